@@ -1,0 +1,200 @@
+//! What the planner knows of stored arrays: names, labels, chunking, and how raw cells become values.
+
+use crate::dtype::{Calendar, DType};
+use crate::grid::Grid;
+use crate::region::Dims;
+use crate::scalar::Scalar;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Attributes of a dataset or a variable, as JSON values under their names.
+pub type Attrs = BTreeMap<String, serde_json::Value>;
+
+/// A stored array as a plan names it. Equal values are the same array: the key of a read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SourceRef {
+    /// Where the store is, without credentials; `temp:` and `mem:` name arrays that live in memory.
+    pub url: String,
+    /// The array inside the store; empty if the store is the array.
+    pub path: String,
+    /// Type of the raw cells.
+    pub dtype: DType,
+    /// Lengths.
+    pub shape: Dims,
+    /// The chunks in which the store keeps it.
+    pub grid: Grid,
+    /// True if the reader itself gives masks (arrays in memory that were computed with masks).
+    pub nullable: bool,
+    /// Version of the metadata at bind (an etag, or size and time of the file), if the store tells.
+    pub version: Option<String>,
+}
+
+/// How raw cells become values: CF's packing and missing values, in the order of the fields.
+///
+/// # Source
+/// CF Conventions 1.11, sections 2.5.1 and 8.1; the resulting types are xarray's (`float32` for packed integers of up
+/// to 16 bits without an offset and `float32` factors, else `float64`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decode {
+    /// Raw values that mean "missing" (`_FillValue`, `missing_value`, Zarr v2's `fill_value`); NaN means NaN cells.
+    pub missing: Vec<Scalar>,
+    /// Raw values below are missing.
+    pub valid_min: Option<Scalar>,
+    /// Raw values above are missing.
+    pub valid_max: Option<Scalar>,
+    /// Type to unpack to and the factor and offset: `raw * scale + offset`.
+    pub unpack: Option<Unpack>,
+    /// A time axis: the raw number counts `unit` from `origin`.
+    pub time: Option<TimeUnits>,
+}
+
+impl Decode {
+    /// True if raw cells are the values.
+    pub fn is_identity(&self) -> bool {
+        *self == Decode::default()
+    }
+}
+
+/// `scale_factor` and `add_offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Unpack {
+    /// Type of the result: `float32` or `float64`.
+    pub dtype: DType,
+    /// Factor.
+    pub scale: f64,
+    /// Offset, added after the factor.
+    pub offset: f64,
+}
+
+/// CF's `units` of a time: `hours since 1900-01-01`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeUnits {
+    /// Microseconds of one unit.
+    pub unit_us: i64,
+    /// Microseconds from 1970-01-01 of the calendar to the reference.
+    pub origin_us: i64,
+    /// The calendar.
+    pub calendar: Calendar,
+}
+
+/// A stored variable with its labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variable {
+    /// Name in its dataset.
+    pub name: Arc<str>,
+    /// Names of its dimensions; `None` where the file has none.
+    pub dims: Vec<Option<Arc<str>>>,
+    /// The stored array.
+    pub source: SourceRef,
+    /// How to read its cells.
+    pub decode: Decode,
+    /// Attributes, without those that decoding used up.
+    pub attrs: Attrs,
+}
+
+/// The labels along one dimension, read at bind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coord {
+    /// Name of the coordinate, mostly that of its dimension.
+    pub name: Arc<str>,
+    /// The dimension.
+    pub dim: Arc<str>,
+    /// The labels.
+    pub values: CoordValues,
+    /// Attributes (units, long_name, …).
+    pub attrs: Attrs,
+}
+
+/// Labels of one type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CoordValues {
+    /// Integers, of the type in the file.
+    Int(DType, Arc<[i64]>),
+    /// Floats, of the type in the file (a `float32` label is widened exactly).
+    Float(DType, Arc<[f64]>),
+    /// Moments, microseconds since 1970-01-01 of the calendar.
+    Time(Calendar, Arc<[i64]>),
+    /// Texts.
+    Text(Arc<[String]>),
+}
+
+impl CoordValues {
+    /// Number of labels.
+    pub fn len(&self) -> usize {
+        match self {
+            CoordValues::Int(_, v) | CoordValues::Time(_, v) => v.len(),
+            CoordValues::Float(_, v) => v.len(),
+            CoordValues::Text(v) => v.len(),
+        }
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element type; texts have none.
+    pub fn dtype(&self) -> Option<DType> {
+        match self {
+            CoordValues::Int(d, _) | CoordValues::Float(d, _) => Some(*d),
+            CoordValues::Time(c, _) => Some(DType::Datetime(*c)),
+            CoordValues::Text(_) => None,
+        }
+    }
+
+    /// The labels at `positions`, in that order; each position is below `len`.
+    pub fn take(&self, positions: &[u64]) -> CoordValues {
+        fn pick<T: Clone>(v: &[T], p: &[u64]) -> Arc<[T]> {
+            p.iter().map(|&i| v[i as usize].clone()).collect()
+        }
+        match self {
+            CoordValues::Int(d, v) => CoordValues::Int(*d, pick(v, positions)),
+            CoordValues::Float(d, v) => CoordValues::Float(*d, pick(v, positions)),
+            CoordValues::Time(c, v) => CoordValues::Time(*c, pick(v, positions)),
+            CoordValues::Text(v) => CoordValues::Text(pick(v, positions)),
+        }
+    }
+
+    /// One label as text: what headers and JSON show.
+    pub fn display(&self, i: usize) -> String {
+        match self {
+            CoordValues::Int(_, v) => v[i].to_string(),
+            CoordValues::Float(DType::Float32, v) => format!("{}", v[i] as f32),
+            CoordValues::Float(_, v) => format!("{}", v[i]),
+            CoordValues::Time(c, v) => crate::time::format_micros(v[i], *c),
+            CoordValues::Text(v) => v[i].clone(),
+        }
+    }
+}
+
+/// One dimension of a labelled tensor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DimLabel {
+    /// The name; `None` for a dimension that has none (shown as `dim_0`, …).
+    pub name: Option<Arc<str>>,
+    /// The coordinate along it, if any.
+    pub coord: Option<Arc<Coord>>,
+}
+
+/// Several variables over shared dimensions: a Zarr group, an `.npz`, one array, or the result of a tensor block.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Dataset {
+    /// How queries call it.
+    pub name: String,
+    /// Its data variables, in the order of their names.
+    pub variables: Vec<Variable>,
+    /// The coordinates along its dimensions.
+    pub coords: Vec<Arc<Coord>>,
+    /// Auxiliary coordinates and bounds: variables that are not data (reached by name, they add no rows).
+    pub auxiliary: Vec<Variable>,
+    /// Attributes.
+    pub attrs: Attrs,
+}
+
+impl Dataset {
+    /// The coordinate whose dimension is `dim` and whose name is the dimension's.
+    pub fn index_coord(&self, dim: &str) -> Option<&Arc<Coord>> {
+        self.coords.iter().find(|c| &*c.dim == dim && c.name == c.dim)
+    }
+}

@@ -1,0 +1,141 @@
+//! Reductions as states: what is kept for a part of the data, and how parts combine.
+//!
+//! Every reduction runs in three steps: a *partial* state for each chunk of the logical grid, *combined* in a fixed
+//! tree over that grid, then *finished* into the answer. The states are plain fields, so a partial is a chunk like any
+//! other and can be stored, sent and recomputed.
+
+use crate::dtype::DType;
+use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+
+/// What a reduction computes. Masked cells are skipped; a result without any cell is masked (`Count`, `Any` and `All`
+/// excepted, and `Sum` and `Prod` of an input that cannot be masked, which give 0 and 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ReduceKind {
+    /// Sum. Floats accumulate in `float64`; integers are exact, and a total beyond 64 bits is an error.
+    Sum,
+    /// Product. Floats accumulate in `float64`; integers wrap as NumPy's.
+    Prod,
+    /// Mean, accumulated in `float64`. The input is a float.
+    Mean,
+    /// Sum of squared deviations over count minus `ddof`. The input is a float.
+    Var {
+        /// Delta degrees of freedom.
+        ddof: u32,
+    },
+    /// Least value; NaN if there is one.
+    Min,
+    /// Greatest value; NaN if there is one.
+    Max,
+    /// Least value in SQL's order, where NaN is greater than all numbers.
+    MinTotal,
+    /// Greatest value in SQL's order, where NaN is greater than all numbers.
+    MaxTotal,
+    /// Is any `bool` true.
+    Any,
+    /// Are all `bool`s true.
+    All,
+    /// Cells that are not masked.
+    Count,
+    /// Position of the first least value (the first NaN if there is one): row-major over the reduced axes.
+    ArgMin,
+    /// Position of the first greatest value (the first NaN if there is one).
+    ArgMax,
+}
+
+impl ReduceKind {
+    /// Type of the result for inputs of type `dtype`; `None` if the reduction is not defined for it.
+    pub fn result(self, dtype: DType) -> Option<DType> {
+        use ReduceKind::*;
+        Some(match self {
+            Sum | Prod => match dtype {
+                DType::Bool => DType::Int64,
+                d if d.is_signed() => DType::Int64,
+                d if d.is_unsigned() => DType::UInt64,
+                d if d.is_float() => d,
+                _ => return None,
+            },
+            Mean | Var { .. } if dtype.is_float() => dtype,
+            Mean | Var { .. } => return None,
+            Min | Max | MinTotal | MaxTotal => dtype,
+            Any | All if dtype == DType::Bool => DType::Bool,
+            Any | All => return None,
+            Count | ArgMin | ArgMax => DType::Int64,
+        })
+    }
+
+    /// True if the reduction of no cells has a value of its own.
+    pub fn has_identity(self) -> bool {
+        use ReduceKind::*;
+        // NumPy's mean and variance of nothing are NaN, which ours give too.
+        matches!(self, Sum | Prod | Mean | Var { .. } | Any | All | Count)
+    }
+
+    /// Types of the fields of a state for inputs of type `dtype`.
+    ///
+    /// | kind | fields |
+    /// |---|---|
+    /// | sum of integers | low and high half of the 128-bit total (`uint64`, `int64`) |
+    /// | sum, product of floats; mean | running value (`float64`) |
+    /// | product of integers | running value (result's type) |
+    /// | variance | count (`int64`), mean, sum of squared deviations (`float64`) |
+    /// | min, max, any, all | the value so far |
+    /// | argmin, argmax | value, position (`int64`, -1 while there is none) |
+    /// | count | `int64` |
+    ///
+    /// A masked input adds a last field, the `int64` count of its cells (but for count and variance, which have one).
+    /// A mean has it always: the divisor of a group is its count.
+    pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 3]> {
+        use ReduceKind::*;
+        let mut fields: SmallVec<[DType; 3]> = match self {
+            Sum if !dtype.is_float() => smallvec![DType::UInt64, DType::Int64],
+            Sum | Mean => smallvec![DType::Float64],
+            Prod if dtype.is_float() => smallvec![DType::Float64],
+            Prod => smallvec![self.result(dtype).unwrap_or(DType::Int64)],
+            Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64],
+            Min | Max | MinTotal | MaxTotal => smallvec![dtype],
+            Any | All => smallvec![DType::Bool],
+            ArgMin | ArgMax => smallvec![dtype, DType::Int64],
+            Count => smallvec![DType::Int64],
+        };
+        if self == Mean || (nullable && !matches!(self, Count | Var { .. } | Any | All)) {
+            fields.push(DType::Int64);
+        }
+        fields
+    }
+
+    /// True if the result can be masked.
+    pub fn nullable(self, input: bool) -> bool {
+        input && !matches!(self, ReduceKind::Count | ReduceKind::Any | ReduceKind::All)
+    }
+
+    /// NumPy's name.
+    pub fn name(self) -> &'static str {
+        use ReduceKind::*;
+        match self {
+            Sum => "sum",
+            Prod => "prod",
+            Mean => "mean",
+            Var { .. } => "var",
+            Min => "min",
+            Max => "max",
+            MinTotal => "min_total",
+            MaxTotal => "max_total",
+            Any => "any",
+            All => "all",
+            Count => "count",
+            ArgMin => "argmin",
+            ArgMax => "argmax",
+        }
+    }
+}
+
+impl fmt::Display for ReduceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReduceKind::Var { ddof } if *ddof > 0 => write!(f, "var(ddof={ddof})"),
+            k => f.write_str(k.name()),
+        }
+    }
+}

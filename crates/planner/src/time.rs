@@ -1,0 +1,402 @@
+//! Calendars: from microseconds to dates and back, by integer arithmetic alone.
+//!
+//! # Source
+//! The Gregorian day count follows Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"; the other calendars
+//! are those of the CF Conventions 1.11, section 4.4.1.
+
+use crate::dtype::Calendar;
+use serde::{Deserialize, Serialize};
+
+/// Microseconds of a day.
+pub const DAY_US: i64 = 86_400_000_000;
+
+/// A date and a time of day in some calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DateTime {
+    /// Year, astronomical: 0 is 1 BC.
+    pub year: i64,
+    /// Month, 1 to 12.
+    pub month: u32,
+    /// Day of the month, from 1.
+    pub day: u32,
+    /// Microseconds since midnight.
+    pub micros: i64,
+}
+
+/// A part of a date that queries group by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DatePart {
+    /// Year.
+    Year,
+    /// Quarter, 1 to 4.
+    Quarter,
+    /// Month, 1 to 12.
+    Month,
+    /// ISO 8601 week, 1 to 53; defined for the standard calendar alone, elsewhere days of the year over 7, from 1.
+    Week,
+    /// Day of the month, from 1.
+    Day,
+    /// Day of the year, from 1.
+    DayOfYear,
+    /// Day of the week, Monday 0, as xarray and pandas count.
+    DayOfWeek,
+    /// Hour, 0 to 23.
+    Hour,
+    /// Minute, 0 to 59.
+    Minute,
+    /// Second, 0 to 59.
+    Second,
+    /// Season: 0 for December to February, then 1 to 3.
+    Season,
+}
+
+impl DatePart {
+    /// The part of that name, as in `month(time)` and `date_part('month', time)`; in lower case.
+    pub fn parse(name: &str) -> Option<DatePart> {
+        Some(match name {
+            "year" => DatePart::Year,
+            "quarter" => DatePart::Quarter,
+            "month" => DatePart::Month,
+            "week" | "weekofyear" => DatePart::Week,
+            "day" => DatePart::Day,
+            "dayofyear" | "doy" => DatePart::DayOfYear,
+            "dayofweek" | "weekday" => DatePart::DayOfWeek,
+            "hour" => DatePart::Hour,
+            "minute" => DatePart::Minute,
+            "second" => DatePart::Second,
+            "season" => DatePart::Season,
+            _ => return None,
+        })
+    }
+
+    /// The part's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DatePart::Year => "year",
+            DatePart::Quarter => "quarter",
+            DatePart::Month => "month",
+            DatePart::Week => "week",
+            DatePart::Day => "day",
+            DatePart::DayOfYear => "dayofyear",
+            DatePart::DayOfWeek => "dayofweek",
+            DatePart::Hour => "hour",
+            DatePart::Minute => "minute",
+            DatePart::Second => "second",
+            DatePart::Season => "season",
+        }
+    }
+
+    /// The part of a datetime given in microseconds since 1970-01-01 of its calendar.
+    pub fn of(self, micros: i64, calendar: Calendar) -> i64 {
+        let of_day = micros.rem_euclid(DAY_US);
+        match self {
+            DatePart::Hour => return of_day / 3_600_000_000,
+            DatePart::Minute => return of_day / 60_000_000 % 60,
+            DatePart::Second => return of_day / 1_000_000 % 60,
+            // 1970-01-01 was a Thursday.
+            DatePart::DayOfWeek => return (micros.div_euclid(DAY_US) + 3).rem_euclid(7),
+            _ => {}
+        }
+        let t = split(micros, calendar);
+        match self {
+            DatePart::Year => t.year,
+            DatePart::Quarter => i64::from((t.month - 1) / 3 + 1),
+            DatePart::Month => i64::from(t.month),
+            DatePart::Day => i64::from(t.day),
+            DatePart::Season => i64::from(t.month % 12 / 3),
+            DatePart::DayOfYear => day_of_year(t, calendar),
+            DatePart::Week if calendar == Calendar::Standard => iso_week(micros, t),
+            _ => (day_of_year(t, calendar) - 1) / 7 + 1,
+        }
+    }
+}
+
+fn day_of_year(t: DateTime, calendar: Calendar) -> i64 {
+    days_from_date(t.year, t.month, t.day, calendar) - days_from_date(t.year, 1, 1, calendar) + 1
+}
+
+/// The week of the year whose Thursday falls in it.
+fn iso_week(micros: i64, t: DateTime) -> i64 {
+    let day = micros.div_euclid(DAY_US);
+    let weekday = (day + 3).rem_euclid(7);
+    let thursday = day - weekday + 3;
+    let year = split(thursday * DAY_US, Calendar::Standard).year.max(t.year - 1);
+    (thursday - days_from_date(year, 1, 1, Calendar::Standard)) / 7 + 1
+}
+
+const CUMULATIVE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+
+/// Days of a month.
+pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
+    let normal = || match month {
+        4 | 6 | 9 | 11 => 30,
+        2 => 28,
+        _ => 31,
+    };
+    let leap = match calendar {
+        Calendar::Day360 => return 30,
+        Calendar::NoLeap => false,
+        Calendar::AllLeap => true,
+        Calendar::Julian => year % 4 == 0,
+        Calendar::Standard => year % 4 == 0 && (year % 100 != 0 || year % 400 == 0),
+    };
+    if month == 2 && leap { 29 } else { normal() }
+}
+
+/// Days from 1970-01-01 of the calendar to a date of it; `month` is 1 to 12.
+pub fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i64 {
+    let (m, d) = (i64::from(month), i64::from(day));
+    match calendar {
+        Calendar::Standard => gregorian_days(year, m, d),
+        Calendar::Julian => julian_days(year, m, d) - julian_days(1970, 1, 1),
+        Calendar::NoLeap => (year - 1970) * 365 + CUMULATIVE[(month as usize - 1).min(11)] + d - 1,
+        Calendar::AllLeap => {
+            (year - 1970) * 366
+                + CUMULATIVE[(month as usize - 1).min(11)]
+                + i64::from(month > 2)
+                + d
+                - 1
+        }
+        Calendar::Day360 => (year - 1970) * 360 + (m - 1) * 30 + d - 1,
+    }
+}
+
+fn gregorian_days(year: i64, month: i64, day: i64) -> i64 {
+    // Years run from March, so that the leap day is a year's last.
+    let y = if month <= 2 { year - 1 } else { year };
+    let era = y.div_euclid(400);
+    let of_era = y.rem_euclid(400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+fn julian_days(year: i64, month: i64, day: i64) -> i64 {
+    let y = if month <= 2 { year - 1 } else { year };
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    y.div_euclid(4) * 1461 + y.rem_euclid(4) * 365 + of_year
+}
+
+/// The difference, in days, between the Gregorian day number of a moment and the Julian calendar's for 1970-01-01.
+pub fn julian_offset_days() -> i64 {
+    // 1970-01-01 (Gregorian) is 1969-12-19 (Julian).
+    days_from_date(1969, 12, 19, Calendar::Julian)
+}
+
+/// The date and time of day of microseconds since 1970-01-01 of the calendar.
+pub fn split(micros: i64, calendar: Calendar) -> DateTime {
+    let days = micros.div_euclid(DAY_US);
+    let of_day = micros.rem_euclid(DAY_US);
+    let (year, month, day) = match calendar {
+        Calendar::Standard => {
+            let z = days + 719_468;
+            let era = z.div_euclid(146_097);
+            let of_era = z.rem_euclid(146_097);
+            let y = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+            march_date(y + era * 400, of_era - (365 * y + y / 4 - y / 100))
+        }
+        Calendar::Julian => {
+            let z = days + julian_days(1970, 1, 1);
+            let of_cycle = z.rem_euclid(1461);
+            let y = (of_cycle - of_cycle / 1460) / 365;
+            march_date(y + z.div_euclid(1461) * 4, of_cycle - 365 * y)
+        }
+        Calendar::Day360 => {
+            let of_year = days.rem_euclid(360);
+            (1970 + days.div_euclid(360), (of_year / 30 + 1) as u32, (of_year % 30 + 1) as u32)
+        }
+        Calendar::NoLeap | Calendar::AllLeap => {
+            let long = i64::from(calendar == Calendar::AllLeap);
+            let of_year = days.rem_euclid(365 + long);
+            let before = |m: usize| CUMULATIVE[m] + if m >= 2 { long } else { 0 };
+            let m = (0..12).rev().find(|&m| before(m) <= of_year).unwrap_or(0);
+            (1970 + days.div_euclid(365 + long), m as u32 + 1, (of_year - before(m)) as u32 + 1)
+        }
+    };
+    DateTime { year, month, day, micros: of_day }
+}
+
+/// Day `of_year` (from 1 March of year `y`) as year, month and day.
+fn march_date(y: i64, of_year: i64) -> (i64, u32, u32) {
+    let mp = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    (if month <= 2 { y + 1 } else { y }, month as u32, day as u32)
+}
+
+/// Microseconds since 1970-01-01 of a date and time of the calendar; `None` if there is no such date or it is out of
+/// range.
+pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
+    if t.month < 1 || t.month > 12 || t.day < 1 || t.year.abs() > 290_000 {
+        return None;
+    }
+    if t.day > days_in_month(t.year, t.month, calendar) {
+        return None;
+    }
+    days_from_date(t.year, t.month, t.day, calendar).checked_mul(DAY_US)?.checked_add(t.micros)
+}
+
+/// The moments `[start, end)` that a date text covers: `2020` the year, `2020-01` the month, `2020-01-05` the day,
+/// then hour, minute, second, and for a fraction of a second one microsecond. `None` if the text is no date of the
+/// calendar. A `T` or a space divides date and time; a trailing `Z` is allowed, other zones are not.
+pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
+    let text = text.trim();
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(r) => (-1, r),
+        None => (1, text),
+    };
+    let (date, clock) = match rest.split_once(['T', ' ']) {
+        Some((d, c)) => (d, Some(c)),
+        None => (rest, None),
+    };
+    let number = |s: &str, digits: std::ops::RangeInclusive<usize>| -> Option<i64> {
+        (digits.contains(&s.len()) && s.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| s.parse().ok())?
+    };
+    let mut parts = date.split('-');
+    let year = sign * number(parts.next()?, 1..=6)?;
+    let month = parts.next().map(|s| number(s, 1..=2)).map_or(Some(None), |m| m.map(Some))?;
+    let day = parts.next().map(|s| number(s, 1..=2)).map_or(Some(None), |d| d.map(Some))?;
+    if parts.next().is_some() {
+        return None;
+    }
+    let at = |year, month: i64, day: i64| {
+        let (month, day) = (u32::try_from(month).ok()?, u32::try_from(day).ok()?);
+        join(DateTime { year, month, day, micros: 0 }, calendar)
+    };
+    let next_month = |y, m: i64| if m == 12 { at(y + 1, 1, 1) } else { at(y, m + 1, 1) };
+    match (month, day, clock) {
+        (None, _, None) => Some((at(year, 1, 1)?, at(year + 1, 1, 1)?)),
+        (Some(m), None, None) => Some((at(year, m, 1)?, next_month(year, m)?)),
+        (Some(m), Some(d), None) => at(year, m, d).map(|t| (t, t + DAY_US)),
+        (Some(m), Some(d), Some(clock)) => {
+            let start = at(year, m, d)?;
+            let mut fields = clock.split(':');
+            let hour = number(fields.next()?, 1..=2).filter(|&h| h < 24)?;
+            let Some(minute) = fields.next() else {
+                let t = start + hour * 3_600_000_000;
+                return Some((t, t + 3_600_000_000));
+            };
+            let minute = number(minute, 1..=2).filter(|&m| m < 60)?;
+            let t = start + hour * 3_600_000_000 + minute * 60_000_000;
+            let Some(second) = fields.next() else { return Some((t, t + 60_000_000)) };
+            if fields.next().is_some() {
+                return None;
+            }
+            let (whole, fraction) = match second.split_once('.') {
+                Some((w, f)) => (w, Some(f)),
+                None => (second, None),
+            };
+            let t = t + number(whole, 1..=2).filter(|&s| s < 60)? * 1_000_000;
+            match fraction {
+                None => Some((t, t + 1_000_000)),
+                Some(f) => {
+                    let digits = number(f, 1..=9)?;
+                    let scale = 10i64.pow(9 - f.len() as u32);
+                    // Anything finer than a microsecond is cut off.
+                    let t = t + digits * scale / 1000;
+                    Some((t, t + 1))
+                }
+            }
+        }
+        _ => None,
+    }
+}
+
+/// ISO 8601 text: `2020-01-05T00:00:00`, with six decimals of a second only where there are any.
+pub fn format_micros(micros: i64, calendar: Calendar) -> String {
+    let t = split(micros, calendar);
+    let s = t.micros / 1_000_000;
+    let sign = if t.year < 0 { "-" } else { "" };
+    let mut out = format!(
+        "{sign}{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
+        t.year.abs(),
+        t.month,
+        t.day,
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    );
+    let fraction = t.micros % 1_000_000;
+    if fraction != 0 {
+        out.push_str(&format!(".{fraction:06}"));
+    }
+    out
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_calendar_splits_what_it_joins() {
+        for c in [
+            Calendar::Standard,
+            Calendar::NoLeap,
+            Calendar::AllLeap,
+            Calendar::Day360,
+            Calendar::Julian,
+        ] {
+            for day in (-800_000..800_000).step_by(17) {
+                let us = day * DAY_US + 3_723_000_001;
+                assert_eq!(join(split(us, c), c), Some(us), "{c:?} {day}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_pythons() {
+        // datetime(2021, 1, 3, 23, 59, 58).isocalendar() is (2020, 53, 7); timetuple().tm_yday is 3.
+        let (t, _) = parse_period("2021-01-03T23:59:58", Calendar::Standard).unwrap();
+        let part = |p: DatePart| p.of(t, Calendar::Standard);
+        assert_eq!(
+            (part(DatePart::Week), part(DatePart::DayOfWeek), part(DatePart::DayOfYear)),
+            (53, 6, 3)
+        );
+        assert_eq!(
+            (part(DatePart::Hour), part(DatePart::Minute), part(DatePart::Second)),
+            (23, 59, 58)
+        );
+        // cftime.DatetimeNoLeap(2020, 3, 1).dayofyr is 60; cftime.Datetime360Day(2020, 3, 1).dayofyr is 61.
+        for (c, want) in [(Calendar::NoLeap, 60), (Calendar::Day360, 61), (Calendar::AllLeap, 61)] {
+            let (t, _) = parse_period("2020-03-01", c).unwrap();
+            assert_eq!(DatePart::DayOfYear.of(t, c), want);
+        }
+    }
+
+    #[test]
+    fn periods_cover_what_they_name() {
+        let p = |s: &str| parse_period(s, Calendar::Standard);
+        let show = |s: &str| {
+            let (a, b) = p(s).unwrap();
+            format!(
+                "{} {}",
+                format_micros(a, Calendar::Standard),
+                format_micros(b, Calendar::Standard)
+            )
+        };
+        assert_eq!(show("2020"), "2020-01-01T00:00:00 2021-01-01T00:00:00");
+        assert_eq!(show("2020-02"), "2020-02-01T00:00:00 2020-03-01T00:00:00");
+        assert_eq!(show("2020-12-31"), "2020-12-31T00:00:00 2021-01-01T00:00:00");
+        assert_eq!(show("2020-01-01 05"), "2020-01-01T05:00:00 2020-01-01T06:00:00");
+        assert_eq!(
+            show("2020-01-01T05:06:07.5Z"),
+            "2020-01-01T05:06:07.500000 2020-01-01T05:06:07.500001"
+        );
+        for bad in [
+            "",
+            "2020-13",
+            "2020-02-30",
+            "2020-1-1-1",
+            "x",
+            "2020-01-01T25",
+            "2020-01-01+02:00",
+            "20200101000",
+        ] {
+            assert_eq!(p(bad), None, "{bad}");
+        }
+        assert!(parse_period("2020-02-30", Calendar::Day360).is_some());
+        assert!(parse_period("2020-02-29", Calendar::NoLeap).is_none());
+    }
+}

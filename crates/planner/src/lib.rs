@@ -16,6 +16,7 @@ pub mod dtype;
 pub mod error;
 pub mod grid;
 pub mod ir;
+pub mod plan;
 pub mod program;
 pub mod reduce;
 pub mod region;

@@ -1,0 +1,221 @@
+//! The plan: what exec runs.
+//!
+//! A [`Plan`] is a list of [`Stage`]s, each a grid of operands that all run the same [`Task`]. Operand `i` of a stage
+//! makes chunk `i` of each of the stage's outputs, so a chunk is named by (stage, output, index). Nothing here is a
+//! list of chunks: which chunks an operand reads, how many operands read a chunk and how many bytes an operand needs
+//! are functions ([`crate::tile`]), so a plan over 10^9 chunks is as small as one over ten.
+
+use crate::catalog::SourceRef;
+use crate::dtype::DType;
+use crate::grid::Grid;
+use crate::ir::{AxisReduce, ConstArray, ScanKind};
+use crate::program::{Arg, Program};
+use crate::reduce::ReduceKind;
+use crate::region::Dims;
+use crate::view::View;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Number of a stage in its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StageId(pub u32);
+
+/// A plan: stages in topological order and the outputs that are the answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The stages; inputs of a stage stand before it.
+    pub stages: Vec<Stage>,
+    /// What the query asked for, in the order of its items.
+    pub results: Vec<OutputRef>,
+}
+
+/// An output of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OutputRef {
+    /// The stage.
+    pub stage: StageId,
+    /// Which of its outputs.
+    pub output: u32,
+}
+
+/// A grid of operands that run one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stage {
+    /// What each operand does.
+    pub task: Task,
+    /// What it reads.
+    pub inputs: SmallVec<[Input; 3]>,
+    /// The cells that the operands divide among them: one operand for each chunk.
+    pub grid: Grid,
+    /// What it makes. Every output's grid has as many chunks along each axis as `grid`.
+    pub outputs: SmallVec<[Output; 1]>,
+}
+
+/// A tensor that a stage makes, chunk by chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Types of the fields. A value is one field, or two if it can be masked: the second is `bool`, false where the
+    /// cell is masked. A state of a reduction has the fields of [`ReduceKind::state`].
+    pub fields: SmallVec<[DType; 3]>,
+    /// Its cells and chunks. For a state: one cell (one for each group) a chunk along reduced axes.
+    pub grid: Grid,
+}
+
+/// What a stage reads from another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// The output that is read.
+    pub from: OutputRef,
+    /// Which part of it an operand reads.
+    pub access: Access,
+}
+
+/// Which part of an input an operand reads, as a function of the operand's place in its stage's grid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// The cells that the operand's cells see through a view.
+    View(View),
+    /// The box of chunks `[i * factor, (i + 1) * factor)` along each axis: the fan-in of a combining tree.
+    Fan(Dims),
+    /// The operand's cells in row-major order, of an input with another shape (the given one).
+    Reshape(Dims),
+    /// The part of the operand's cells that lies in `[offset, offset + len)` along an axis, moved to 0.
+    Part {
+        /// The axis.
+        axis: usize,
+        /// First position of the part.
+        offset: u64,
+        /// Its length.
+        len: u64,
+    },
+    /// The cells of the operand with positions along an axis looked up in a list.
+    Take {
+        /// The axis.
+        axis: usize,
+        /// The list.
+        positions: Arc<[u64]>,
+    },
+    /// The last position along an axis of the chunk before, of the stage itself: a scan's carry. Nothing for the first
+    /// chunk.
+    Previous {
+        /// The axis.
+        axis: usize,
+    },
+}
+
+/// What an operand does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Reads the cells of a stored array; the operand's cells are `origin` further on in it.
+    Load {
+        /// The array.
+        source: Arc<SourceRef>,
+        /// Position of the stage's first cell in the array.
+        origin: Dims,
+    },
+    /// Gives an array that the plan holds.
+    Const(ConstArray),
+    /// Runs an elementwise program over its cells and stores or reduces what comes out.
+    Fused(Fused),
+    /// Combines states (in row-major order of the fan) and, at the root of the tree, finishes them.
+    Combine {
+        /// The reduction.
+        kind: ReduceKind,
+        /// Type of the reduced cells.
+        dtype: DType,
+        /// Could the reduced cells be masked?
+        nullable: bool,
+        /// True at the root: the outputs are values, not states.
+        finish: bool,
+    },
+    /// A running reduction along an axis. Inputs: the cells, and the carry ([`Access::Previous`]).
+    Scan {
+        /// What is computed.
+        kind: ScanKind,
+        /// The axis.
+        axis: usize,
+    },
+    /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output is a
+    /// sum state with one cell for each block of k along the last axis. Inputs: left and right, by views.
+    Contract {
+        /// Element type.
+        dtype: DType,
+    },
+    /// Copies what it reads into one chunk (inputs in order, each filling its part).
+    Copy,
+}
+
+/// An elementwise program over the stage's cells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fused {
+    /// The program.
+    pub program: Program,
+    /// Where each input of the program comes from.
+    pub inputs: Vec<FusedInput>,
+    /// What becomes of its values, one for each output of the stage.
+    pub outputs: Vec<FusedOutput>,
+}
+
+/// Where an input of a program comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FusedInput {
+    /// A field of an input of the stage (whose access is a view).
+    Field {
+        /// Number of the input in the stage.
+        input: u32,
+        /// Number of the field.
+        field: u32,
+    },
+    /// `offset + Σ strides[a] * position[a]` over the stage's axes, as `int64` (positions are those of the whole
+    /// stage, not of the chunk).
+    Index {
+        /// Value at the first cell.
+        offset: i64,
+        /// Step for each axis.
+        strides: SmallVec<[i64; 6]>,
+    },
+}
+
+/// What becomes of a value of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FusedOutput {
+    /// Stored: the value, then its validity if it can be masked.
+    Store {
+        /// Where the value is.
+        value: Arg,
+        /// Where its validity (`bool`) is, if it can be masked.
+        valid: Option<Arg>,
+    },
+    /// Reduced to a state for each chunk. Positions of argmin and argmax count over the reduced axes of the whole
+    /// stage, row-major.
+    Reduce {
+        /// What is computed.
+        kind: ReduceKind,
+        /// One for each axis of the stage.
+        axes: SmallVec<[AxisReduce; 6]>,
+        /// Where the value is.
+        value: Arg,
+        /// Where its validity is, if it can be masked.
+        valid: Option<Arg>,
+    },
+}
+
+impl Plan {
+    /// The stage with that number.
+    pub fn stage(&self, id: StageId) -> &Stage {
+        &self.stages[id.0 as usize]
+    }
+
+    /// The output that a reference names.
+    pub fn output(&self, r: OutputRef) -> &Output {
+        &self.stage(r.stage).outputs[r.output as usize]
+    }
+}
+
+impl Output {
+    /// Bytes of one cell over all fields.
+    pub fn cell_bytes(&self) -> usize {
+        self.fields.iter().map(|d| d.size()).sum()
+    }
+}

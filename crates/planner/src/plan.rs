@@ -80,7 +80,8 @@ pub enum Access {
     Fan(Dims),
     /// The operand's cells in row-major order, of an input with another shape (the given one).
     Reshape(Dims),
-    /// The part of the operand's cells that lies in `[offset, offset + len)` along an axis, moved to 0.
+    /// The part of the operand's cells that lies in `[offset, offset + len)` along an axis, moved to 0 and seen
+    /// through a view.
     Part {
         /// The axis.
         axis: usize,
@@ -88,6 +89,8 @@ pub enum Access {
         offset: u64,
         /// Its length.
         len: u64,
+        /// The view, of the moved cells.
+        view: View,
     },
     /// The cells of the operand with positions along an axis looked up in a list.
     Take {
@@ -136,8 +139,8 @@ pub enum Task {
         /// The axis.
         axis: usize,
     },
-    /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output is a
-    /// sum state with one cell for each block of k along the last axis. Inputs: left and right, by views.
+    /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
+    /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.
     Contract {
         /// Element type.
         dtype: DType,

@@ -42,6 +42,8 @@ pub enum ReduceKind {
     ArgMin,
     /// Position of the first greatest value (the first NaN if there is one).
     ArgMax,
+    /// Sum in the type itself, integers wrapping: what blocks of a contraction combine by. Never masked.
+    Add,
 }
 
 impl ReduceKind {
@@ -59,6 +61,8 @@ impl ReduceKind {
             Mean | Var { .. } if dtype.is_float() => dtype,
             Mean | Var { .. } => return None,
             Min | Max | MinTotal | MaxTotal => dtype,
+            Add if dtype.is_numeric() => dtype,
+            Add => return None,
             Any | All if dtype == DType::Bool => DType::Bool,
             Any | All => return None,
             Count | ArgMin | ArgMax => DType::Int64,
@@ -69,7 +73,7 @@ impl ReduceKind {
     pub fn has_identity(self) -> bool {
         use ReduceKind::*;
         // NumPy's mean and variance of nothing are NaN, which ours give too.
-        matches!(self, Sum | Prod | Mean | Var { .. } | Any | All | Count)
+        matches!(self, Sum | Prod | Mean | Var { .. } | Any | All | Count | Add)
     }
 
     /// Types of the fields of a state for inputs of type `dtype`.
@@ -94,7 +98,7 @@ impl ReduceKind {
             Prod if dtype.is_float() => smallvec![DType::Float64],
             Prod => smallvec![self.result(dtype).unwrap_or(DType::Int64)],
             Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64],
-            Min | Max | MinTotal | MaxTotal => smallvec![dtype],
+            Min | Max | MinTotal | MaxTotal | Add => smallvec![dtype],
             Any | All => smallvec![DType::Bool],
             ArgMin | ArgMax => smallvec![dtype, DType::Int64],
             Count => smallvec![DType::Int64],
@@ -127,6 +131,7 @@ impl ReduceKind {
             Count => "count",
             ArgMin => "argmin",
             ArgMax => "argmax",
+            Add => "add",
         }
     }
 }

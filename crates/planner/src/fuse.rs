@@ -1,0 +1,515 @@
+//! From the IR to stages: what is computed together.
+//!
+//! Elementwise nodes, views and generators never become stages of their own: they are inlined into the programs of the
+//! nodes that need memory for their result. Those are
+//! * results of the query and inputs of tasks that move cells (`Copy`, `Scan`, `Contract`): *stored*,
+//! * reductions: a partial state for each chunk, then a combining tree,
+//! * elementwise values that a view repeats: computed once, not once for each repetition.
+//!
+//! Values of one level (the number of stages below them) over the same cells and chunks that read a common input become
+//! outputs of one stage: `SELECT sum(x), mean(x), std(x)` passes over `x` once.
+//!
+//! ```text
+//!   (x - mean(x, 0)) / std(x, 0)
+//!   level 0   Load x
+//!   level 1   Fused: partial mean, partial var ──▶ Combine … finish
+//!   level 2   Fused: sqrt(var)                            (it is repeated below)
+//!   level 3   Fused: (x - mean) / sqrt(var) ──▶ result
+//! ```
+
+mod lower;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::grid::{AxisGrid, Grid};
+use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::optimize::Rooted;
+use crate::plan::{
+    Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
+};
+use crate::reduce::ReduceKind;
+use crate::region::Dims;
+use crate::view::{AxisView, View};
+use lower::Lowering;
+use smallvec::{SmallVec, smallvec};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fan-in of a combining tree: partials held at once, against levels of the tree.
+const FAN: u64 = 16;
+
+/// Cells along k that one contraction sums before its blocks are combined.
+const K_BLOCK: u64 = 4096;
+
+/// Most outputs of one stage: beyond it, registers and write streams cost more than another pass.
+const OUTPUTS_MAX: usize = 16;
+
+/// Turns an optimised graph into a plan.
+///
+/// # Errors
+/// [`Error::Broken`] if the graph is not sound.
+pub fn fuse(rooted: &Rooted, _config: &Config) -> Result<Plan, Error> {
+    let graph = &rooted.graph;
+    let needs = Needs::find(graph, &rooted.roots);
+    let mut f = Fuser { graph, plan: Plan::default(), made: BTreeMap::new() };
+    for group in needs.groups(graph) {
+        f.emit(&group)?;
+    }
+    for &root in &rooted.roots {
+        // The view of a contraction drops a last axis of length 1, which changes no byte of a chunk.
+        let (out, _) = f.find(root)?;
+        f.plan.results.push(out);
+    }
+    Ok(f.plan)
+}
+
+/// Which nodes get memory of their own, and their levels.
+struct Needs {
+    /// Level of each node that is materialised.
+    level: BTreeMap<NodeId, u32>,
+    /// For each of them, the materialised nodes and generators it reads.
+    leaves: BTreeMap<NodeId, BTreeSet<NodeId>>,
+}
+
+impl Needs {
+    fn find(graph: &Graph, roots: &[NodeId]) -> Needs {
+        let mut needs = Needs { level: BTreeMap::new(), leaves: BTreeMap::new() };
+        for &r in roots {
+            // A result is a whole output of a stage, not a view of one.
+            needs.materialise(graph, r);
+        }
+        needs
+    }
+
+    fn materialise(&mut self, graph: &Graph, id: NodeId) -> u32 {
+        if let Some(&l) = self.level.get(&id) {
+            return l;
+        }
+        let node = graph.node(id);
+        let mut leaves = BTreeSet::new();
+        match &node.op {
+            Op::Load { .. } | Op::Const(_) => {}
+            Op::Reduce { .. } => self.inline(graph, node.inputs[0], &mut leaves),
+            Op::Scan { .. } | Op::Reshape | Op::Take { .. } => {
+                self.materialise(graph, node.inputs[0]);
+                leaves.insert(node.inputs[0]);
+            }
+            Op::Concat { .. } | Op::Contract => {
+                for &i in &node.inputs {
+                    let base = self.behind_view(graph, i);
+                    leaves.insert(base);
+                }
+            }
+            Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk => {
+                self.inline_node(graph, node, id, &mut leaves)
+            }
+        }
+        let below = leaves.iter().filter_map(|l| self.level.get(l)).max().copied();
+        let level = match node.op {
+            Op::Load { .. } | Op::Const(_) => 0,
+            _ => below.map_or(1, |l| l + 1),
+        };
+        self.level.insert(id, level);
+        self.leaves.insert(id, leaves);
+        level
+    }
+
+    /// Materialises the node behind a view (or the node itself, if its view cannot be read in place).
+    fn behind_view(&mut self, graph: &Graph, id: NodeId) -> NodeId {
+        let base = view_base(graph, id).0;
+        self.materialise(graph, base);
+        base
+    }
+
+    fn inline(&mut self, graph: &Graph, id: NodeId, leaves: &mut BTreeSet<NodeId>) {
+        let node = graph.node(id);
+        match &node.op {
+            Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk => {
+                self.inline_node(graph, node, id, leaves)
+            }
+            Op::Const(c) if c.len() == 1 => {}
+            _ => {
+                self.materialise(graph, id);
+                leaves.insert(id);
+            }
+        }
+    }
+
+    fn inline_node(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        id: NodeId,
+        leaves: &mut BTreeSet<NodeId>,
+    ) {
+        match &node.op {
+            Op::Iota => {
+                leaves.insert(id);
+            }
+            Op::View(view) => {
+                let child = node.inputs[0];
+                if is_repeated_work(graph, view, &node.shape, child) {
+                    self.materialise(graph, child);
+                    leaves.insert(child);
+                } else {
+                    self.inline(graph, child, leaves);
+                }
+            }
+            _ => {
+                for &i in &node.inputs {
+                    self.inline(graph, i, leaves);
+                }
+            }
+        }
+    }
+
+    /// The materialised nodes in the order in which they become stages; nodes that share a stage stand together.
+    fn groups(&self, graph: &Graph) -> Vec<Vec<NodeId>> {
+        let mut order: Vec<NodeId> = self.level.keys().copied().collect();
+        order.sort_by_key(|id| (self.level[id], *id));
+        let mut groups: Vec<Vec<NodeId>> = Vec::new();
+        for id in order {
+            let fits = |g: &Vec<NodeId>| {
+                let (first, node) = (graph.node(g[0]), graph.node(id));
+                g.len() < OUTPUTS_MAX
+                    && self.level[&g[0]] == self.level[&id]
+                    && is_fused(first)
+                    && is_fused(node)
+                    && space(graph, first) == space(graph, node)
+                    && g.iter().any(|o| !self.leaves[o].is_disjoint(&self.leaves[&id]))
+            };
+            match groups.iter_mut().find(|g| fits(g)) {
+                Some(g) => g.push(id),
+                None => groups.push(vec![id]),
+            }
+        }
+        groups
+    }
+}
+
+fn is_fused(node: &Node) -> bool {
+    matches!(node.op, Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk | Op::Reduce { .. })
+}
+
+/// The cells and chunks over which a fused node runs.
+fn space<'a>(graph: &'a Graph, node: &'a Node) -> &'a Grid {
+    match node.op {
+        Op::Reduce { .. } => &graph.node(node.inputs[0]).grid,
+        _ => &node.grid,
+    }
+}
+
+/// Would inlining the child compute its cells more than once?
+fn is_repeated_work(graph: &Graph, view: &View, shape: &[u64], child: NodeId) -> bool {
+    let node = graph.node(child);
+    matches!(node.op, Op::Map(op) if op != MapOp::IsValid)
+        && graph.scalar(child).is_none()
+        && crate::optimize::repeats(view, shape)
+}
+
+/// The node behind a view that a task can read in place, and the view.
+fn view_base(graph: &Graph, id: NodeId) -> (NodeId, View) {
+    let node = graph.node(id);
+    if let Op::View(view) = &node.op {
+        let child = graph.node(node.inputs[0]);
+        if !matches!(child.op, Op::Map(_) | Op::Iota | Op::Rechunk) {
+            return (node.inputs[0], view.clone());
+        }
+    }
+    (id, View::identity(node.shape.len()))
+}
+
+/// Stages so far, and where each materialised node is.
+struct Fuser<'a> {
+    graph: &'a Graph,
+    plan: Plan,
+    /// The output that holds a node, and how the node's cells see it.
+    made: BTreeMap<NodeId, (OutputRef, View)>,
+}
+
+impl Fuser<'_> {
+    fn find(&self, id: NodeId) -> Result<(OutputRef, View), Error> {
+        self.made.get(&id).cloned().ok_or_else(|| Error::Broken {
+            pass: "fuse",
+            reason: format!("node {} was not made", id.0),
+        })
+    }
+
+    fn stage(
+        &mut self,
+        task: Task,
+        inputs: SmallVec<[Input; 3]>,
+        grid: Grid,
+        outputs: SmallVec<[Output; 1]>,
+    ) -> StageId {
+        self.plan.stages.push(Stage { task, inputs, grid, outputs });
+        StageId(self.plan.stages.len() as u32 - 1)
+    }
+
+    fn emit(&mut self, group: &[NodeId]) -> Result<(), Error> {
+        let id = group[0];
+        let node = self.graph.node(id);
+        let whole = smallvec![Output { fields: value_fields(node), grid: node.grid.clone() }];
+        let identity = View::identity(node.shape.len());
+        let stage = match &node.op {
+            Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk | Op::Reduce { .. } => {
+                return self.emit_fused(group);
+            }
+            Op::Load { source, region } => {
+                let task = Task::Load { source: source.clone(), origin: region.start.clone() };
+                self.stage(task, smallvec![], node.grid.clone(), whole)
+            }
+            Op::Const(c) => {
+                self.stage(Task::Const(c.clone()), smallvec![], node.grid.clone(), whole)
+            }
+            Op::Contract => return self.emit_contract(id),
+            Op::Scan { kind, axis } => {
+                let (from, view) = self.find(node.inputs[0])?;
+                let itself = OutputRef { stage: StageId(self.plan.stages.len() as u32), output: 0 };
+                let inputs = smallvec![
+                    Input { from, access: Access::View(view) },
+                    Input { from: itself, access: Access::Previous { axis: *axis } }
+                ];
+                self.stage(
+                    Task::Scan { kind: *kind, axis: *axis },
+                    inputs,
+                    node.grid.clone(),
+                    whole,
+                )
+            }
+            Op::Reshape => {
+                let from = self.exact(node.inputs[0])?;
+                let shape = self.graph.node(node.inputs[0]).shape.clone();
+                let inputs = smallvec![Input { from, access: Access::Reshape(shape) }];
+                self.stage(Task::Copy, inputs, node.grid.clone(), whole)
+            }
+            Op::Take { axis, positions } => {
+                let from = self.exact(node.inputs[0])?;
+                let access = Access::Take { axis: *axis, positions: positions.clone() };
+                self.stage(Task::Copy, smallvec![Input { from, access }], node.grid.clone(), whole)
+            }
+            Op::Concat { axis } => {
+                let mut offset = 0;
+                let mut inputs = SmallVec::new();
+                for &i in &node.inputs {
+                    let len = self.graph.node(i).shape[*axis];
+                    let (base, view) = view_base(self.graph, i);
+                    let (from, outer) = self.find(base)?;
+                    let access = Access::Part { axis: *axis, offset, len, view: view.then(&outer) };
+                    inputs.push(Input { from, access });
+                    offset += len;
+                }
+                self.stage(Task::Copy, inputs, node.grid.clone(), whole)
+            }
+        };
+        self.made.insert(id, (OutputRef { stage, output: 0 }, identity));
+        Ok(())
+    }
+
+    /// The output that holds a node cell by cell; a node that is seen through a view is copied first.
+    fn exact(&mut self, id: NodeId) -> Result<OutputRef, Error> {
+        let (from, view) = self.find(id)?;
+        if view.is_identity() && self.plan.output(from).grid.rank() == view.axes.len() {
+            return Ok(from);
+        }
+        let node = self.graph.node(id);
+        let outputs = smallvec![Output { fields: value_fields(node), grid: node.grid.clone() }];
+        let access = Access::Part {
+            axis: 0,
+            offset: 0,
+            len: node.shape.first().copied().unwrap_or(1),
+            view,
+        };
+        let stage =
+            self.stage(Task::Copy, smallvec![Input { from, access }], node.grid.clone(), outputs);
+        let out = OutputRef { stage, output: 0 };
+        self.made.insert(id, (out, View::identity(node.shape.len())));
+        Ok(out)
+    }
+
+    fn emit_fused(&mut self, group: &[NodeId]) -> Result<(), Error> {
+        let grid = space(self.graph, self.graph.node(group[0])).clone();
+        let mut low = Lowering::new(self, grid.shape());
+        let mut fused_outputs = Vec::new();
+        let mut outputs: SmallVec<[Output; 1]> = SmallVec::new();
+        for &id in group {
+            let node = self.graph.node(id);
+            let identity = View::identity(grid.rank());
+            match &node.op {
+                Op::Reduce { kind, axes } => {
+                    let input = self.graph.node(node.inputs[0]);
+                    let v = low.value(node.inputs[0], &identity)?;
+                    let fields = kind.state(input.dtype, input.nullable);
+                    outputs.push(Output { fields, grid: partial_grid(&grid, axes) });
+                    fused_outputs.push(FusedOutput::Reduce {
+                        kind: *kind,
+                        axes: axes.clone(),
+                        value: v.value,
+                        valid: if input.nullable { v.valid } else { None },
+                    });
+                }
+                _ => {
+                    let v = low.stored(id, &identity)?;
+                    outputs.push(Output { fields: value_fields(node), grid: grid.clone() });
+                    fused_outputs.push(FusedOutput::Store { value: v.value, valid: v.valid });
+                }
+            }
+        }
+        let (program, fused_inputs, inputs) = low.finish();
+        let fused = Fused { program, inputs: fused_inputs, outputs: fused_outputs };
+        let stage = self.stage(Task::Fused(fused), inputs, grid, outputs);
+        for (i, &id) in group.iter().enumerate() {
+            let from = OutputRef { stage, output: i as u32 };
+            let node = self.graph.node(id);
+            let from = match &node.op {
+                Op::Reduce { kind, axes } => self.emit_tree(from, *kind, axes, id),
+                _ => from,
+            };
+            self.made.insert(id, (from, View::identity(node.shape.len())));
+        }
+        Ok(())
+    }
+
+    /// The combining tree over partial states.
+    ///
+    /// ```text
+    ///   partials  o o o o o o o ...     along every reduced axis, at most FAN in a box of the fan
+    ///   level 1   o     o     o
+    ///   finish       o
+    /// ```
+    fn emit_tree(
+        &mut self,
+        from: OutputRef,
+        kind: ReduceKind,
+        axes: &[AxisReduce],
+        id: NodeId,
+    ) -> OutputRef {
+        let node = self.graph.node(id);
+        let input = self.graph.node(node.inputs[0]);
+        let reduced: SmallVec<[bool; 6]> = axes.iter().map(|a| *a != AxisReduce::Keep).collect();
+        let goal = Output { fields: value_fields(node), grid: node.grid.clone() };
+        self.combine(from, kind, (input.dtype, input.nullable), &reduced, goal)
+    }
+
+    fn combine(
+        &mut self,
+        mut from: OutputRef,
+        kind: ReduceKind,
+        (dtype, nullable): (crate::dtype::DType, bool),
+        reduced: &[bool],
+        goal: Output,
+    ) -> OutputRef {
+        loop {
+            let below = self.plan.output(from).clone();
+            let mut room = FAN;
+            let mut fan: Dims = SmallVec::from_elem(1, reduced.len());
+            for a in (0..reduced.len()).rev() {
+                if reduced[a] {
+                    fan[a] = below.grid.axes[a].count().min(room).max(1);
+                    room /= fan[a];
+                }
+            }
+            let mut grid = below.grid.clone();
+            for a in 0..reduced.len() {
+                if reduced[a] {
+                    let cell = below.grid.axes[a].chunk;
+                    grid.axes[a] =
+                        AxisGrid::regular(below.grid.axes[a].count().div_ceil(fan[a]) * cell, cell);
+                }
+            }
+            let finish = (0..reduced.len()).all(|a| !reduced[a] || grid.axes[a].count() == 1);
+            let output = if finish {
+                goal.clone()
+            } else {
+                Output { fields: below.fields, grid: grid.clone() }
+            };
+            let inputs = smallvec![Input { from, access: Access::Fan(fan) }];
+            let task = Task::Combine { kind, dtype, nullable, finish };
+            let stage = self.stage(task, inputs, output.grid.clone(), smallvec![output]);
+            from = OutputRef { stage, output: 0 };
+            if finish {
+                return from;
+            }
+        }
+    }
+
+    /// `[b.., m, k] @ [b.., k, n]` as stage cells `[b.., m, n, k]`.
+    fn emit_contract(&mut self, id: NodeId) -> Result<(), Error> {
+        let node = self.graph.node(id);
+        let rank = node.shape.len();
+        let (lhs, rhs) = (node.inputs[0], node.inputs[1]);
+        let k = self.graph.node(lhs).grid.axes[rank - 1];
+        let mut axes = node.grid.axes.clone();
+        // Blocks of k follow the cuts of the left side, several of them joined.
+        let chunk = if k.len == 0 {
+            1
+        } else {
+            (k.chunk * (K_BLOCK / k.chunk.min(K_BLOCK)).max(1)).min(k.len)
+        };
+        axes.push(AxisGrid::regular(k.len, chunk));
+        let grid = Grid { axes };
+        let blocks = grid.axes[rank].count();
+        // Left reads stage axes (b.., m, k), right (b.., k, n).
+        let side = |last: [usize; 2]| View {
+            axes: (0..rank)
+                .map(|d| {
+                    let axis = if d < rank - 2 { d } else { last[d - (rank - 2)] };
+                    AxisView { axis: Some(axis), start: 0, step: 1 }
+                })
+                .collect(),
+        };
+        let mut inputs = SmallVec::new();
+        for (i, view) in [(lhs, side([rank - 2, rank])), (rhs, side([rank, rank - 1]))] {
+            let (base, inner) = view_base(self.graph, i);
+            let (from, outer) = self.find(base)?;
+            inputs.push(Input { from, access: Access::View(view.then(&inner).then(&outer)) });
+        }
+        let mut out_grid = grid.clone();
+        out_grid.axes[rank] = AxisGrid::regular(blocks, 1);
+        let output = Output { fields: smallvec![node.dtype], grid: out_grid };
+        let stage = self.stage(
+            Task::Contract { dtype: node.dtype },
+            inputs,
+            grid,
+            smallvec![output.clone()],
+        );
+        let mut from = OutputRef { stage, output: 0 };
+        if blocks > 1 {
+            let mut goal = output;
+            goal.grid.axes[rank] = AxisGrid::regular(1, 1);
+            let mut reduced: SmallVec<[bool; 6]> = smallvec![false; rank];
+            reduced.push(true);
+            from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, goal);
+        }
+        let mut view = View::identity(rank);
+        view.axes.push(AxisView { axis: None, start: 0, step: 1 });
+        self.made.insert(id, (from, view));
+        Ok(())
+    }
+}
+
+/// Fields of a value: itself, and its validity if it can be masked.
+fn value_fields(node: &Node) -> SmallVec<[crate::dtype::DType; 3]> {
+    let mut fields = smallvec![node.dtype];
+    if node.nullable {
+        fields.push(crate::dtype::DType::Bool);
+    }
+    fields
+}
+
+/// The grid of partial states: one cell (one for each group) a chunk along reduced axes.
+fn partial_grid(grid: &Grid, axes: &[AxisReduce]) -> Grid {
+    Grid {
+        axes: grid
+            .axes
+            .iter()
+            .zip(axes)
+            .map(|(g, r)| match r {
+                AxisReduce::Keep => *g,
+                AxisReduce::All => AxisGrid::regular(g.count(), 1),
+                AxisReduce::Group(codes) => {
+                    AxisGrid::regular(g.count() * u64::from(codes.count), u64::from(codes.count))
+                }
+            })
+            .collect(),
+    }
+}

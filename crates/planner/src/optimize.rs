@@ -1,0 +1,151 @@
+//! Rewrites of the IR that keep its meaning.
+//!
+//! Every pass is a pure function from a graph to a graph and stands in [`PASSES`]; [`crate::verify`] checks the result
+//! of each, so a broken rewrite fails at the rewrite.
+
+mod fold;
+mod push;
+mod share;
+
+pub(crate) use push::repeats;
+
+use crate::build::Builder;
+use crate::config::Config;
+use crate::error::Error;
+use crate::ir::{Graph, MapOp, Node, NodeId, Op};
+use crate::program::ScalarOp;
+use crate::verify::verify;
+use smallvec::SmallVec;
+
+/// A pass: its name in EXPLAIN VERBOSE, and what it does to one node whose inputs have been rewritten.
+pub struct Pass {
+    /// The name.
+    pub name: &'static str,
+    rewrite: fn(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error>,
+}
+
+/// The passes, in the order in which they run; the list runs until nothing changes, at most [`ROUNDS_MAX`] times.
+pub const PASSES: [Pass; 3] = [
+    Pass { name: "fold", rewrite: fold::rewrite },
+    Pass { name: "push_slice", rewrite: push::rewrite },
+    Pass { name: "share", rewrite: share::rewrite },
+];
+
+/// Bound on repetitions of the list: views sink one operation a round, and deeper chains gain little.
+const ROUNDS_MAX: usize = 8;
+
+/// A graph with the nodes that are wanted from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rooted {
+    /// The graph.
+    pub graph: Graph,
+    /// The wanted nodes, in the order of the query's items.
+    pub roots: Vec<NodeId>,
+}
+
+/// Runs all passes. `trace` sees the graph after each pass that changed it.
+///
+/// # Errors
+/// [`Error::Broken`] if a pass broke the graph; errors of constructors cannot occur on a sound graph.
+pub fn optimize(
+    start: Rooted,
+    config: &Config,
+    trace: &mut dyn FnMut(&'static str, &Rooted),
+) -> Result<Rooted, Error> {
+    verify(&start.graph, "build")?;
+    let mut now = start;
+    for _ in 0..ROUNDS_MAX {
+        let before = now.clone();
+        for pass in &PASSES {
+            let next = apply(pass, &now, config)?;
+            verify(&next.graph, pass.name)?;
+            if next != now {
+                trace(pass.name, &next);
+                now = next;
+            }
+        }
+        if now == before {
+            break;
+        }
+    }
+    Ok(now)
+}
+
+/// Rebuilds the graph from the roots' ancestors, node by node; what no root needs is left behind.
+fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
+    let mut needed = vec![false; old.graph.len()];
+    for r in &old.roots {
+        needed[r.0 as usize] = true;
+    }
+    for (id, node) in old.graph.nodes().rev() {
+        if needed[id.0 as usize] {
+            for i in &node.inputs {
+                needed[i.0 as usize] = true;
+            }
+        }
+    }
+    let mut b = Builder::new(config.clone());
+    let mut new: Vec<Option<NodeId>> = vec![None; old.graph.len()];
+    let at = |new: &[Option<NodeId>], id: NodeId| {
+        new[id.0 as usize]
+            .ok_or_else(|| Error::Broken { pass: pass.name, reason: "an input was lost".into() })
+    };
+    for (id, node) in old.graph.nodes() {
+        if needed[id.0 as usize] {
+            let inputs: SmallVec<[NodeId; 3]> =
+                node.inputs.iter().map(|&i| at(&new, i)).collect::<Result<_, _>>()?;
+            new[id.0 as usize] = Some((pass.rewrite)(&mut b, node, &inputs)?);
+        }
+    }
+    let roots = old.roots.iter().map(|&r| at(&new, r)).collect::<Result<_, _>>()?;
+    Ok(prune(&Rooted { graph: b.graph, roots }))
+}
+
+/// The graph without the nodes that no root needs.
+fn prune(old: &Rooted) -> Rooted {
+    let mut needed = vec![false; old.graph.len()];
+    for r in &old.roots {
+        needed[r.0 as usize] = true;
+    }
+    for (id, node) in old.graph.nodes().rev() {
+        if needed[id.0 as usize] {
+            for i in &node.inputs {
+                needed[i.0 as usize] = true;
+            }
+        }
+    }
+    let mut graph = Graph::new();
+    let mut new = vec![NodeId(0); old.graph.len()];
+    for (id, node) in old.graph.nodes() {
+        if needed[id.0 as usize] {
+            let mut node = node.clone();
+            for i in &mut node.inputs {
+                *i = new[i.0 as usize];
+            }
+            new[id.0 as usize] = graph.push(node);
+        }
+    }
+    Rooted { graph, roots: old.roots.iter().map(|r| new[r.0 as usize]).collect() }
+}
+
+/// The same node over rewritten inputs, its grid derived anew.
+pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
+    match &node.op {
+        Op::Load { source, region } => b.load_region(source.clone(), region.clone()),
+        Op::Const(c) => b.array(c.clone()),
+        Op::Iota => Ok(b.graph.push(node.clone())),
+        Op::Map(MapOp::Scalar(ScalarOp::Cast)) => b.cast(inputs[0], node.dtype),
+        Op::Map(op) => b.map_op(*op, inputs),
+        Op::View(v) => b.view(inputs[0], v.clone(), &node.shape),
+        Op::Reshape => b.reshape(inputs[0], &node.shape),
+        Op::Concat { axis } => b.concat(inputs, *axis),
+        Op::Take { axis, positions } => b.take(inputs[0], *axis, positions.clone()),
+        Op::Reduce { kind, axes } => b.reduce(inputs[0], *kind, axes),
+        Op::Scan { kind, axis } => b.scan(inputs[0], *kind, *axis),
+        Op::Contract => b.contract(inputs[0], inputs[1]),
+        Op::Rechunk => {
+            let chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();
+            b.rechunk(inputs[0], &chunks)
+        }
+    }
+}

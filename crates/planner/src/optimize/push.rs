@@ -1,0 +1,103 @@
+//! Views and reshapes sink towards the sources, so that a slice reads only what it needs.
+//!
+//! ```text
+//!   View(Map(a, b))            →  Map(View(a), View(b))        unless the view repeats cells
+//!   View(Load[region])         →  View'(Load[smaller region])
+//!   Reshape(Map(a))            →  Map(Reshape(a)),  Reshape(Iota) → Iota
+//! ```
+
+use super::rebuild;
+use crate::build::Builder;
+use crate::error::Error;
+use crate::grid::Grid;
+use crate::ir::{MapOp, Node, NodeId, Op};
+use crate::program::ScalarOp;
+use crate::region::{Region, cells};
+use crate::view::View;
+use smallvec::SmallVec;
+
+pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
+    match &node.op {
+        Op::View(view) => push_view(b, node, view, inputs[0]),
+        Op::Reshape => push_reshape(b, node, inputs[0]),
+        _ => rebuild(b, node, inputs),
+    }
+}
+
+fn push_view(b: &mut Builder, node: &Node, view: &View, input: NodeId) -> Result<NodeId, Error> {
+    let child = b.node(input).clone();
+    match &child.op {
+        Op::Map(op) if cells(&node.shape) <= cells(&child.shape) && !repeats(view, &node.shape) => {
+            let inputs: SmallVec<[NodeId; 3]> = child
+                .inputs
+                .iter()
+                .map(|&i| b.view(i, view.clone(), &node.shape))
+                .collect::<Result<_, _>>()?;
+            map_again(b, *op, &child, &inputs)
+        }
+        Op::Load { source, region } => {
+            let image = view.image(&Region::whole(&node.shape));
+            if image.is_empty() || image.shape() == child.shape {
+                return rebuild(b, node, &[input]);
+            }
+            let mut inner = view.clone();
+            let mut target = region.clone();
+            for (d, a) in inner.axes.iter_mut().enumerate() {
+                a.start -= image.start[d] as i64;
+                target.end[d] = region.start[d] + image.end[d];
+                target.start[d] = region.start[d] + image.start[d];
+            }
+            let load = b.load_region(source.clone(), target)?;
+            b.view(load, inner, &node.shape)
+        }
+        _ => rebuild(b, node, &[input]),
+    }
+}
+
+/// Does an output axis longer than 1 read nothing, so that cells are given more than once?
+pub(crate) fn repeats(view: &View, shape: &[u64]) -> bool {
+    (0..shape.len()).any(|o| shape[o] > 1 && !view.axes.iter().any(|a| a.axis == Some(o)))
+}
+
+fn push_reshape(b: &mut Builder, node: &Node, input: NodeId) -> Result<NodeId, Error> {
+    let child = b.node(input).clone();
+    match &child.op {
+        Op::Iota => {
+            // Chunks that the user asked for belonged to the old shape.
+            let grid = Grid::auto(&node.shape, node.dtype.size(), b.config.chunk_bytes_target);
+            let chunks: Vec<u64> = grid.axes.iter().map(|a| a.chunk).collect();
+            b.iota(&node.shape, Some(&chunks))
+        }
+        Op::Reshape => b.reshape(child.inputs[0], &node.shape),
+        Op::Map(op) if is_generated(b, input) => {
+            let inputs: SmallVec<[NodeId; 3]> = child
+                .inputs
+                .iter()
+                .map(|&i| b.reshape(i, &node.shape))
+                .collect::<Result<_, _>>()?;
+            map_again(b, *op, &child, &inputs)
+        }
+        Op::View(_) => match b.graph.scalar(input) {
+            Some(value) => b.full(value, node.dtype, &node.shape, None),
+            None => rebuild(b, node, &[input]),
+        },
+        _ => rebuild(b, node, &[input]),
+    }
+}
+
+/// Is every cell computed from its number alone? Reshaping what is stored costs a copy, one is better than several.
+fn is_generated(b: &Builder, id: NodeId) -> bool {
+    let node = b.node(id);
+    match &node.op {
+        Op::Iota => true,
+        Op::Map(_) | Op::Reshape => node.inputs.iter().all(|&i| is_generated(b, i)),
+        _ => b.graph.scalar(id).is_some(),
+    }
+}
+
+fn map_again(b: &mut Builder, op: MapOp, child: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
+    match op {
+        MapOp::Scalar(ScalarOp::Cast) => b.cast(inputs[0], child.dtype),
+        op => b.map_op(op, inputs),
+    }
+}

@@ -1,0 +1,456 @@
+//! Which chunks an operand reads, who reads a chunk, and what an operand costs: functions, not lists.
+//!
+//! ```text
+//!   operand (stage, index)  ──grid──▶ its cells ──access──▶ cells of the input ──grid──▶ chunks of the input
+//!   chunk                   ──grid──▶ its cells ──inverse access──▶ operands that read it
+//! ```
+//! Along each axis an access touches a run (or a sorted list) of chunks, so both directions are products over axes.
+
+use crate::grid::{ChunkIndex, Grid};
+use crate::plan::{Access, Input, OutputRef, Plan, Stage, StageId, Task};
+use crate::region::{Dims, Region};
+use crate::view::View;
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// Bytes that a running operand uses beside chunks: tiles, registers, accumulators.
+const SCRATCH: u64 = 256 << 10;
+
+/// A plan with what is worth computing once.
+#[derive(Debug, Clone)]
+pub struct Tiling {
+    plan: Arc<Plan>,
+    /// Longest way from a source to each stage.
+    depth: Vec<u32>,
+    /// For each stage and output, the stages and inputs that read it.
+    users: Vec<Vec<Vec<(StageId, usize)>>>,
+}
+
+/// Chunks along one axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hits {
+    Run(u64, u64),
+    List(Vec<u64>),
+}
+
+impl Hits {
+    fn count(&self) -> u64 {
+        match self {
+            Hits::Run(lo, hi) => hi - lo,
+            Hits::List(v) => v.len() as u64,
+        }
+    }
+
+    fn get(&self, i: u64) -> u64 {
+        match self {
+            Hits::Run(lo, _) => lo + i,
+            Hits::List(v) => v[i as usize],
+        }
+    }
+
+    fn contains(&self, chunk: u64) -> bool {
+        match self {
+            Hits::Run(lo, hi) => (*lo..*hi).contains(&chunk),
+            Hits::List(v) => v.binary_search(&chunk).is_ok(),
+        }
+    }
+}
+
+type Touched = SmallVec<[Hits; 6]>;
+
+impl Tiling {
+    /// Prepares a plan.
+    pub fn new(plan: Arc<Plan>) -> Self {
+        let mut depth = vec![0u32; plan.stages.len()];
+        let mut users: Vec<Vec<Vec<(StageId, usize)>>> =
+            plan.stages.iter().map(|s| vec![Vec::new(); s.outputs.len()]).collect();
+        for (i, stage) in plan.stages.iter().enumerate() {
+            for (k, input) in stage.inputs.iter().enumerate() {
+                let from = input.from.stage.0 as usize;
+                if from != i {
+                    depth[i] = depth[i].max(depth[from] + 1);
+                }
+                users[from][input.from.output as usize].push((StageId(i as u32), k));
+            }
+        }
+        Tiling { plan, depth, users }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Longest way from a source to the stage, in stages.
+    pub fn depth(&self, stage: StageId) -> u32 {
+        self.depth[stage.0 as usize]
+    }
+
+    /// True if the stage's chunks can be dropped and made again at little more than a read.
+    pub fn is_rereadable(&self, stage: StageId) -> bool {
+        matches!(self.plan.stage(stage).task, Task::Load { .. } | Task::Const(_))
+    }
+
+    /// Calls `f` once for each chunk that the operand reads, of whatever input, in the order of the inputs.
+    pub fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex)) {
+        let s = self.plan.stage(stage);
+        let mut seen: SmallVec<[(OutputRef, Touched); 3]> = SmallVec::new();
+        for input in &s.inputs {
+            let Some(hits) = self.touched(s, index, input) else { continue };
+            each(&hits, &mut |chunk| {
+                let holds = |h: &Touched| h.iter().zip(&chunk).all(|(h, &c)| h.contains(c));
+                if !seen.iter().any(|(o, h)| *o == input.from && holds(h)) {
+                    f(input.from, chunk);
+                }
+            });
+            seen.push((input.from, hits));
+        }
+    }
+
+    /// The chunks of one input that the operand reads, row-major: what exec gathers the input from.
+    pub fn pieces(&self, stage: StageId, index: &[u64], input: usize) -> Vec<ChunkIndex> {
+        let s = self.plan.stage(stage);
+        let mut out = Vec::new();
+        if let Some(hits) = self.touched(s, index, &s.inputs[input]) {
+            each(&hits, &mut |c| out.push(c));
+        }
+        out
+    }
+
+    /// The chunks of one input that the operand reads, as runs along axes; `None` if it reads nothing.
+    fn touched(&self, s: &Stage, index: &[u64], input: &Input) -> Option<Touched> {
+        let grid = &self.plan.output(input.from).grid;
+        match &input.access {
+            Access::View(view) => view_hits(view, &s.grid.region(index), grid),
+            Access::Fan(fan) => Some(
+                fan.iter()
+                    .zip(index)
+                    .zip(&grid.axes)
+                    .map(|((&f, &i), g)| Hits::Run(i * f, ((i + 1) * f).min(g.count())))
+                    .collect(),
+            ),
+            Access::Part { axis, offset, len, view } => {
+                let region = part_region(&s.grid.region(index), *axis, *offset, *len)?;
+                view_hits(view, &region, grid)
+            }
+            Access::Take { axis, positions } => {
+                let region = s.grid.region(index);
+                let mut hits = box_hits(grid, &region, Some(*axis))?;
+                let (lo, hi) = (region.start[*axis] as usize, region.end[*axis] as usize);
+                let mut list: Vec<u64> =
+                    positions[lo..hi].iter().map(|&p| grid.axes[*axis].find(p)).collect();
+                list.sort_unstable();
+                list.dedup();
+                if list.is_empty() {
+                    return None;
+                }
+                hits[*axis] = Hits::List(list);
+                Some(hits)
+            }
+            Access::Reshape(from) => {
+                let region = s.grid.region(index);
+                let read = reshaped(&region, &s.grid.shape(), from)?;
+                box_hits(grid, &read, None)
+            }
+            Access::Previous { axis } => {
+                if index[*axis] == 0 {
+                    return None;
+                }
+                let one = |(a, &i): (usize, &u64)| {
+                    let i = if a == *axis { i - 1 } else { i };
+                    Hits::Run(i, i + 1)
+                };
+                Some(index.iter().enumerate().map(one).collect())
+            }
+        }
+    }
+
+    /// Number of operands that read a chunk, over all stages; saturates.
+    pub fn readers(&self, of: OutputRef, index: &[u64]) -> u64 {
+        let mut total = 0u64;
+        let users = &self.users[of.stage.0 as usize][of.output as usize];
+        for (i, (stage, _)) in users.iter().enumerate() {
+            if users[..i].iter().any(|(s, _)| s == stage) {
+                continue;
+            }
+            let inputs: SmallVec<[usize; 3]> =
+                users.iter().filter(|(s, _)| s == stage).map(|(_, k)| *k).collect();
+            let s = self.plan.stage(*stage);
+            if let [k] = inputs[..] {
+                total = total.saturating_add(self.readers_by(s, k, of, index));
+                continue;
+            }
+            // An operand that reads the chunk by several inputs is one reader.
+            let mut boxes: Vec<Region> = Vec::new();
+            for &k in &inputs {
+                if let Some(b) = self.reader_box(s, k, of, index) {
+                    add_disjoint(&mut boxes, b);
+                }
+            }
+            total = boxes.iter().fold(total, |n, b| n.saturating_add(b.cells()));
+        }
+        total
+    }
+
+    fn readers_by(&self, s: &Stage, k: usize, of: OutputRef, index: &[u64]) -> u64 {
+        let Some(candidates) = self.reader_box(s, k, of, index) else { return 0 };
+        match &s.inputs[k].access {
+            // Here not every operand of the box need read the chunk.
+            Access::Take { .. } | Access::Reshape(_) => {
+                let mut n = 0;
+                for_each_index(&candidates, &mut |op| {
+                    let reads = self.touched(s, op, &s.inputs[k]);
+                    let hit =
+                        reads.is_some_and(|h| h.iter().zip(index).all(|(h, &c)| h.contains(c)));
+                    n += u64::from(hit);
+                });
+                n
+            }
+            _ => candidates.cells(),
+        }
+    }
+
+    /// The box of operands of a stage that may read a chunk by an input; exact but for takes and reshapes.
+    fn reader_box(&self, s: &Stage, k: usize, of: OutputRef, index: &[u64]) -> Option<Region> {
+        let grid = &self.plan.output(of).grid;
+        let cells = grid.region(index);
+        let shape = s.grid.shape();
+        let operands = |region: &Region| {
+            let b = s.grid.overlapping(region);
+            (!b.is_empty() && !(region.is_empty() && shape.iter().all(|&n| n > 0))).then_some(b)
+        };
+        match &s.inputs[k].access {
+            Access::View(view) => operands(&preimage(view, &cells, &shape)?),
+            Access::Fan(fan) => {
+                let at: Dims = index.iter().zip(fan).map(|(i, f)| i / f).collect();
+                Some(Region::at(&at, &Dims::from_elem(1, at.len())))
+            }
+            Access::Part { axis, offset, len, view } => {
+                let mut part = shape.clone();
+                part[*axis] = *len;
+                let mut region = preimage(view, &cells, &part)?;
+                region.start[*axis] += offset;
+                region.end[*axis] += offset;
+                operands(&region)
+            }
+            Access::Take { axis, positions } => {
+                let inside = |p: &u64| (cells.start[*axis]..cells.end[*axis]).contains(p);
+                let first = positions.iter().position(inside)? as u64;
+                let last = positions.iter().rposition(inside)? as u64;
+                let mut region = cells;
+                region.start[*axis] = first;
+                region.end[*axis] = last + 1;
+                operands(&region)
+            }
+            Access::Reshape(from) => operands(&reshaped(&cells, from, &shape)?),
+            Access::Previous { axis } => {
+                let mut next: Dims = index.into();
+                next[*axis] += 1;
+                (next[*axis] < s.grid.axes[*axis].count())
+                    .then(|| Region::at(&next, &Dims::from_elem(1, next.len())))
+            }
+        }
+    }
+
+    /// Bytes of all chunks that the operand makes.
+    pub fn output_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
+        let s = self.plan.stage(stage);
+        s.outputs.iter().map(|o| o.grid.region(index).cells() * o.cell_bytes() as u64).sum()
+    }
+
+    /// Bytes that the operand needs beside the chunks that it reads: outputs, inputs that have to be assembled from
+    /// several chunks, encoded and decoded bytes of a read, and fixed scratch.
+    pub fn peak(&self, stage: StageId, index: &[u64]) -> u64 {
+        let s = self.plan.stage(stage);
+        let mut bytes = self.output_bytes(stage, index) + SCRATCH;
+        match &s.task {
+            Task::Load { source, origin } => {
+                let mut region = s.grid.region(index);
+                for a in 0..region.rank() {
+                    region.start[a] += origin[a];
+                    region.end[a] += origin[a];
+                }
+                let chunks = source.grid.overlapping(&region);
+                let stored: u64 = (0..region.rank()).fold(source.dtype.size() as u64, |n, a| {
+                    let (lo, _) = source.grid.axes[a].interval(chunks.start[a]);
+                    let (_, hi) =
+                        source.grid.axes[a].interval(chunks.end[a].max(chunks.start[a] + 1) - 1);
+                    n.saturating_mul((hi - lo).max(1))
+                });
+                let one = source.grid.chunk_bytes_max(source.dtype.size()).min(stored);
+                // Encoded bytes are taken to be at most the decoded ones; one chunk is decoded at a time.
+                bytes = bytes.saturating_add(stored).saturating_add(one);
+            }
+            Task::Fused(_) | Task::Scan { .. } => {
+                for k in 0..s.inputs.len() {
+                    bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
+                }
+            }
+            _ => {}
+        }
+        bytes
+    }
+
+    /// Bytes of an input that lies in several chunks and has to be copied together; 0 if it is read in place.
+    pub fn assembled_bytes(&self, stage: StageId, index: &[u64], input: usize) -> u64 {
+        let s = self.plan.stage(stage);
+        let i = &s.inputs[input];
+        let Access::View(view) = &i.access else { return 0 };
+        match self.touched(s, index, i) {
+            Some(hits) if hits.iter().any(|h| h.count() > 1) => {
+                let out = self.plan.output(i.from);
+                view.image(&s.grid.region(index)).cells().saturating_mul(out.cell_bytes() as u64)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Chunks that a view touches from an output region; `None` if it reads nothing.
+fn view_hits(view: &View, region: &Region, grid: &Grid) -> Option<Touched> {
+    if region.is_empty() {
+        return None;
+    }
+    let image = view.image(region);
+    let mut hits = box_hits(grid, &image, None)?;
+    for (d, a) in view.axes.iter().enumerate() {
+        // A step longer than a chunk jumps over some.
+        if let Some(o) = a.axis
+            && a.step.unsigned_abs() > grid.axes[d].chunk.min(grid.axes[d].first)
+        {
+            let mut list: Vec<u64> = (region.start[o]..region.end[o])
+                .map(|p| grid.axes[d].find((a.start + a.step * p as i64) as u64))
+                .collect();
+            list.sort_unstable();
+            list.dedup();
+            hits[d] = Hits::List(list);
+        }
+    }
+    Some(hits)
+}
+
+/// Chunks that hold cells of a box, as runs; `except` is an axis that the caller fills in.
+fn box_hits(grid: &Grid, region: &Region, except: Option<usize>) -> Option<Touched> {
+    let mut hits: Touched = smallvec![];
+    for (a, g) in grid.axes.iter().enumerate() {
+        if except == Some(a) {
+            hits.push(Hits::Run(0, 0));
+            continue;
+        }
+        let (lo, hi) = g.overlapping(region.start[a], region.end[a]);
+        if lo == hi {
+            return None;
+        }
+        hits.push(Hits::Run(lo, hi));
+    }
+    Some(hits)
+}
+
+/// `region` cut to `[offset, offset + len)` along an axis and moved to 0; `None` if nothing is left.
+pub fn part_region(region: &Region, axis: usize, offset: u64, len: u64) -> Option<Region> {
+    let mut r = region.clone();
+    let (lo, hi) = (r.start[axis].max(offset), r.end[axis].min(offset + len));
+    if lo >= hi {
+        return None;
+    }
+    r.start[axis] = lo - offset;
+    r.end[axis] = hi - offset;
+    (!r.is_empty()).then_some(r)
+}
+
+/// The output positions that read `cells`, or `None`.
+fn preimage(view: &View, cells: &Region, shape: &[u64]) -> Option<Region> {
+    let r = view.preimage(cells, shape);
+    (!r.is_empty()).then_some(r)
+}
+
+/// The smallest box of shape `to` that holds the cells of `region` (of shape `from`) in row-major order. Exact where
+/// `region` is a run of the row-major order that fills whole rows of `to`.
+pub fn reshaped(region: &Region, from: &[u64], to: &[u64]) -> Option<Region> {
+    if region.is_empty() {
+        return None;
+    }
+    let ravel =
+        |p: &mut dyn Iterator<Item = u64>| from.iter().zip(p).fold(0u64, |n, (&d, p)| n * d + p);
+    let first = ravel(&mut region.start.iter().copied());
+    let last = ravel(&mut region.end.iter().map(|e| e - 1));
+    let unravel = |mut n: u64| {
+        let mut p: Dims = SmallVec::from_elem(0, to.len());
+        for a in (0..to.len()).rev() {
+            p[a] = n % to[a];
+            n /= to[a];
+        }
+        p
+    };
+    let (lo, hi) = (unravel(first), unravel(last));
+    let mut out = Region::whole(to);
+    for a in 0..to.len() {
+        out.start[a] = lo[a];
+        out.end[a] = hi[a] + 1;
+        if lo[a] != hi[a] {
+            // From here on the run passes through whole rows.
+            break;
+        }
+    }
+    Some(out)
+}
+
+/// Calls `f` with each index of a product of hits, row-major.
+fn each(hits: &Touched, f: &mut dyn FnMut(ChunkIndex)) {
+    let counts = Region::whole(&hits.iter().map(Hits::count).collect::<Dims>());
+    for_each_index(&counts, &mut |i| f(hits.iter().zip(i).map(|(h, &i)| h.get(i)).collect()));
+}
+
+/// Calls `f` with each position of a box, row-major.
+pub fn for_each_index(region: &Region, f: &mut dyn FnMut(&[u64])) {
+    if region.is_empty() {
+        return;
+    }
+    let mut at = region.start.clone();
+    loop {
+        f(&at);
+        let mut a = at.len();
+        loop {
+            if a == 0 {
+                return;
+            }
+            a -= 1;
+            at[a] += 1;
+            if at[a] < region.end[a] {
+                break;
+            }
+            at[a] = region.start[a];
+        }
+    }
+}
+
+/// Adds what `new` has beyond the boxes to them, so that they stay disjoint.
+fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
+    let mut rest = vec![new];
+    for b in boxes.iter() {
+        rest = rest.iter().flat_map(|r| subtract(r, b)).collect();
+    }
+    boxes.extend(rest);
+}
+
+/// `r` without `b`, as disjoint boxes.
+fn subtract(r: &Region, b: &Region) -> Vec<Region> {
+    let Some(common) = r.intersect(b) else { return vec![r.clone()] };
+    let mut out = Vec::new();
+    let mut left = r.clone();
+    for a in 0..r.rank() {
+        if left.start[a] < common.start[a] {
+            let mut low = left.clone();
+            low.end[a] = common.start[a];
+            out.push(low);
+            left.start[a] = common.start[a];
+        }
+        if common.end[a] < left.end[a] {
+            let mut high = left.clone();
+            high.start[a] = common.end[a];
+            out.push(high);
+            left.end[a] = common.end[a];
+        }
+    }
+    out
+}

@@ -1,0 +1,140 @@
+//! The grammar of the IR, executable: what every graph between two passes satisfies.
+
+use crate::build::{map_dtype, map_nullable};
+use crate::error::Error;
+use crate::ir::{AxisReduce, Graph, MapOp, Node, Op};
+use crate::program::ScalarOp;
+use crate::region::{Region, cells};
+
+/// Checks every node against its inputs.
+///
+/// # Errors
+/// [`Error::Broken`] naming `pass` and the first rule that does not hold.
+pub fn verify(graph: &Graph, pass: &'static str) -> Result<(), Error> {
+    for (id, node) in graph.nodes() {
+        if let Err(reason) = check(graph, id.0, node) {
+            return Err(Error::Broken { pass, reason: format!("node {}: {reason}", id.0) });
+        }
+    }
+    Ok(())
+}
+
+fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
+    let ensure = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
+    ensure(node.inputs.iter().all(|i| i.0 < id), "an input stands after its user")?;
+    ensure(node.grid.shape() == node.shape, "the grid has another shape")?;
+    ensure(cells(&node.shape).is_some(), "the shape has too many cells")?;
+    let inputs: Vec<&Node> = node.inputs.iter().map(|&i| graph.node(i)).collect();
+    let arity = match &node.op {
+        Op::Load { .. } | Op::Const(_) | Op::Iota => Some(0),
+        Op::Map(MapOp::Scalar(s)) => Some(s.arity()),
+        Op::Map(MapOp::IsValid) => Some(1),
+        Op::Map(_) | Op::Contract => Some(2),
+        Op::Concat { .. } => None,
+        _ => Some(1),
+    };
+    ensure(arity.is_none_or(|n| n == inputs.len()), "wrong number of inputs")?;
+    match &node.op {
+        Op::Load { source, region } => {
+            ensure(Region::whole(&source.shape).contains(region), "the box leaves the source")?;
+            ensure(
+                region.shape() == node.shape && source.dtype == node.dtype,
+                "shape or type differ from the source",
+            )
+        }
+        Op::Const(c) => {
+            ensure(
+                c.shape == node.shape && c.dtype == node.dtype,
+                "shape or type differ from the array",
+            )?;
+            ensure(
+                cells(&c.shape) == Some(c.len() as u64),
+                "the array has another number of cells",
+            )?;
+            ensure(c.valid.is_some() == node.nullable, "mask flag differs from the array")
+        }
+        Op::Iota => ensure(inputs.is_empty() && !node.nullable, "numbers are never masked"),
+        Op::Map(op) => {
+            ensure(inputs.iter().all(|i| i.shape == node.shape), "an input has another shape")?;
+            if *op != MapOp::Scalar(ScalarOp::Cast) {
+                let dtypes: Vec<_> = inputs.iter().map(|i| i.dtype).collect();
+                ensure(
+                    map_dtype(*op, &dtypes) == Some(node.dtype),
+                    "the operation does not give this type",
+                )?;
+            }
+            let nullable: Vec<_> = inputs.iter().map(|i| i.nullable).collect();
+            ensure(
+                map_nullable(*op, &nullable) == node.nullable,
+                "mask flag differs from the operation's",
+            )
+        }
+        Op::View(v) => {
+            let child = inputs[0];
+            ensure(v.axes.len() == child.shape.len(), "the view has another rank")?;
+            let moved: Vec<usize> = v.axes.iter().filter_map(|a| a.axis).collect();
+            ensure(
+                moved.iter().all(|&a| a < node.shape.len()),
+                "the view names an axis that is not there",
+            )?;
+            ensure(
+                (1..moved.len()).all(|i| !moved[..i].contains(&moved[i])),
+                "the view names an axis twice",
+            )?;
+            ensure(
+                v.axes.iter().all(|a| a.axis.is_none() || a.step != 0),
+                "the view does not move",
+            )?;
+            if cells(&node.shape) != Some(0) {
+                let inside = v.axes.iter().zip(&child.shape).all(|(a, &n)| {
+                    let last =
+                        a.axis.map_or(a.start, |o| a.start + a.step * (node.shape[o] as i64 - 1));
+                    let (lo, hi) = (a.start.min(last), a.start.max(last));
+                    lo >= 0 && (hi as u64) < n
+                });
+                ensure(inside, "the view leaves its input")?;
+            }
+            ensure(
+                node.dtype == child.dtype && node.nullable == child.nullable,
+                "a view changes the type",
+            )
+        }
+        Op::Reshape => ensure(
+            cells(&node.shape) == cells(&inputs[0].shape),
+            "reshape changes the number of cells",
+        ),
+        Op::Concat { axis } => {
+            let total: u64 = inputs.iter().map(|i| i.shape[*axis]).sum();
+            ensure(total == node.shape[*axis], "the parts do not fill the axis")
+        }
+        Op::Take { axis, positions } => ensure(
+            positions.iter().all(|&p| p < inputs[0].shape[*axis]),
+            "a position leaves the input",
+        ),
+        Op::Reduce { kind, axes } => {
+            ensure(
+                kind.result(inputs[0].dtype) == Some(node.dtype),
+                "the reduction does not give this type",
+            )?;
+            ensure(axes.len() == inputs[0].shape.len(), "axes of another rank")?;
+            let fits = axes.iter().enumerate().all(|(a, r)| match r {
+                AxisReduce::Keep => node.shape[a] == inputs[0].shape[a],
+                AxisReduce::All => node.shape[a] == 1,
+                AxisReduce::Group(g) => node.shape[a] == u64::from(g.count),
+            });
+            ensure(fits, "the reduced shape is another")
+        }
+        Op::Scan { axis, .. } => ensure(
+            *axis < node.shape.len() && inputs[0].shape == node.shape,
+            "a scan keeps its shape",
+        ),
+        Op::Contract => {
+            let r = node.shape.len();
+            ensure(
+                r >= 2 && inputs[0].shape[r - 1] == inputs[1].shape[r - 2],
+                "the contracted lengths differ",
+            )
+        }
+        Op::Rechunk => ensure(inputs[0].shape == node.shape, "rechunk keeps its shape"),
+    }
+}

@@ -1,4 +1,4 @@
-"""Writes the fixtures beside this file: zarr_zoo/, cf/, npy/, bad/.
+"""Writes the fixtures beside this file: zarr_zoo/, cf/, npy/, cases.zarr, bad/.
 
     pip install numpy zarr numcodecs && python tests/data/make_fixtures.py
 
@@ -286,6 +286,52 @@ def npy():
     np.savez(root / "two.npz", a=BIG, b=F8)
 
 
+# ---------------------------------------------------------------- inputs of sql/queries
+def cases():
+    """One Zarr v3 group of unnamed arrays, in small chunks with partial edges. `make_goldens.py` reads it by name."""
+    path = HERE / "cases.zarr"
+    shutil.rmtree(path, ignore_errors=True)
+    g = open_new(path, 3)
+    rng = np.random.default_rng(57)
+    x, y = (np.round(rng.normal(0, 3, (5, 7)), 3) for _ in range(2))
+    n = x.copy()
+    n[0, 1] = n[2, 2] = n[4, 6] = np.nan
+    w = x.copy()
+    w[1, 0], w[1, 3], w[3, 3], w[4, 4] = np.nan, np.inf, -np.inf, -0.0
+    i = rng.integers(-9, 10, (5, 7))
+    j = rng.integers(1, 6, (5, 7)) * np.where(rng.random((5, 7)) < 0.4, -1, 1)
+    m, mi = x.copy(), i.astype("i4")
+    m[0, 0] = m[1, 3] = m[2, 3] = m[4, 6] = -999.0
+    mi[0, 0] = mi[1, 3] = mi[3, 6] = 99
+    mn = m.copy()
+    mn[0, 1] = mn[3, 3] = np.nan  # NaN that is a value beside NULL
+    column = m.copy()
+    column[:, 2] = -999.0  # a column without any value
+    masked = {"_FillValue": -999.0}
+    table = [
+        ("x", x, (2, 3), {}), ("y", y, (2, 3), {}), ("pos", np.abs(x) + 0.5, (2, 3), {}), ("unit", np.round(np.sin(x), 3), (2, 3), {}),
+        ("x32", x.astype("f4"), (2, 3), {}), ("n", n, (2, 3), {}), ("w", w, (2, 3), {}), ("n32", n.astype("f4"), (2, 3), {}),
+        ("i", i, (2, 3), {}), ("j", j, (2, 3), {}), ("b", i > 0, (2, 3), {}), ("c", j > 0, (2, 3), {}),
+        ("m", m, (2, 3), masked), ("mn", mn, (2, 3), masked), ("mi", mi, (2, 3), {"_FillValue": 99}), ("mcol", column, (2, 3), masked),
+        ("allnull", np.full(3, -999.0), (2,), masked), ("allnan", np.full(3, np.nan), (2,), {}),
+        ("v", np.round(rng.normal(0, 3, 7), 3), (3,), {}), ("r", np.round(rng.normal(0, 3, 5), 3), (2,), {}),
+        ("iv", rng.integers(-9, 10, 7), (3,), {}), ("k", np.array([4, 0, -1, 2, 2]), (2,), {}),
+        ("cube", np.round(rng.normal(0, 3, (3, 4, 5)), 3), (2, 3, 2), {}), ("icube", rng.integers(-9, 10, (3, 4, 5)).astype("i4"), (2, 3, 2), {}),
+        ("one", np.round(rng.normal(0, 3, (1, 4, 1)), 3), (1, 3, 1), {}),
+        ("z", np.zeros((0, 3)), (1, 2), {}), ("zi", np.zeros((3, 0), "i4"), (2, 1), {}), ("z1", np.zeros(0), (1,), {}),
+        ("s", np.array(2.5), (), {}), ("si", np.array(-3), (), {}), ("sb", np.array(True), (), {}),
+        ("p", np.round(rng.normal(0, 2, (4, 6)), 2), (3, 4), {}), ("q", np.round(rng.normal(0, 2, (6, 3)), 2), (4, 2), {}),
+        ("bp", np.round(rng.normal(0, 2, (2, 3, 4)), 2), (1, 2, 3), {}), ("bq", np.round(rng.normal(0, 2, (2, 4, 5)), 2), (1, 3, 2), {}),
+        ("ip", rng.integers(-9, 10, (4, 6)), (3, 4), {}), ("iq", rng.integers(-9, 10, (6, 3)), (4, 2), {}),
+        ("edge", np.array([np.iinfo("i8").max, 1, -5]), (2,), {}), ("uedge", np.array([np.iinfo("u8").max, 1], "u8"), (1,), {}),
+        ("line", np.arange(-2.5, 3.0, 0.5), (4,), {}), ("ones3", np.ones((3, 1)), (2, 1), {}), ("perm", np.array([3.0, -1.0, 2.0, -1.0, 3.0]), (2,), {}),
+    ]
+    for t in ["bool", *INTS, "f4", "f8"]:
+        table.append((f"t_{t}", np.arange(1, 7).reshape(2, 3).astype(t) if t != "bool" else np.array([[1, 0, 1], [0, 0, 1]], "?"), (2, 2), {}))
+    for name, data, chunks, attrs in table:
+        put(g, name, data, chunks, dict(attributes=attrs))
+
+
 # ---------------------------------------------------------------- bad input
 def bad():
     root = fresh("bad")
@@ -428,4 +474,5 @@ if __name__ == "__main__":
     zoo()
     cf()
     npy()
+    cases()
     bad()

@@ -134,9 +134,8 @@ class Script:
 
     def cells(self, sql, frame):
         """A cell block whose NaN are NULL, from a pandas frame."""
-        def value(v):
-            return None if isinstance(v, float) and v != v else v
-        self.rows(sql, [[value(v) for v in row] for row in frame.itertuples(index=False, name=None)])
+        columns = [list(frame[name].values) for name in frame]
+        self.rows(sql, [[None if isinstance(v, (float, np.floating)) and v != v else v for v in row] for row in zip(*columns)])
 
     def error(self, sql, code):
         self.records.append([f"statement error {code}", self.sql(sql)])

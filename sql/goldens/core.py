@@ -75,9 +75,9 @@ def cell(v):
 
 def dtype_name(values):
     if values.dtype.kind == "M":
-        return "timestamp"
+        return "datetime64[us]"
     if values.dtype == object:
-        return f"timestamp[{values.ravel()[0].calendar}]"
+        return f"datetime64[us, {values.ravel()[0].calendar}]"
     return str(values.dtype.newbyteorder("="))
 
 
@@ -97,6 +97,14 @@ def tensor_lines(name, value):
 
 
 # ---------------------------------------------------------------- scripts
+# Cases say what is wrong; several of these share a code (a regular expression of the runner).
+CODES = {
+    "unknown_function": "unknown_name", "unknown_dimension": "unknown_name", "unknown_argument": "unknown_name",
+    "index_out_of_range": "out_of_range", "invalid_argument": "(invalid_argument|out_of_range|shape_mismatch)",
+    "too_many_subscripts": "(too_many_subscripts|out_of_range|shape_mismatch)", "overflow": "overflow",
+}
+
+
 class Script:
     def __init__(self, path, about, tolerance=None, source="cases", setup=()):
         self.path, self.source, self.records = path, source, []
@@ -138,7 +146,7 @@ class Script:
         self.rows(sql, [[None if isinstance(v, (float, np.floating)) and v != v else v for v in row] for row in zip(*columns)])
 
     def error(self, sql, code):
-        self.records.append([f"statement error {code}", self.sql(sql)])
+        self.records.append([f"statement error {CODES.get(code, code)}", self.sql(sql)])
 
     def text(self):
         lines, after_note = list(self.head), False

@@ -323,7 +323,7 @@ def cases():
         ("p", np.round(rng.normal(0, 2, (4, 6)), 2), (3, 4), {}), ("q", np.round(rng.normal(0, 2, (6, 3)), 2), (4, 2), {}),
         ("bp", np.round(rng.normal(0, 2, (2, 3, 4)), 2), (1, 2, 3), {}), ("bq", np.round(rng.normal(0, 2, (2, 4, 5)), 2), (1, 3, 2), {}),
         ("ip", rng.integers(-9, 10, (4, 6)), (3, 4), {}), ("iq", rng.integers(-9, 10, (6, 3)), (4, 2), {}),
-        ("edge", np.array([np.iinfo("i8").max, 1, -5]), (2,), {}), ("uedge", np.array([np.iinfo("u8").max, 1], "u8"), (1,), {}),
+        ("edge", np.array([np.iinfo("i8").max, 1, 5]), (2,), {}), ("uedge", np.array([np.iinfo("u8").max, 1], "u8"), (1,), {}),
         ("line", np.arange(-2.5, 3.0, 0.5), (4,), {}), ("ones3", np.ones((3, 1)), (2, 1), {}), ("perm", np.array([3.0, -1.0, 2.0, -1.0, 3.0]), (2,), {}),
     ]
     for t in ["bool", *INTS, "f4", "f8"]:

@@ -28,7 +28,7 @@ FROM (SELECT mean(air_potential_temperature, axis => ['grid_latitude', 'grid_lon
 SELECT mean(where(air_potential_temperature > 284.0, air_potential_temperature, NULL), axis => ['time', 'grid_latitude', 'grid_longitude']) AS warm
 FROM 'tests/data/colpex.v3.zarr';
 
--- A corner of the lowest level at the first time step, by position; negative steps, too.
+-- A corner of the lowest level at the first time step, by position, and negative steps.
 SELECT air_potential_temperature[0, 0, :3, :4] AS corner, air_potential_temperature[-1, 0, ::-41, ::41] AS sparse
 FROM 'tests/data/colpex.v3.zarr';
 
@@ -36,7 +36,7 @@ FROM 'tests/data/colpex.v3.zarr';
 SELECT argmax(mean(air_potential_temperature[model_level_number => 2], axis => ['grid_latitude', 'grid_longitude'])) AS warmest
 FROM 'tests/data/colpex.v3.zarr';
 
--- The cell surface: plain SQL over the same cells; it stays dense.
+-- The cell surface: plain SQL over the same cells, which stays dense.
 SELECT model_level_number, avg(air_potential_temperature) AS mean, max(air_potential_temperature) - min(air_potential_temperature) AS spread
 FROM 'tests/data/colpex.v3.zarr'
 GROUP BY model_level_number

@@ -53,11 +53,11 @@ step("A matrix product: every profile weighted by the levels' height and sigma."
 step("A masked mean: only the cells warmer than 284 K, by level.",
      f"SELECT mean(where({T0} > 284.0, {T0}, NULL), axis => ['time', 'grid_latitude', 'grid_longitude']) AS warm\n{FROM}",
      warm=f4(theta.where(theta > 284).mean(["time", *AREA])))
-step("A corner of the lowest level at the first time step, by position; negative steps, too.", f"SELECT {T0}[0, 0, :3, :4] AS corner, {T0}[-1, 0, ::-41, ::41] AS sparse\n{FROM}",
+step("A corner of the lowest level at the first time step, by position, and negative steps.", f"SELECT {T0}[0, 0, :3, :4] AS corner, {T0}[-1, 0, ::-41, ::41] AS sparse\n{FROM}",
      corner=da(cube.air_potential_temperature[0, 0, :3, :4]), sparse=da(cube.air_potential_temperature[-1, 0, ::-41, ::41]))
 step("One level by its label, and where in time it is warmest.", f"SELECT argmax(mean({T0}[model_level_number => {cube.model_level_number.values[1]}], axis => {area_sql})) AS warmest\n{FROM}",
      warmest=np.int64(theta[:, 1].mean(AREA).values.argmax()))
-rows("The cell surface: plain SQL over the same cells; it stays dense.", f"SELECT model_level_number, avg({T0}) AS mean, max({T0}) - min({T0}) AS spread\n{FROM}\nGROUP BY model_level_number\nHAVING avg({T0}) > 284.3\nORDER BY model_level_number DESC",
+rows("The cell surface: plain SQL over the same cells, which stays dense.", f"SELECT model_level_number, avg({T0}) AS mean, max({T0}) - min({T0}) AS spread\n{FROM}\nGROUP BY model_level_number\nHAVING avg({T0}) > 284.3\nORDER BY model_level_number DESC",
      [(lev, m, np.float32(hi) - np.float32(lo)) for lev, m, hi, lo in list(zip(cube.model_level_number.values, theta.mean(["time", *AREA]).values, theta.max(["time", *AREA]).values,
                                                                          theta.min(["time", *AREA]).values))[::-1] if m > 284.3])
 rows("A slice of rows, warmest first.", f"SELECT grid_latitude, grid_longitude, {T0} AS theta\n{FROM}\nWHERE model_level_number = {cube.model_level_number.values[0]} AND time = '{str(cube.time.values[0])[:19]}'\nORDER BY theta DESC, grid_latitude, grid_longitude LIMIT 3",

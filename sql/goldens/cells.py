@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from .core import ERA5, Script
+from .core import ERA5, Script, da
 from .labels import GRID, air, box
 
 cells = air[["t2m", "precip", "rh", "sst", "gust", "orog", "flag"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
@@ -124,30 +124,31 @@ f.cells("SELECT DISTINCT y FROM grid ORDER BY y DESC", grid[["y"]].drop_duplicat
 f = script("aggregates", "Aggregates with SQL's names, meaning and result types.")
 one = cells[cells.lat == 45]
 f.rows("SELECT avg(t2m), sum(t2m), min(t2m), max(t2m), count(t2m), count(*) FROM era5", [(cells.t2m.mean(), cells.t2m.sum(), cells.t2m.min(), cells.t2m.max(), cells.t2m.count(), len(cells))])
-f.rows("SELECT stddev(t2m), stddev_pop(t2m), var_samp(t2m), var_pop(t2m) FROM era5", [(cells.t2m.std(), cells.t2m.std(ddof=0), cells.t2m.var(), cells.t2m.var(ddof=0))])
+f.rows("SELECT stddev(t2m), stddev_pop(t2m), var_samp(t2m), var_pop(t2m) FROM CELLS(era5)", [(cells.t2m.std(), cells.t2m.std(ddof=0), cells.t2m.var(), cells.t2m.var(ddof=0))])
 f.cells("SELECT lat, stddev(t2m), stddev_pop(t2m), var_samp(t2m), var_pop(t2m) FROM era5 GROUP BY lat",
         by(cells, ["lat"], a=("t2m", "std"), b=("t2m", lambda s: s.std(ddof=0)), c=("t2m", "var"), d=("t2m", lambda s: s.var(ddof=0))))
+f.note("A block without any clause of the cell surface is a tensor block: count(*) or CELLS() make it one of cells.")
 f.note("float32: sums and averages are float64, extremes float32.")
-f.rows("SELECT avg(precip), sum(precip), min(precip), max(precip) FROM era5",
-       [(cells.precip.astype("f8").mean(), cells.precip.astype("f8").sum(), np.float32(cells.precip.min()), np.float32(cells.precip.max()))])
-f.rows("SELECT avg(rh), count(rh), max(rh), avg(sst), count(sst), avg(gust), count(gust) FROM era5",
-       [(cells.rh.astype("f8").mean(), cells.rh.count(), np.float32(cells.rh.max()), cells.sst.astype("f8").mean(), cells.sst.count(), cells.gust.astype("f8").mean(), cells.gust.count())])
+f.rows("SELECT avg(precip), sum(precip), min(precip), max(precip), count(*) FROM era5",
+       [(cells.precip.astype("f8").mean(), cells.precip.astype("f8").sum(), np.float32(cells.precip.min()), np.float32(cells.precip.max()), 2800)])
+f.rows("SELECT avg(rh), count(rh), max(rh), avg(sst), count(sst), avg(gust), count(gust), count(*) FROM era5",
+       [(cells.rh.astype("f8").mean(), cells.rh.count(), np.float32(cells.rh.max()), cells.sst.astype("f8").mean(), cells.sst.count(), cells.gust.astype("f8").mean(), cells.gust.count(), 2800)])
 f.note("int16 with a mask, repeated over lat and lon.")
-f.rows("SELECT sum(flag), avg(flag), min(flag), max(flag), count(flag) FROM era5", [(int(cells.flag.sum()), cells.flag.astype("f8").mean(), int(cells.flag.min()), int(cells.flag.max()), cells.flag.count())])
-f.rows("SELECT sum(t2m * precip) / sum(precip), avg(abs(t2m - 285)), max(sqrt(precip)) FROM era5",
-       [((cells.t2m * cells.precip.astype("f8")).sum() / cells.precip.astype("f8").sum(), (cells.t2m - 285).abs().mean(), np.float32(np.sqrt(cells.precip).max()))])
-f.rows("SELECT sum(CASE WHEN t2m > 290 THEN 1 ELSE 0 END), count(CASE WHEN t2m > 290 THEN 1 END), sum(CASE WHEN precip > 0 THEN precip END) FROM era5",
-       [((cells.t2m > 290).sum(), (cells.t2m > 290).sum(), cells.precip.astype("f8").sum())])
+f.rows("SELECT sum(flag), avg(flag), min(flag), max(flag), count(flag), count(*) FROM era5", [(int(cells.flag.sum()), cells.flag.astype("f8").mean(), int(cells.flag.min()), int(cells.flag.max()), cells.flag.count(), 2800)])
+f.rows("SELECT sum(t2m * precip) / sum(precip), avg(abs(t2m - 285)), max(sqrt(precip)), count(*) FROM era5",
+       [((cells.t2m * cells.precip.astype("f8")).sum() / cells.precip.astype("f8").sum(), (cells.t2m - 285).abs().mean(), np.float32(np.sqrt(cells.precip).max()), 2800)])
+f.rows("SELECT sum(CASE WHEN t2m > 290 THEN 1 ELSE 0 END), count(CASE WHEN t2m > 290 THEN 1 END), sum(CASE WHEN precip > 0 THEN precip END), count(*) FROM era5",
+       [((cells.t2m > 290).sum(), (cells.t2m > 290).sum(), cells.precip.astype("f8").sum(), 2800)])
 f.rows("SELECT avg(t2m) FILTER (WHERE lat > 40), count(*) FILTER (WHERE precip > 5) FROM era5", [(cells[cells.lat > 40].t2m.mean(), (cells.precip > 5).sum())])
 f.note("Nothing to aggregate.")
 f.rows("SELECT avg(t2m), sum(t2m), min(t2m), max(t2m), stddev(t2m), count(t2m), count(*) FROM era5 WHERE lat > 100", [(None, None, None, None, None, 0, 0)])
 f.rows("SELECT stddev(v), var_samp(v), stddev_pop(v) FROM grid WHERE y = 0 AND x = 3.0", [(None, None, 0.0)])
-f.rows("SELECT sum(y), avg(y), max(x), count(DISTINCT y) FROM grid", [(int(grid.y.sum()), grid.y.mean(), 3.0, 5)])
+f.rows("SELECT sum(y), avg(y), max(x), count(DISTINCT y), count(*) FROM grid", [(int(grid.y.sum()), grid.y.mean(), 3.0, 5, 35)])
 f.note("Integer / truncates, log is base 10, round is half away from zero: SQL's meaning, not NumPy's.")
 f.rows("SELECT y / 15, y % 15, log(100.0), round(v) FROM grid WHERE y = 20 AND x = 3.0", [(1, 5, 2.0, np.round(grid[(grid.y == 20) & (grid.x == 3.0)].v.values[0]))])
 f.rows("SELECT round(2.5), round(-0.5), 7 / 2, -7 / 2, -7 % 3 FROM grid WHERE y = 0 AND x = 0.0", [(3.0, -1.0, 3, -3, -1)])
 f.rows("SELECT 7 // 2, -7 // 2, 2 ^ 10 FROM grid WHERE y = 0 AND x = 0.0", [(3, -4, 1024)])
-f.error("SELECT sum(9223372036854775807 + 0 * y) FROM grid", "overflow")
+f.error("SELECT sum(9223372036854775807 + 0 * y), count(*) FROM grid", "overflow")
 
 f = script("dates", "Times in the cell surface: partial dates are their first instant in WHERE.")
 point = cells[(cells.lat == 45) & (cells.lon == 0.5)]
@@ -159,7 +160,7 @@ for clause, keep in [("time >= '2020-12'", point.time >= at("2020-12-01")), ("ti
                      ("time IN ('2019-01-01', '2019-01-22')", point.time.isin([at("2019-01-01"), at("2019-01-22")])),
                      ("time >= TIMESTAMP '2020-12-01 00:00:00' AND time < TIMESTAMP '2020-12-10 00:00:00'", (point.time >= at("2020-12-01")) & (point.time < at("2020-12-10")))]:
     f.cells(f"SELECT time, t2m FROM era5 WHERE lat = 45 AND lon = 0.5 AND {clause}", point[keep][["time", "t2m"]])
-f.rows("SELECT min(time), max(time), count(DISTINCT time) FROM era5", [(cells.time.min(), cells.time.max(), 140)])
+f.rows("SELECT min(time), max(time), count(DISTINCT time), count(*) FROM era5", [(cells.time.min(), cells.time.max(), 140, 2800)])
 f.cells("SELECT date_part('month', time) AS m, date_part('day', time) AS d, date_part('hour', time) AS h FROM era5 WHERE lat = 45 AND lon = 0.5 AND time < '2019-02-01'",
         point[point.time < at("2019-02-01")].assign(m=lambda g: g.time.dt.month, d=lambda g: g.time.dt.day, h=lambda g: g.time.dt.hour)[["m", "d", "h"]])
 f.cells("SELECT lat, count(*) FROM era5 WHERE time >= '2019-06' AND time < '2019-07' GROUP BY lat", by(cells[(cells.time >= at("2019-06-01")) & (cells.time < at("2019-07-01"))], ["lat"], n=("t2m", "size")))
@@ -191,3 +192,27 @@ f.cells("SELECT lat, lon, count(*) FROM era5 WHERE t2m > 301 GROUP BY lat, lon",
 f.cells("SELECT lat, avg(precip) FROM era5 WHERE t2m IS NULL GROUP BY lat", by(cells[cells.t2m.isna()], ["lat"], a=average("precip")))
 f.cells("SELECT flag, count(*) FROM era5 WHERE lat = 45 AND lon = 0.5 GROUP BY flag ORDER BY flag NULLS LAST",
         pd.DataFrame({"flag": [*range(0, 4), None], "n": [int((point.flag == k).sum()) for k in range(4)] + [int(point.flag.isna().sum())]}, dtype=object))
+
+f = Script("queries/subqueries", "Subqueries, CTEs, views and TEMP tensors: labels pass through, the outer block decides its surface.", 1e-12, setup=(ERA5, GRID))
+t2m, lat_mean = air.t2m, air.t2m.mean("time")
+dev = (t2m - lat_mean).transpose("time", "lat", "lon")
+box3 = box.v - box.v.mean("x")
+f.q("WITH c AS (SELECT mean(t2m, axis => 'time') AS clim FROM era5) SELECT clim[lat => 45], clim - mean(clim) FROM c", da(lat_mean.sel(lat=45)), da(lat_mean - lat_mean.mean()))
+f.q("WITH a AS (SELECT v * 2 AS w FROM grid), b AS (SELECT w + 1 AS u FROM a) SELECT u[y => 20], u[0, 0] FROM b", da(box.v.sel(y=20) * 2 + 1), da(box.v[0, 0] * 2 + 1))
+f.q("SELECT mean(w, axis => 'x'), y FROM (SELECT v + 1 AS w FROM grid) AS s", v0=da((box.v + 1).mean("x")), y=da(box.y))
+f.q("SELECT p.w - q.w AS d FROM (SELECT v AS w FROM grid) p, (SELECT mean(v, axis => 'x', keepdims => true) AS w FROM grid) q", d=da(box3))
+f.cells("SELECT lat, avg(a), max(a) FROM (SELECT t2m - mean(t2m, axis => 'time') AS a FROM era5) GROUP BY lat",
+        by(dev.to_dataframe(name="a").reset_index(), ["lat"], a=average("a"), b=("a", "max")))
+f.cells("SELECT y, sum(w) FROM (SELECT v[y => 10:30] * 2 AS w FROM grid) GROUP BY y", by(grid[grid.y.between(10, 30)].assign(w=lambda g: g.v * 2), ["y"], a=("w", "sum")))
+f.cells("WITH m AS (SELECT lat, avg(t2m) AS a FROM era5 GROUP BY lat) SELECT lat, a FROM m WHERE a > 285 ORDER BY a", lats[lats.a > 285].sort_values("a"))
+f.rows("SELECT max(a) - min(a) AS gradient FROM (SELECT lat, avg(t2m) AS a FROM era5 GROUP BY lat) s", [(lats.a.max() - lats.a.min(),)])
+f.ok("CREATE TEMP TENSOR january AS SELECT t2m[time => '2020-01'] AS v, orog FROM era5")
+f.q("SELECT january.v[lat => 45, lon => 0.5], mean(v, axis => 'time')[lat => 60], time[0], orog[lat => 45] FROM january",
+    da(t2m.sel(time="2020-01", lat=45, lon=0.5)), da(t2m.sel(time="2020-01").mean("time").sel(lat=60)), da(t2m.sel(time="2020-01").time[0]), da(air.orog.sel(lat=45)))
+f.cells("SELECT lon, avg(v) FROM january WHERE lat <= 45 GROUP BY lon", by(cells[(cells.time >= at("2020-01-01")) & (cells.time < at("2020-02-01")) & (cells.lat <= 45)], ["lon"], a=average("t2m")))
+f.ok("CREATE OR REPLACE VIEW warm AS SELECT where(t2m > 290, t2m, NULL) AS w FROM era5")
+warm = t2m.where(t2m > 290)
+f.q("SELECT count(w), mean(w, axis => ['time', 'lon']) FROM warm", np.int64(warm.count()), da(warm.mean(["time", "lon"])))
+f.q("SELECT mean(w - t2m) FROM warm, era5", np.float64(0.0))
+f.ok("DROP VIEW warm")
+f.error("SELECT w FROM warm", "unknown_name")

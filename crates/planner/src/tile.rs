@@ -242,7 +242,15 @@ impl Tiling {
                 region.end[*axis] = last + 1;
                 operands(&region)
             }
-            Access::Reshape(from) => operands(&reshaped(&cells, from, &shape)?),
+            Access::Reshape(from) => {
+                // A run of cells that ends within a row reads a box of whole rows, so whoever reads a row may read
+                // every chunk of it.
+                let mut rows = cells;
+                for a in 1..rows.rank() {
+                    (rows.start[a], rows.end[a]) = (0, from[a]);
+                }
+                operands(&reshaped(&rows, from, &shape)?)
+            }
             Access::Previous { axis } => {
                 let mut next: Dims = index.into();
                 next[*axis] += 1;

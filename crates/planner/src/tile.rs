@@ -217,7 +217,7 @@ impl Tiling {
         let shape = s.grid.shape();
         let operands = |region: &Region| {
             let b = s.grid.overlapping(region);
-            (!b.is_empty() && !(region.is_empty() && shape.iter().all(|&n| n > 0))).then_some(b)
+            (!region.is_empty() && !b.is_empty()).then_some(b)
         };
         match &s.inputs[k].access {
             Access::View(view) => operands(&preimage(view, &cells, &shape)?),

@@ -11,10 +11,6 @@ use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
 use crate::{check, limits};
 
-/// The stack on which sqlparser runs: its frames are large in debug builds, the caller's stack may
-/// be small, and a statement at the limits of [`limits`] must parse on any of them.
-const STACK_BYTES: usize = 64 << 20;
-
 /// sqlparser counts several of its calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
 
@@ -55,7 +51,9 @@ pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
 pub fn is_complete(input: &str) -> bool {
     match tokens::split(input) {
         Err(Error::Token { message, .. }) => {
-            !(message.contains("nterminated") || message.contains("EOF") || message.contains("expected close delimiter"))
+            const OPEN: [&str; 3] = ["unterminated", "unexpected eof", "expected close delimiter"];
+            let message = message.to_lowercase();
+            !OPEN.iter().any(|open| message.contains(open))
         }
         Err(_) => true,
         Ok(pieces) => pieces.iter().all(|piece| piece.terminated && !is_open(piece)),
@@ -80,7 +78,7 @@ fn is_open(piece: &Piece) -> bool {
 
 fn parse_piece(piece: &Piece) -> Result<Statement, Error> {
     limits::check(&piece.tokens)?;
-    stacker::grow(STACK_BYTES, || {
+    limits::with_stack(|| {
         let dialect = TesseraDialect::for_tokens(piece.tokens.len());
         let statement = statement::read(parser(&dialect, piece, 0), piece)
             .map_err(|error| deepest(error, piece))?;

@@ -8,8 +8,20 @@ use crate::limits;
 
 /// The words that may follow a select list or a relation; a neighbour of one is a misspelling.
 const CLAUSES: [&str; 14] = [
-    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "UNION", "WINDOW",
-    "BY", "USING", "OVER", "PARTITION",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "JOIN",
+    "UNION",
+    "WINDOW",
+    "BY",
+    "USING",
+    "OVER",
+    "PARTITION",
 ];
 
 /// Turns an error of sqlparser into ours. `tokens` are those of the statement and `end` is the

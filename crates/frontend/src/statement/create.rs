@@ -5,9 +5,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Span, Token};
 
 use super::read::{Reader, Result};
-use super::{
-    CreateExternal, CreateTensor, CreateView, ExternalKind, Literal, Setting, Statement,
-};
+use super::{CreateExternal, CreateTensor, CreateView, ExternalKind, Literal, Setting, Statement};
 use crate::error::Error;
 use crate::tokens::is_keyword;
 

@@ -53,7 +53,7 @@ fn the_deciding_clause_is_named() {
         ("SELECT v FROM x, t", "cell: the relation t, which is rows at 18"),
         ("SELECT v FROM read_parquet('a')", "cell: the relation read_parquet, which is rows at 15"),
         ("SELECT v FROM 'a.parquet'", "cell: the relation 'a.parquet', which is rows at 15"),
-        ("VALUES (1)", "cell: VALUES at 9"),
+        ("VALUES (1)", "cell: VALUES at 8"),
     ];
     for (sql, expected) in cases {
         assert_eq!(surface(sql), expected, "{sql}");

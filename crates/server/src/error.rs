@@ -150,6 +150,12 @@ pub enum Error {
     /// No or a wrong token.
     #[error("this server wants a token")]
     Unauthorized,
+    /// A request that the server must not serve, whoever asks.
+    #[error("refused: {reason}")]
+    Forbidden {
+        /// Why.
+        reason: String,
+    },
     /// All places for running queries are taken.
     #[error("the server already runs {running} queries")]
     Busy {
@@ -225,6 +231,7 @@ impl Error {
             Error::Request { .. } => "bad_request",
             Error::RequestTooLarge { .. } => "request_too_large",
             Error::Unauthorized => "unauthorized",
+            Error::Forbidden { .. } => "forbidden",
             Error::Busy { .. } => "busy",
             Error::Timeout { .. } => "timeout",
             Error::ShuttingDown => "shutting_down",
@@ -259,6 +266,9 @@ impl Error {
             | Error::Format { hint, .. } => hint.clone(),
             Error::UnknownFormat { .. } | Error::NotAcceptable { .. } => {
                 Some(format!("formats are {}", crate::format::Format::names()))
+            }
+            Error::Forbidden { .. } => {
+                Some("ask as `localhost`, or configure a `token`".into())
             }
             Error::Unauthorized => Some("send it as `Authorization: Bearer TOKEN`".into()),
             Error::Busy { .. } => Some("try again in a moment".into()),
@@ -302,6 +312,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Unauthorized => 401,
+            Error::Forbidden { .. } => 403,
             Error::NotFound { .. } => 404,
             Error::Method { .. } => 405,
             Error::NotAcceptable { .. } => 406,

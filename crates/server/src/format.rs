@@ -136,3 +136,6 @@ impl Format {
         matches!(self, Format::Table | Format::Json | Format::Ndjson | Format::Csv)
     }
 }
+
+#[cfg(test)]
+mod tests;

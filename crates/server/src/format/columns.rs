@@ -235,7 +235,6 @@ mod tests {
         Date32Array, Int64Array, ListArray, StringArray, TimestampNanosecondArray,
         TimestampSecondArray,
     };
-    use std::sync::Arc;
 
     fn texts(array: &dyn Array, field: &Field) -> Vec<String> {
         let c = Column::new(array, field).unwrap();
@@ -275,7 +274,7 @@ mod tests {
         let dict: arrow::array::DictionaryArray<ty::Int8Type> =
             ["a", "b", "a"].into_iter().collect();
         assert_eq!(texts(&dict, &Field::new("d", dict.data_type().clone(), true)), ["a", "b", "a"]);
-        let s = Arc::new(StringArray::from(vec!["x"]));
+        let s = StringArray::from(vec!["x"]);
         assert_eq!(texts(&s, &Field::new("s", DataType::Utf8, true)), ["x"]);
     }
 }

@@ -8,6 +8,7 @@ mod arrow_ipc;
 mod cell;
 mod columns;
 mod csv;
+mod digits;
 mod json;
 mod long;
 pub mod npy;

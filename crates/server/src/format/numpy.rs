@@ -12,7 +12,7 @@
 
 mod float;
 
-use super::cell::repr;
+use super::digits::Float;
 use crate::answer::{Cell, Tensor};
 
 /// The most cells that are shown in full.
@@ -67,14 +67,16 @@ impl Shown {
 fn words(t: &Tensor, cells: &[Cell<'static>]) -> Vec<String> {
     let zero_d = t.dims().is_empty();
     let quote = |text: &str| if zero_d { text.to_string() } else { format!("'{text}'") };
+    let float =
+        |v: Float| special(v.value).unwrap_or_else(|| if zero_d { v.lone() } else { v.repr() });
     if zero_d || cells.contains(&Cell::Null) {
         return cells
             .iter()
             .map(|c| match c {
                 Cell::Null => "--".into(),
                 Cell::Bool(b) => if *b { "True" } else { "False" }.into(),
-                Cell::F32(v) => special(f64::from(*v)).unwrap_or_else(|| repr(v)),
-                Cell::F64(v) => special(*v).unwrap_or_else(|| repr(v)),
+                Cell::F32(v) => float((*v).into()),
+                Cell::F64(v) => float((*v).into()),
                 Cell::Text(text) => quote(text),
                 other => other.text(),
             })

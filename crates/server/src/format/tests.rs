@@ -72,7 +72,7 @@ fn json_of_tensors_is_as_the_interface_says() {
         text(Format::Json, vec![Answer::Tensors(vec![t2m()])]),
         "{\"tensors\":[{\"name\":\"t2m\",\"dtype\":\"float32\",\"dims\":[\"time\",\"lat\"],\"shape\":[2,3],\
          \"coords\":{\"time\":[\"1970-01-01T00:00:00\",\"1970-01-02T00:00:00\"],\"lat\":[50.0,52.1,55.0]},\
-         \"data\":[[0.1,\"NaN\",\"Infinity\"],[-1.0,null,1e10]]}],\"surface\":\"tensor\"}\n"
+         \"data\":[[0.1,\"NaN\",\"Infinity\"],[-1.0,null,10000000000.0]]}],\"surface\":\"tensor\"}\n"
     );
     let scalar = tensor("n", DType::Int64, vec![], &[], vec![5i64], None);
     let empty = tensor(

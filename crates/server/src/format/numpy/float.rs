@@ -2,54 +2,35 @@
 
 use super::special;
 use crate::answer::Cell;
-use crate::format::cell::signed_exponent;
+use crate::format::digits::{Float, fraction, signed_exponent};
 
 /// The most digits after the point.
 const PRECISION: usize = 8;
 
-/// A float with the digits of its own type.
-#[derive(Clone, Copy)]
-struct Float {
-    value: f64,
-    single: bool,
+/// Positional digits, at most `PRECISION` after the point, which is always there: `1.`, `0.33333333`.
+fn positional(f: Float) -> String {
+    let shortest = f.plain();
+    let mut text =
+        if fraction(&shortest) > PRECISION { format!("{:.PRECISION$}", f.value) } else { shortest };
+    if !text.contains('.') {
+        text.push('.');
+    }
+    text.truncate(text.trim_end_matches('0').len());
+    text
 }
 
-impl Float {
-    /// Shortest digits that read back as the same value, in the form `d.ddde-d`.
-    fn shortest(self) -> String {
-        if self.single { format!("{:e}", self.value as f32) } else { format!("{:e}", self.value) }
+/// Mantissa with its point, and exponent: `1.5`, `300`.
+fn scientific(f: Float) -> (String, i32) {
+    let (mut mantissa, mut exponent) = f.shortest();
+    if fraction(&mantissa) > PRECISION {
+        let text = format!("{:.PRECISION$e}", f.value);
+        let (m, e) = text.split_once('e').unwrap_or((&text, "0"));
+        mantissa = m.trim_end_matches('0').to_string();
+        exponent = e.parse().unwrap_or_default();
+    } else if !mantissa.contains('.') {
+        mantissa.push('.');
     }
-
-    /// Positional digits, at most `PRECISION` after the point, which is always there: `1.`, `0.33333333`.
-    fn positional(self) -> String {
-        let shortest =
-            if self.single { (self.value as f32).to_string() } else { self.value.to_string() };
-        let fraction = shortest.split_once('.').map_or(0, |(_, f)| f.len());
-        let mut text =
-            if fraction > PRECISION { format!("{:.PRECISION$}", self.value) } else { shortest };
-        if !text.contains('.') {
-            text.push('.');
-        }
-        text.truncate(text.trim_end_matches('0').len());
-        text
-    }
-
-    /// Mantissa with its point, and exponent: `1.5`, `300`.
-    fn scientific(self) -> (String, i32) {
-        let shortest = self.shortest();
-        let digits = shortest.split_once('e').map_or("", |(m, _)| m);
-        let fraction = digits.split_once('.').map_or(0, |(_, f)| f.len());
-        let text =
-            if fraction > PRECISION { format!("{:.PRECISION$e}", self.value) } else { shortest };
-        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let mut mantissa = mantissa.to_string();
-        if mantissa.contains('.') {
-            mantissa.truncate(mantissa.trim_end_matches('0').len());
-        } else {
-            mantissa.push('.');
-        }
-        (mantissa, exponent.parse().unwrap_or_default())
-    }
+    (mantissa, exponent)
 }
 
 /// The texts of cells that are all floats.
@@ -57,9 +38,9 @@ pub(super) fn format(cells: &[Cell<'static>]) -> Vec<String> {
     let floats: Vec<Float> = cells
         .iter()
         .map(|c| match c {
-            Cell::F32(v) => Float { value: f64::from(*v), single: true },
-            Cell::F64(v) => Float { value: *v, single: false },
-            _ => Float { value: f64::NAN, single: false },
+            Cell::F32(v) => Float::from(*v),
+            Cell::F64(v) => Float::from(*v),
+            _ => Float::from(f64::NAN),
         })
         .collect();
     let finite: Vec<Float> = floats.iter().copied().filter(|f| f.value.is_finite()).collect();
@@ -70,22 +51,27 @@ pub(super) fn format(cells: &[Cell<'static>]) -> Vec<String> {
         (left, right) = (0, 0);
         words = Vec::new();
     } else if wants_exponent(&finite) {
-        let parts: Vec<(String, i32)> = finite.iter().map(|f| f.scientific()).collect();
+        let parts: Vec<(String, i32)> = finite.iter().map(|f| scientific(*f)).collect();
         let digits = parts.iter().map(|(m, _)| fraction(m)).max().unwrap_or(0);
         let exponents: Vec<String> = parts.iter().map(|(_, e)| signed_exponent(*e)).collect();
         let exponent_digits = exponents.iter().map(|e| e.len() - 1).max().unwrap_or(2);
         left = parts.iter().map(|(m, _)| m.len() - 1 - fraction(m)).max().unwrap_or(0);
         right = exponent_digits + 2 + digits;
-        words = parts
+        // Beyond its shortest digits a float is filled up with its exact ones, not with zeros.
+        words = finite
             .iter()
-            .map(|(m, e)| {
-                let zeros = "0".repeat(digits - fraction(m));
-                let sign = if *e < 0 { '-' } else { '+' };
-                format!("{m}{zeros}e{sign}{:0exponent_digits$}", e.unsigned_abs())
+            .map(|f| {
+                let text = format!("{:.digits$e}", f.value);
+                let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                let exponent: i32 = exponent.parse().unwrap_or_default();
+                let point = if digits == 0 { "." } else { "" };
+                let sign = if exponent < 0 { '-' } else { '+' };
+                let size = exponent.unsigned_abs();
+                format!("{mantissa}{point}e{sign}{size:0exponent_digits$}")
             })
             .collect();
     } else {
-        let texts: Vec<String> = finite.iter().map(|f| f.positional()).collect();
+        let texts: Vec<String> = finite.iter().map(|f| positional(*f)).collect();
         left = texts.iter().map(|t| t.len() - 1 - fraction(t)).max().unwrap_or(0);
         right = texts.iter().map(|t| fraction(t)).max().unwrap_or(0);
         words = texts.iter().map(|t| format!("{t}{}", " ".repeat(right - fraction(t)))).collect();
@@ -105,11 +91,6 @@ pub(super) fn format(cells: &[Cell<'static>]) -> Vec<String> {
             None => format!("{:>width$}", words.next().unwrap_or_default()),
         })
         .collect()
-}
-
-/// Digits after the point.
-fn fraction(text: &str) -> usize {
-    text.split_once('.').map_or(0, |(_, f)| f.len())
 }
 
 /// True if the values are too large, too small or too far apart for positional digits. Computed in the type of the

@@ -216,24 +216,29 @@ impl Chunk {
         })
     }
 
+    /// The bytes of a field as a buffer that keeps the chunk and its charge alive.
+    pub fn held(self: &Arc<Self>, field: usize) -> Result<Buffer, Error> {
+        self.field(field)?;
+        Ok(Buffer::from(bytes::Bytes::from_owner(Held(self.clone(), field))))
+    }
+
     fn primitive<P: ArrowPrimitiveType>(
         self: &Arc<Self>,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef, Error> {
-        let held = bytes::Bytes::from_owner(Held(self.clone()));
-        let values = ScalarBuffer::<P::Native>::from(Buffer::from(held));
+        let values = ScalarBuffer::<P::Native>::from(self.held(0)?);
         PrimitiveArray::<P>::try_new(values, nulls)
             .map(|a| Arc::new(a) as ArrayRef)
             .map_err(|e| Error::Broken { what: format!("a chunk as an Arrow array: {e}") })
     }
 }
 
-/// The first field's bytes, with the chunk that they belong to.
-struct Held(Arc<Chunk>);
+/// A field's bytes, with the chunk that they belong to.
+struct Held(Arc<Chunk>, usize);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        self.0.fields.first().map_or(&[], |f| f.data.as_slice())
+        self.0.fields.get(self.1).map_or(&[], |f| f.data.as_slice())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use tessera_planner::error::Class;
+use crate::kernels::KernelError;
+use crate::source::SourceError;
 use thiserror::Error;
 
 /// An operand as an error names it: what it does, where, and how much memory it asked for.
@@ -44,6 +46,20 @@ pub enum Error {
         /// The operands that ask for most, the largest first.
         worst: Vec<Demand>,
     },
+    /// A result that is larger than all memory that there is for it.
+    #[error("the result has {result_bytes} bytes, and the memory limit is {limit_bytes}")]
+    ResultTooLarge {
+        /// Bytes of the result.
+        result_bytes: u64,
+        /// The quota.
+        limit_bytes: u64,
+    },
+    /// A kernel refused: a value outside an operation's domain, an overflow.
+    #[error(transparent)]
+    Kernel(KernelError),
+    /// A source could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
     /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
@@ -86,12 +102,23 @@ pub enum Error {
     },
 }
 
+impl From<KernelError> for Error {
+    fn from(e: KernelError) -> Self {
+        match e {
+            KernelError::Cancelled => Error::Cancelled,
+            e => Error::Kernel(e),
+        }
+    }
+}
+
 impl Error {
     /// Stable name for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Plan(e) => e.code(),
-            Error::MemoryExceeded { .. } => "memory_exceeded",
+            Error::MemoryExceeded { .. } | Error::ResultTooLarge { .. } => "memory_exceeded",
+            Error::Kernel(e) => e.code(),
+            Error::Source(e) => e.code(),
             Error::Cancelled => "cancelled",
             Error::DeadlineExceeded => "deadline_exceeded",
             Error::TooManyChunks { .. } => "too_large",
@@ -105,7 +132,10 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),
+            Error::Kernel(e) => e.class(),
+            Error::Source(e) => e.class(),
             Error::MemoryExceeded { .. }
+            | Error::ResultTooLarge { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. } => Class::Limit,
             Error::Cancelled | Error::ReceiverGone { .. } => Class::User,
@@ -121,6 +151,11 @@ impl Error {
             Error::MemoryExceeded { .. } => {
                 Some("use smaller chunks, or give the engine more memory".into())
             }
+            Error::ResultTooLarge { .. } => {
+                Some("ask for a slice or a reduction, or raise --memory-limit".into())
+            }
+            Error::Kernel(e) => e.hint(),
+            Error::Source(e) => e.hint(),
             Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
             Error::TooManyChunks { .. } => Some("use larger chunks".into()),
             Error::SourceUnavailable { .. } => Some("try again later".into()),

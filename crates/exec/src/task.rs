@@ -12,6 +12,7 @@ mod fused;
 mod gather;
 mod load;
 mod product;
+mod tiling;
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;

@@ -135,10 +135,7 @@ impl Runtime {
         self.shared.io.spawn(async move {
             tokio::select! {
                 () = watched.cancelled() => {
-                    let mut after = After::default();
-                    shared.lock().fail(id, watched.error(), &mut after);
-                    shared.settle(after);
-                    shared.wake.notify_one();
+                    shared.with(|core, after| core.fail(id, watched.error(), after));
                 }
                 _ = wait => {}
             }
@@ -173,13 +170,10 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        let mut after = After::default();
-        {
-            let mut core = self.shared.lock();
+        self.shared.with(|core, after| {
             core.shutdown = true;
-            core.fail_all(&mut after);
-        }
-        self.shared.settle(after);
+            core.fail_all(after);
+        });
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             // A thread's panics are fenced; one that got through was reported by the panic hook.
@@ -242,15 +236,22 @@ impl Shared {
             }
             if !after.is_empty() || !batch.is_empty() {
                 let more = core.has_more();
+                let settles = !after.is_empty();
+                core.settling += usize::from(settles);
                 drop(core);
                 if more {
                     self.wake.notify_one();
                 }
                 self.settle(std::mem::take(&mut after));
+                if settles && !batch.is_empty() {
+                    self.lock().settling -= 1;
+                }
+                let settles = settles && batch.is_empty();
                 for work in batch.drain(..) {
                     self.begin(work, &mut finished);
                 }
                 core = self.lock();
+                core.settling -= usize::from(settles);
                 continue;
             }
             if core.shutdown && core.is_idle() {
@@ -261,6 +262,19 @@ impl Shared {
             self.starved.store(starved, Ordering::Relaxed);
             core = self.wake.wait_timeout(core, time).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Changes the scheduler's state from outside its threads, and has one of them look at it.
+    fn with(self: &Arc<Self>, f: impl FnOnce(&mut Core, &mut After)) {
+        let mut after = After::default();
+        {
+            let mut core = self.lock();
+            f(&mut core, &mut after);
+            core.settling += 1;
+        }
+        self.settle(after);
+        self.lock().settling -= 1;
+        self.wake.notify_one();
     }
 
     /// Does what must not happen under the lock.
@@ -377,22 +391,19 @@ struct Fetch {
 impl Fetch {
     fn end(&mut self, result: Result<Option<crate::schedule::Prepared>, Error>) {
         let Some(mut work) = self.work.take() else { return };
-        let mut after = After::default();
         match result {
             Ok(prepared) => {
                 work.prepared = prepared;
-                self.shared.lock().fetched(work, &mut after);
+                self.shared.with(|core, after| core.fetched(work, after));
             }
             Err(error) => {
                 let (statement, slot, fetch) = (work.statement.id, work.slot, work.fetch);
                 let again = Some(Box::new(work));
                 let result = Err(error);
                 let f = Finished { statement, slot, result, nanos: 0, fetch, again };
-                self.shared.lock().complete(&mut vec![f], &mut after);
+                self.shared.with(|core, after| core.complete(&mut vec![f], after));
             }
         }
-        self.shared.settle(after);
-        self.shared.wake.notify_one();
     }
 }
 

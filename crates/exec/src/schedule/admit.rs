@@ -51,11 +51,16 @@ pub(crate) struct Work {
 impl Job {
     /// Takes operands that can start now: loads to fetch and a batch for one thread.
     pub(crate) fn pick(&mut self, limits: &Limits, out: &mut Vec<Work>, trash: &mut Trash) {
-        if self.error.is_some() || self.parked || (self.serial && self.running > 0) {
+        if self.error.is_some() || self.parked {
             return;
         }
         if self.statement.token.is_cancelled() {
             return self.fail(self.statement.token.error(), None, trash);
+        }
+        if self.serial && self.running > 0 {
+            // The one operand that runs may have been fetched.
+            out.extend(self.take_fetched());
+            return;
         }
         self.walk(limits, false);
         if let Some(demand) = self.impossible.take() {
@@ -120,13 +125,8 @@ impl Job {
         if self.serial && self.running > 0 {
             return;
         }
-        if self.fetched_is_older()
-            && let Some(mut work) = self.fetched.pop_front()
-        {
-            self.fetching -= 1;
-            work.fetch = false;
-            out.push(work);
-            return;
+        if self.fetched_is_older() {
+            return out.extend(self.take_fetched());
         }
         let batch =
             if self.serial { 1 } else { (self.ready.len() / limits.threads).clamp(1, BATCH) };
@@ -152,13 +152,17 @@ impl Job {
             }
         }
         denied.drain(..).for_each(|r| self.ready.push(r));
-        if taken == 0
-            && let Some(mut work) = self.fetched.pop_front()
-        {
-            self.fetching -= 1;
-            work.fetch = false;
-            out.push(work);
+        if taken == 0 {
+            out.extend(self.take_fetched());
         }
+    }
+
+    /// The load that was fetched first, to be decoded.
+    fn take_fetched(&mut self) -> Option<Work> {
+        let mut work = self.fetched.pop_front()?;
+        self.fetching -= 1;
+        work.fetch = false;
+        Some(work)
     }
 
     /// True if the first fetched load belongs to an older root than all that is ready to compute: a stream of ready

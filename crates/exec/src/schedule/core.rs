@@ -54,11 +54,21 @@ pub(crate) struct Core {
     retries_max: u32,
     stall_timeout: Duration,
     pub(crate) shutdown: bool,
+    /// Threads that are about to drop chunks: their bytes are still counted, but come back by themselves.
+    pub(crate) settling: usize,
 }
 
 impl Core {
     pub(crate) fn new(limits: Limits, retries_max: u32, stall_timeout: Duration) -> Self {
-        Core { jobs: Vec::new(), last: 0, limits, retries_max, stall_timeout, shutdown: false }
+        Core {
+            jobs: Vec::new(),
+            last: 0,
+            limits,
+            retries_max,
+            stall_timeout,
+            shutdown: false,
+            settling: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, job: Job) {
@@ -172,7 +182,7 @@ impl Core {
     /// What to do when nothing can start.
     fn resolve(&mut self, after: &mut After) -> Resolved {
         const FOREVER: Duration = Duration::from_secs(3600);
-        if self.jobs.is_empty() || self.jobs.iter().any(|j| j.running > 0) {
+        if self.jobs.is_empty() || self.settling > 0 || self.jobs.iter().any(|j| j.running > 0) {
             return Resolved::Wait(FOREVER);
         }
         // Every statement stands still: each has ready operands, and none fits. What others keep for later goes first.

@@ -69,12 +69,26 @@ pub(super) fn combine(
     let chunks = pieces.iter().map(|p| op.inputs.get(from, p)).collect::<Result<Vec<_>, _>>()?;
     let states: Vec<Vec<&[u8]>> =
         chunks.iter().map(|c| c.fields().iter().map(|f| f.buffer().as_slice()).collect()).collect();
+    let parts: Vec<&[&[u8]]> = states.iter().map(|s| s.as_slice()).collect();
     let mut buffers = op.buffers(0);
-    let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(|b| b.as_mut_slice()).collect();
-    if finish {
-        combine::finish(kind, dtype, nullable, &states, &mut out)?;
-    } else {
-        combine::merge(kind, dtype, nullable, &states, &mut out)?;
+    if !finish {
+        let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(|b| b.as_mut_slice()).collect();
+        combine::combine(kind, dtype, nullable, &parts, &mut out)?;
+        return Ok(vec![op.chunk(0, buffers)?]);
     }
+    let (value, valid) = buffers.split_at_mut(1);
+    let value = value[0].as_mut_slice();
+    let valid = valid.first_mut().map(|b| b.as_mut_slice());
+    if let [one] = parts[..] {
+        combine::finish(kind, dtype, nullable, one, value, valid)?;
+        return Ok(vec![op.chunk(0, buffers)?]);
+    }
+    let cells = chunks.first().map_or(0, |c| c.cells()) as usize;
+    let mut merged: Vec<PooledBuf> =
+        kind.state(dtype, nullable).iter().map(|d| op.cx.buffer(cells * d.size())).collect();
+    let mut out: Vec<&mut [u8]> = merged.iter_mut().map(|b| b.as_mut_slice()).collect();
+    combine::combine(kind, dtype, nullable, &parts, &mut out)?;
+    let state: Vec<&[u8]> = merged.iter().map(|b| b.as_slice()).collect();
+    combine::finish(kind, dtype, nullable, &state, value, valid)?;
     Ok(vec![op.chunk(0, buffers)?])
 }

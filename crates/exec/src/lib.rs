@@ -1,1 +1,3 @@
 //! Tessera exec.
+
+pub mod kernels;

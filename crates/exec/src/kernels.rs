@@ -12,6 +12,8 @@
 //! 5. [`contract`] adds a block of a matrix product.
 
 pub mod combine;
+pub mod contract;
+pub mod copy;
 mod elem;
 pub mod fused;
 mod level;
@@ -19,6 +21,7 @@ mod math;
 mod ops;
 mod partial;
 mod random;
+pub mod scan;
 
 pub use level::Level;
 

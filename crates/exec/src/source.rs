@@ -28,6 +28,9 @@ pub use location::Options;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Counters, Stores};
 
+#[cfg(test)]
+mod tests;
+
 use location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,12 +11,14 @@ mod boxes;
 mod cells;
 mod cf;
 mod chunked;
+mod codecs;
 mod coords;
 mod error;
 mod flat;
 mod location;
 mod meta;
 mod npy;
+mod npz;
 mod reader;
 mod store;
 mod time_units;
@@ -27,6 +29,9 @@ pub use error::SourceError;
 pub use location::Options;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Counters, Stores};
+
+#[cfg(test)]
+mod tests;
 
 use location::Location;
 use std::collections::BTreeMap;
@@ -59,6 +64,9 @@ pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opene
     let location = Location::parse(url)?;
     let store = stores.at(&location, options)?;
     if let Some(opened) = npy::open(&store, &location).await? {
+        return Ok(opened);
+    }
+    if let Some(opened) = npz::open(&store, &location).await? {
         return Ok(opened);
     }
     match zarr::find(&store, &location.group).await? {

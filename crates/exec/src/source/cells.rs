@@ -99,6 +99,32 @@ impl Raw {
         (count > 0).then_some(Raw::Time { multiply, divide })
     }
 
+    /// Running sums of the cells, in their type: integers wrap around, as NumPy's `cumsum` into the same type.
+    pub(crate) fn sum_up<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let mut cells = cells.into_owned();
+        macro_rules! sum {
+            ($t:ty, $add:expr) => {{
+                let mut total: $t = Default::default();
+                for c in cells.as_chunks_mut::<{ size_of::<$t>() }>().0 {
+                    total = $add(total, <$t>::from_ne_bytes(*c));
+                    *c = total.to_ne_bytes();
+                }
+            }};
+        }
+        match self.dtype() {
+            Some(DType::Float32) => sum!(f32, |a: f32, b: f32| a + b),
+            Some(DType::Float64) => sum!(f64, |a: f64, b: f64| a + b),
+            // Two's complement adds signed and unsigned integers alike.
+            _ => match self.size() {
+                1 => sum!(u8, u8::wrapping_add),
+                2 => sum!(u16, u16::wrapping_add),
+                4 => sum!(u32, u32::wrapping_add),
+                _ => sum!(u64, u64::wrapping_add),
+            },
+        }
+        Cow::Owned(cells)
+    }
+
     /// The cells in the type of [`Raw::dtype`]; texts come back as they are. A moment beyond the range of an `i64` of
     /// microseconds is `NaT`, a nanosecond is cut down to the microsecond before it.
     pub(crate) fn convert<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {

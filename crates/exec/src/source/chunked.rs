@@ -5,6 +5,7 @@
 //! ```
 
 use crate::source::boxes::{copy_box, fill_box};
+use crate::source::codecs;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
 use crate::source::reader::{ArrayReader, Fetched, Piece};
@@ -12,14 +13,11 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::{Dims, Region};
-use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
-use zarrs::array::{ArrayBytes, CodecChain, DataType, FillValue, data_type};
+use zarrs::array::{ArrayBytes, FillValue, data_type};
 
 /// Chunks fetched at the same time for one region.
 const CONCURRENT_MAX: usize = 16;
@@ -194,13 +192,14 @@ impl Chunked {
         if bytes.len() as u64 != shard.index_bytes {
             return Err(damaged(format!("{} bytes, expected {}", bytes.len(), shard.index_bytes)));
         }
-        let cells = run_codecs(
+        let cells = codecs::run(
             &shard.index_chain,
-            bytes,
+            Cow::Borrowed(bytes),
             &index_shape(&shard.counts),
             &data_type::uint64(),
             &FillValue::from(u64::MAX),
         )
+        .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
         .map_err(damaged)?;
         let number = |c: &[u8; 8]| u64::from_ne_bytes(*c);
         let pairs: Vec<[u64; 2]> = cells
@@ -259,16 +258,12 @@ impl Chunked {
         at: &Dims,
         bytes: &'a Bytes,
     ) -> Result<Cow<'a, [u8]>, SourceError> {
-        let shape: Vec<NonZeroU64> =
-            self.meta.unit.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
-        let cells = run_codecs(
-            &self.meta.chain,
-            bytes,
-            &shape,
-            self.meta.array.data_type(),
-            self.meta.array.fill_value(),
-        )
-        .map_err(|reason| self.damaged(reader, at, reason))?;
+        let cells = self
+            .meta
+            .codecs
+            .decode(bytes)
+            .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
+            .map_err(|reason| self.damaged(reader, at, reason))?;
         if cells.len() as u64 != self.meta.unit_bytes() {
             return Err(self.damaged(
                 reader,
@@ -276,7 +271,7 @@ impl Chunked {
                 format!("{} bytes, expected {}", cells.len(), self.meta.unit_bytes()),
             ));
         }
-        Ok(self.meta.raw.convert(cells))
+        Ok(self.meta.raw.convert(if self.meta.delta { self.meta.raw.sum_up(cells) } else { cells }))
     }
 
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {
@@ -347,15 +342,7 @@ impl Chunked {
     }
 
     fn decode_texts(&self, bytes: &Bytes) -> Result<Vec<String>, String> {
-        let shape: Vec<NonZeroU64> =
-            self.meta.unit.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
-        let decoded = run_chain(
-            &self.meta.chain,
-            bytes,
-            &shape,
-            self.meta.array.data_type(),
-            self.meta.array.fill_value(),
-        )?;
+        let decoded = self.meta.codecs.decode(bytes)?;
         match decoded {
             ArrayBytes::Variable(v) => {
                 let (data, offsets) = v.into_parts();
@@ -409,33 +396,4 @@ fn indices(of: &Region) -> Vec<Dims> {
             at[axis] = of.start[axis];
         }
     }
-}
-
-/// Runs a codec chain backwards on the caller's thread alone; what a codec panics at is damaged data.
-fn run_chain<'a>(
-    chain: &CodecChain,
-    bytes: &'a [u8],
-    shape: &[NonZeroU64],
-    dtype: &DataType,
-    fill: &FillValue,
-) -> Result<ArrayBytes<'a>, String> {
-    let options =
-        CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
-    match catch_unwind(AssertUnwindSafe(|| {
-        chain.decode(Cow::Borrowed(bytes), shape, dtype, fill, &options)
-    })) {
-        Ok(Ok(cells)) => Ok(cells),
-        Ok(Err(e)) => Err(e.to_string()),
-        Err(_) => Err("its codec failed".into()),
-    }
-}
-
-fn run_codecs<'a>(
-    chain: &CodecChain,
-    bytes: &'a [u8],
-    shape: &[NonZeroU64],
-    dtype: &DataType,
-    fill: &FillValue,
-) -> Result<Cow<'a, [u8]>, String> {
-    run_chain(chain, bytes, shape, dtype, fill)?.into_fixed().map_err(|e| e.to_string())
 }

@@ -1,6 +1,7 @@
 //! Metadata of one Zarr array, checked: what passes here can be read without a further look at its numbers.
 
 use crate::source::cells::Raw;
+use crate::source::codecs::Codecs;
 use crate::source::error::SourceError;
 use serde_json::Value;
 use std::num::NonZeroU64;
@@ -36,7 +37,9 @@ pub(crate) struct ArrayMeta {
     /// Keys, type and fill value.
     pub(crate) array: Array<()>,
     /// Codecs of a unit.
-    pub(crate) chain: Arc<CodecChain>,
+    pub(crate) codecs: Codecs,
+    /// True if each cell but the first is stored as its difference to the one before: numcodecs' `delta`.
+    pub(crate) delta: bool,
     /// How units lie in shards.
     pub(crate) shard: Option<Shard>,
 }
@@ -137,9 +140,20 @@ impl ArrayMeta {
                 (unit, chain, Some(shard))
             }
         };
-        let meta = ArrayMeta { shape, unit, raw, fill_v2: None, attrs, dims, array, chain, shard };
-        meta.check_unit(who)?;
-        Ok(meta)
+        check_unit(who, &unit, &raw)?;
+        let codecs = codecs(who, &array, &chain, &unit)?;
+        Ok(ArrayMeta {
+            shape,
+            unit,
+            raw,
+            fill_v2: None,
+            attrs,
+            dims,
+            array,
+            codecs,
+            delta: false,
+            shard,
+        })
     }
 
     /// Zarr v2: `.zarray` and the array's `.zattrs`.
@@ -183,33 +197,81 @@ impl ArrayMeta {
         doc.entry("fill_value").or_insert(Value::Null);
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
+        // zarrs has no default for these where the fill value is null.
+        let default = match &raw {
+            Raw::Time { .. } => Some(Value::from(0)),
+            Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
+            _ => None,
+        };
+        if let (Some(default), Some(Value::Null)) = (default, doc.get("fill_value")) {
+            doc.insert("fill_value".into(), default);
+        }
+        check_unit(who, &unit, &raw)?;
+        let delta = take_delta(who, &mut doc, &type_name, &raw, unit.len())?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
-        let chain = array.codecs();
-        let meta = ArrayMeta { shape, unit, raw, fill_v2, attrs, dims, array, chain, shard: None };
-        meta.check_unit(who)?;
-        Ok(meta)
+        let codecs = codecs(who, &array, &array.codecs(), &unit)?;
+        Ok(ArrayMeta { shape, unit, raw, fill_v2, attrs, dims, array, codecs, delta, shard: None })
     }
 
     /// Decoded bytes of a unit as the codecs give it.
     pub(crate) fn unit_bytes(&self) -> u64 {
         self.unit.iter().fold(self.raw.size(), |n, &d| n.saturating_mul(d))
     }
+}
 
-    fn check_unit(&self, who: Who<'_>) -> Result<(), SourceError> {
-        let bytes = self
-            .unit
-            .iter()
-            .fold(u128::from(self.raw.size()), |n, &d| n.saturating_mul(u128::from(d)));
-        if bytes > u128::from(CHUNK_BYTES_MAX) {
-            return Err(SourceError::ChunkTooLarge {
-                array: who.array.into(),
-                chunk: show(&self.unit),
-                bytes: bytes.to_string(),
-                limit: CHUNK_BYTES_MAX,
-            });
-        }
-        Ok(())
+/// A chunk is decoded whole, so it must not be larger than what one operand may hold.
+fn check_unit(who: Who<'_>, unit: &Dims, raw: &Raw) -> Result<(), SourceError> {
+    let bytes = unit.iter().fold(u128::from(raw.size()), |n, &d| n.saturating_mul(u128::from(d)));
+    if bytes > u128::from(CHUNK_BYTES_MAX) {
+        return Err(SourceError::ChunkTooLarge {
+            array: who.array.into(),
+            chunk: show(unit),
+            bytes: bytes.to_string(),
+            limit: CHUNK_BYTES_MAX,
+        });
     }
+    Ok(())
+}
+
+fn codecs(
+    who: Who<'_>,
+    array: &Array<()>,
+    chain: &CodecChain,
+    unit: &Dims,
+) -> Result<Codecs, SourceError> {
+    Codecs::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX)
+        .map_err(|reason| who.bad(format!("codecs: {reason}")))
+}
+
+/// Takes numcodecs' `delta` out of the filters, where it is the first one and keeps the type: zarrs does not know it.
+///
+/// # Source
+/// numcodecs 0.16, `numcodecs.delta.Delta`.
+fn take_delta(
+    who: Who<'_>,
+    doc: &mut serde_json::Map<String, Value>,
+    dtype: &str,
+    raw: &Raw,
+    rank: usize,
+) -> Result<bool, SourceError> {
+    let fortran = doc.get("order").and_then(Value::as_str) == Some("F") && rank > 1;
+    let Some(Value::Array(filters)) = doc.get_mut("filters") else { return Ok(false) };
+    let Some(first) = filters.first() else { return Ok(false) };
+    if first.get("id").and_then(Value::as_str) != Some("delta") {
+        return Ok(false);
+    }
+    let is_same = |key: &str| match first.get(key).and_then(Value::as_str) {
+        None => true,
+        Some(name) => name == dtype,
+    };
+    if fortran || !is_same("dtype") || !is_same("astype") || !matches!(raw, Raw::Plain(_)) {
+        return Err(who.unsupported("codec `delta` with another type or in column order"));
+    }
+    filters.remove(0);
+    if filters.is_empty() {
+        doc.insert("filters".into(), Value::Null);
+    }
+    Ok(true)
 }
 
 /// `[2, 3]`.

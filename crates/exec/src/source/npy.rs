@@ -19,7 +19,7 @@ use tessera_planner::region::{Dims, RANK_MAX, cells};
 use tessera_planner::scalar::Scalar;
 
 /// The most that a header may have; NumPy itself writes a few hundred bytes.
-const HEADER_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const HEADER_BYTES_MAX: u64 = 64 << 10;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

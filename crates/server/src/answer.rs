@@ -1,5 +1,7 @@
 //! What a statement answers.
 
+mod column;
+
 use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;

@@ -251,7 +251,7 @@ impl Error {
                 Class::Limit
             }
             Error::ShuttingDown => Class::Retry,
-            Error::Rows { .. } | Error::Internal { .. } => Class::Internal,
+            Error::Rows { .. } | Error::Io { .. } | Error::Internal { .. } => Class::Internal,
             _ => Class::User,
         }
     }
@@ -319,8 +319,6 @@ impl Error {
             Error::Cancelled => 409,
             Error::Busy { .. } => 429,
             Error::Timeout { .. } | Error::ShuttingDown => 503,
-            // Files of the server's own are its own affair.
-            Error::Io { .. } => 500,
             _ => match self.class() {
                 Class::User => 400,
                 Class::Limit => 413,

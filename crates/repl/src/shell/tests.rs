@@ -128,7 +128,8 @@ fn a_closed_output_ends_the_shell() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut err = Vec::new();
     let options = Options { width: 75, greet: false };
-    let mut shell = Shell::new(&fake, &runtime, &interrupt, options, &mut Closed, &mut err);
+    let mut closed = Closed;
+    let mut shell = Shell::new(&fake, &runtime, &interrupt, options, &mut closed, &mut err);
     let mut input = Piped::new(&b"a;\nb;\n"[..], |t| t.ends_with(';'));
     assert!(shell.run(&mut input).unwrap_err().is_broken_pipe());
     assert_eq!(fake.asked.into_inner().unwrap(), ["a;"]);

@@ -28,7 +28,7 @@ pub(super) struct BenchArgs {
     /// Statement that runs last, unmeasured; `--keep` saves its result
     #[arg(long, value_name = "SQL")]
     check: Option<String>,
-    /// Directory that gets each tensor of the last result as NAME.npy
+    /// Directory that gets each tensor (or column) of the last result as NAME.npy
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Prints JSON
@@ -158,18 +158,24 @@ fn median(times: &[f64]) -> f64 {
     (sorted[lo] + sorted[hi]) / 2.0
 }
 
-/// Saves the tensors of the last statement that gave any.
+/// Saves the tensors, or the columns, of the last statement that gave any.
 fn keep(replies: &[Reply], dir: &Path) -> Result<(), Error> {
-    let tensors = replies.iter().rev().find_map(|r| match &r.answer {
-        Answer::Tensors(t) => Some(t),
-        _ => None,
-    });
-    let Some(tensors) = tensors else {
-        return Err(Error::Format {
-            format: "npy",
-            reason: "the last result has no tensor".into(),
-            hint: Some("name a statement that has one with `--check`".into()),
-        });
+    let columns;
+    let last =
+        replies.iter().rev().find(|r| matches!(r.answer, Answer::Tensors(_) | Answer::Rows { .. }));
+    let tensors = match last.map(|r| &r.answer) {
+        Some(Answer::Tensors(t)) => t,
+        Some(Answer::Rows { schema, batches }) => {
+            columns = Tensor::from_rows(schema, batches)?;
+            &columns
+        }
+        _ => {
+            return Err(Error::Format {
+                format: "npy",
+                reason: "the last result has neither tensors nor rows".into(),
+                hint: Some("name a statement that has some with `--check`".into()),
+            });
+        }
     };
     std::fs::create_dir_all(dir).map_err(|e| Error::io("create", quoted(dir), e))?;
     tensors.iter().try_for_each(|t| save(t, &dir.join(file_name(t.name()))))
@@ -192,8 +198,59 @@ fn save(t: &Tensor, path: &Path) -> Result<(), Error> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    /// Answers `make N` with the tensor `x = [N, …]` and counts its runs.
+    struct Fake(std::sync::Mutex<Vec<String>>);
+
+    impl Engine for Fake {
+        fn run<'a>(&'a self, sql: &'a str, _: CancelToken) -> crate::engine::Replies<'a> {
+            let runs = {
+                let mut asked = self.0.lock().unwrap();
+                asked.push(sql.to_string());
+                asked.len() as f64
+            };
+            let t = Tensor::new(
+                "x",
+                tessera_planner::dtype::DType::Float64,
+                vec![],
+                tessera_planner::grid::Grid::single(&[]),
+                arrow::buffer::Buffer::from_vec(vec![runs]),
+                None,
+                Default::default(),
+            );
+            let stats = crate::answer::Stats { plan_s: 0.5, total_s: 1.0, bytes_read: 7 };
+            let reply = Reply { stats, ..Answer::Tensors(vec![t.unwrap()]).into() };
+            Box::pin(futures::stream::iter([Ok(reply)]))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_warm_up_runs_first_and_the_check_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = dir.path().join("setup.sql");
+        std::fs::write(&setup, "make it").unwrap();
+        let keep = dir.path().join("kept");
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: BenchArgs,
+        }
+        let words = ["bench", "run", "-n", "2", "--check", "look", "--setup"];
+        let words = words.iter().map(std::ffi::OsString::from);
+        let line = <Line as clap::Parser>::parse_from(words.chain([
+            setup.into_os_string(),
+            "--keep".into(),
+            keep.clone().into_os_string(),
+        ]));
+        let fake = Fake(std::sync::Mutex::default());
+        assert_eq!(line.args.check().unwrap().run(&fake).await, 0);
+        assert_eq!(fake.0.into_inner().unwrap(), ["make it", "run", "run", "run", "look"]);
+        let bytes = std::fs::read(keep.join("x.npy")).unwrap();
+        assert_eq!(bytes[128..], 5.0f64.to_le_bytes());
+    }
 
     #[test]
     fn medians() {

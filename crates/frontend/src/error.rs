@@ -87,6 +87,19 @@ pub enum Error {
         /// Where the name is.
         position: Option<Position>,
     },
+    /// A cell block that cannot be planned.
+    #[error("{message}")]
+    Cells {
+        /// The error's code: `wrong_surface`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`,
+        /// `plan_error`, `unsupported`, or one of the planner's.
+        code: &'static str,
+        /// What is wrong.
+        message: String,
+        /// Where.
+        position: Option<Position>,
+        /// What to write instead.
+        hint: Option<String>,
+    },
 }
 
 impl Error {
@@ -98,6 +111,7 @@ impl Error {
             Self::NestingTooDeep { .. } => "nesting_too_deep",
             Self::Unsupported { .. } => "unsupported",
             Self::UnknownName { .. } => "unknown_name",
+            Self::Cells { code, .. } => code,
         }
     }
 
@@ -108,6 +122,9 @@ impl Error {
             | Self::Token { .. }
             | Self::Unsupported { .. }
             | Self::UnknownName { .. } => Class::User,
+            Self::Cells { code: "too_large", .. } => Class::Limit,
+            Self::Cells { code: "internal", .. } => Class::Internal,
+            Self::Cells { .. } => Class::User,
             Self::NestingTooDeep { .. } => Class::Limit,
         }
     }
@@ -115,7 +132,9 @@ impl Error {
     /// The way out, as a sentence without a final stop.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
+            Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } | Self::Cells { hint, .. } => {
+                hint.clone()
+            }
             Self::Token { .. } => None,
             Self::NestingTooDeep { .. } => Some(
                 "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
@@ -136,7 +155,8 @@ impl Error {
             | Self::Token { position, .. }
             | Self::NestingTooDeep { position, .. }
             | Self::Unsupported { position, .. }
-            | Self::UnknownName { position, .. } => *position,
+            | Self::UnknownName { position, .. }
+            | Self::Cells { position, .. } => *position,
         }
     }
 

@@ -22,6 +22,7 @@ pub mod ast;
 mod check;
 mod dialect;
 pub mod error;
+pub mod lift;
 pub mod limits;
 mod parse;
 pub mod statement;

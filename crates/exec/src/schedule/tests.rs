@@ -1,5 +1,5 @@
 //! The scheduler on toy plans, whose chunks are integers that depend on all that was read.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
 use crate::config::Config;

@@ -205,7 +205,7 @@ macro_rules! floats {
             #[inline(always)] fn is_inf(self) -> bool { self.is_infinite() }
             #[inline(always)]
             fn is_far<F: math::Fun>(self) -> bool {
-                F::LIMIT.is_some_and(|l| !(self.abs() <= l as $t))
+                F::LIMIT.is_some_and(|l| self.is_nan() || self.abs() > l as $t)
             }
             fn far<F: math::Fun>(self) -> Self { F::$far(self) }
             #[inline(always)] fn fun<F: math::Fun>(self) -> Self { F::$f1(self) }

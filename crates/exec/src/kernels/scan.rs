@@ -5,31 +5,22 @@ use super::{KernelError, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ScanKind;
 
-/// The last cells of the chunk before along the scanned axis: one cell of `value` (and of `valid`) for each cell of the
-/// chunk's shape with that axis 1 long.
-#[derive(Debug, Clone, Copy)]
-pub struct Carry<'a> {
-    /// Running values, of the scan's type. Under a mask they hold the running value all the same, as [`scan`] leaves
-    /// it.
-    pub value: &'a [u8],
-    /// One byte a cell: whether any cell so far was valid. `None` where cells cannot be masked.
-    ///
-    /// The validity that [`scan`] writes says something else (whether this very cell is valid), so a masked cell's
-    /// running value is what counts here: pass `None` and the identity is already in `value`.
-    pub valid: Option<&'a [u8]>,
-}
-
 /// Scans a dense row-major chunk of `shape` along `axis`.
 ///
 /// `input`, `output` and the carry have cells of `dtype`, which is the result's type ([`Sum`](ScanKind::Sum) and
 /// `Prod` of integers come in as `int64` or `uint64`). `valid` is the input's validity: masked cells are skipped and
-/// stay masked, and the caller passes validity on unchanged. In a masked output cell stands the running value so far
+/// stay masked, and the caller passes validity on unchanged. `carry` holds the last slice of the chunk before: one running
+/// value for each cell of the shape with that axis 1 long. In a masked output cell stands the running value so far
 /// (the identity before the first valid one), so that the last slice of a chunk is the carry of the next even where it
 /// is masked. NaN stays once met, in extremes too.
 ///
 /// # Errors
 /// [`KernelError::Overflow`] for a running integer sum beyond 64 bits, [`KernelError::Buffer`] for slices that do not
 /// fit the shape, [`KernelError::Unsupported`] for sums of types that have none.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a scan is said by its kind, its shape and its four buffers"
+)]
 pub fn scan(
     kind: ScanKind,
     dtype: DType,
@@ -37,7 +28,7 @@ pub fn scan(
     axis: usize,
     input: &[u8],
     valid: Option<&[u8]>,
-    carry: Option<Carry<'_>>,
+    carry: Option<&[u8]>,
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     let fits = |what, got: usize, expected: usize| {
@@ -57,9 +48,9 @@ pub fn scan(
         fits("bytes of a scan's validity", v.len(), cells)?;
     }
     if let Some(c) = &carry {
-        fits("bytes of a scan's carry", c.value.len(), outer * inner * size)?;
+        fits("bytes of a scan's carry", c.len(), outer * inner * size)?;
     }
-    let frame = Frame { outer, len, inner, valid, carry: carry.map(|c| c.value) };
+    let frame = Frame { outer, len, inner, valid, carry };
     macro_rules! go {
         ($t:ty, $id:expr, $f:expr) => {{
             const S: usize = size_of::<$t>();
@@ -187,8 +178,7 @@ mod tests {
         assert_eq!(out, bytes(&across, i64::to_ne_bytes));
         let (first, second) = out.split_at_mut(48);
         scan(k, d, &[2, 3], 0, &x[..48], None, None, first).unwrap();
-        let carry = Carry { value: &first[24..], valid: None };
-        scan(k, d, &[2, 3], 0, &x[48..], None, Some(carry), second).unwrap();
+        scan(k, d, &[2, 3], 0, &x[48..], None, Some(&first[24..]), second).unwrap();
         assert_eq!(out, bytes(&down, i64::to_ne_bytes));
     }
 

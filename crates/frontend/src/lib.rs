@@ -1,1 +1,34 @@
-//! Tessera frontend.
+//! Tessera's frontend: from SQL text to the tensor IR.
+//!
+//! The life of `SELECT mean(sst[0:10], 0) FROM sst;` in this crate:
+//!
+//! 1. [`parse`] splits the script into statements and reads each one into a [`Statement`]:
+//!    `tokens` splits, `limits` refuses what would nest too deeply, [`TesseraDialect`] teaches
+//!    sqlparser the tensor syntax, `statement` reads what sqlparser does not know
+//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`).
+//! 2. [`surface::decide`] tells whether a query block is a tensor block or a cell block, and which
+//!    clause decided it.
+//! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
+//!    [`ast::relation`], [`ast::bracket_dim`], [`ast::field`].
+//!
+//! Every place in an [`Error`] is a line and a column of the script as the user typed it.
+//!
+//! # Recursion
+//! A parsed expression is at most [`limits::DEPTH_MAX`] levels deep, so dropping, cloning and
+//! printing one is safe on a 2 MiB stack. A walker with large frames must still grow its stack
+//! (`stacker::maybe_grow`): at that depth each of its frames may take no more than a kilobyte.
+
+pub mod ast;
+mod check;
+mod dialect;
+pub mod error;
+pub mod limits;
+mod parse;
+pub mod statement;
+pub mod surface;
+mod tokens;
+
+pub use dialect::TesseraDialect;
+pub use error::{Class, Error, Position};
+pub use parse::{Parsed, is_complete, parse};
+pub use statement::Statement;

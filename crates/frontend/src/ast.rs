@@ -1,0 +1,208 @@
+//! Typed views of the parsed tensor syntax, so that no later stage looks at marker names.
+//!
+//! All views borrow from sqlparser's AST. A span that is empty belongs to a synthesised node;
+//! [`crate::Position::of_span`] turns a span into a place for an error.
+
+pub(crate) mod marker;
+mod relation;
+
+use sqlparser::ast::{
+    AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, SelectItem,
+    Value,
+};
+use sqlparser::tokenizer::Span;
+
+pub use relation::{Relation, UrlKind, relation};
+
+/// `base[axes, …]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subscript<'a> {
+    /// What is subscripted.
+    pub base: &'a Expr,
+    /// The axes in the order they were written; at least one.
+    pub axes: Vec<Axis<'a>>,
+    /// From `[` to `]`.
+    pub span: Span,
+}
+
+/// One item between the brackets of a subscript.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Axis<'a> {
+    /// A position, or a tensor of positions or booleans.
+    Index(&'a Expr),
+    /// `lo:hi:step`: positions, 0-based, end-exclusive.
+    Slice(Slice<'a>),
+    /// `...`: all axes that are not named otherwise.
+    Ellipsis(Span),
+    /// `NEWAXIS`: a new axis of length 1.
+    NewAxis(Span),
+    /// `dim => label` or `dim => lo:hi`: labels, inclusive.
+    Named {
+        /// The dimension.
+        dim: &'a Ident,
+        /// What is selected along it.
+        selection: Selection<'a>,
+    },
+}
+
+/// What a named axis selects.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selection<'a> {
+    /// One label, or a tensor of labels.
+    Index(&'a Expr),
+    /// A range of labels.
+    Slice(Slice<'a>),
+}
+
+/// `lo:hi:step`; a bound that is not written, or written `NULL`, is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slice<'a> {
+    /// The first position or label.
+    pub lo: Option<&'a Expr>,
+    /// The end, exclusive for positions and inclusive for labels.
+    pub hi: Option<&'a Expr>,
+    /// The step.
+    pub step: Option<&'a Expr>,
+    /// The whole slice.
+    pub span: Span,
+}
+
+/// Reads `base[…]`, or `None` for any other expression.
+pub fn subscript(expr: &Expr) -> Option<Subscript<'_>> {
+    let (args, span) = marker::read(expr, marker::INDEX)?;
+    let (base, axes) = args.split_first()?;
+    let axes = axes.iter().map(axis).collect::<Option<Vec<_>>>()?;
+    Some(Subscript { base: value(base)?, axes, span })
+}
+
+fn axis(arg: &FunctionArg) -> Option<Axis<'_>> {
+    let expr = value(arg)?;
+    if let FunctionArg::Named { name, .. } = arg {
+        let selection = match slice(expr) {
+            Some(slice) => Selection::Slice(slice),
+            None => Selection::Index(expr),
+        };
+        return Some(Axis::Named { dim: name, selection });
+    }
+    if let Some((_, span)) = marker::read(expr, marker::ELLIPSIS) {
+        return Some(Axis::Ellipsis(span));
+    }
+    if let Some((_, span)) = marker::read(expr, marker::NEWAXIS) {
+        return Some(Axis::NewAxis(span));
+    }
+    Some(slice(expr).map_or(Axis::Index(expr), Axis::Slice))
+}
+
+fn slice(expr: &Expr) -> Option<Slice<'_>> {
+    let (args, span) = marker::read(expr, marker::SLICE)?;
+    let [lo, hi, step] = args else { return None };
+    Some(Slice { lo: bound(lo), hi: bound(hi), step: bound(step), span })
+}
+
+fn bound(arg: &FunctionArg) -> Option<&Expr> {
+    value(arg).filter(|expr| !matches!(expr, Expr::Value(value) if value.value == Value::Null))
+}
+
+fn value(arg: &FunctionArg) -> Option<&Expr> {
+    match arg {
+        FunctionArg::Unnamed(arg)
+        | FunctionArg::Named { arg, .. }
+        | FunctionArg::ExprNamed { arg, .. } => match arg {
+            FunctionArgExpr::Expr(expr) => Some(expr),
+            _ => None,
+        },
+    }
+}
+
+/// `name(positional, …, name => value, …)` with expressions only: the shape of every tensor
+/// function, and of `a @ b` (`matmul`) and `a ^ b` (`power`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call<'a> {
+    /// The function's name; its span is the operator's for `@` and `^`.
+    pub name: &'a Ident,
+    /// Arguments without a name.
+    pub positional: Vec<&'a Expr>,
+    /// Arguments with a name, as written: duplicates and unknown names are not checked here.
+    pub named: Vec<(&'a Ident, &'a Expr)>,
+}
+
+/// Reads a plain call, or `None` for other expressions, for subscripts, and for calls that carry
+/// more than arguments (`DISTINCT`, `*`, `FILTER`, `OVER`, `WITHIN GROUP`, a subquery, a qualified
+/// name).
+pub fn call(expr: &Expr) -> Option<Call<'_>> {
+    let Expr::Function(function) = expr else { return None };
+    if subscript(expr).is_some() || has_clauses(function) {
+        return None;
+    }
+    let [part] = function.name.0.as_slice() else { return None };
+    let mut call =
+        Call { name: part.as_ident()?, positional: Vec::new(), named: Vec::new() };
+    match &function.args {
+        FunctionArguments::None => {}
+        FunctionArguments::Subquery(_) => return None,
+        FunctionArguments::List(list) => {
+            if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+                return None;
+            }
+            for arg in &list.args {
+                let expr = value(arg)?;
+                match arg {
+                    FunctionArg::Unnamed(_) => call.positional.push(expr),
+                    FunctionArg::Named { name, .. } => call.named.push((name, expr)),
+                    FunctionArg::ExprNamed { .. } => return None,
+                }
+            }
+        }
+    }
+    Some(call)
+}
+
+fn has_clauses(function: &Function) -> bool {
+    function.filter.is_some()
+        || function.over.is_some()
+        || function.null_treatment.is_some()
+        || !function.within_group.is_empty()
+        || function.uses_odbc_syntax
+        || !matches!(function.parameters, FunctionArguments::None)
+}
+
+/// The name of any function call (also with `OVER`, `DISTINCT`, `*`), unless it is qualified.
+pub fn function_name(expr: &Expr) -> Option<&Ident> {
+    let Expr::Function(function) = expr else { return None };
+    match function.name.0.as_slice() {
+        [part] if subscript(expr).is_none() => part.as_ident(),
+        _ => None,
+    }
+}
+
+/// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.
+///
+/// Names joined by dots are `Expr::CompoundIdentifier` and not seen here. Of several fields in a
+/// row (`f(x).a.b`) the fields are given in the order they apply.
+pub fn field(expr: &Expr) -> Option<(&Expr, Vec<&Ident>)> {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return None };
+    let fields = access_chain
+        .iter()
+        .map(|access| match access {
+            AccessExpr::Dot(Expr::Identifier(field)) => Some(field),
+            _ => None,
+        })
+        .collect::<Option<Vec<_>>>()?;
+    Some((root, fields))
+}
+
+/// The dimension of a select item `[dim]`, with its alias: an array literal of one bare name.
+pub fn bracket_dim(item: &SelectItem) -> Option<(&Ident, Option<&Ident>)> {
+    let (expr, alias) = match item {
+        SelectItem::UnnamedExpr(expr) => (expr, None),
+        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+        _ => return None,
+    };
+    match expr {
+        Expr::Array(array) if !array.named => match array.elem.as_slice() {
+            [Expr::Identifier(dim)] => Some((dim, alias)),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,93 @@
+//! Refuses what sqlparser reads but no stage gives a meaning to.
+//!
+//! Silently ignoring a clause would be a wrong answer. What DataFusion refuses by itself is not
+//! repeated here, except where the tensor surface would not look at it either.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    Expr, Query, Select, SetExpr, Spanned, TableAlias, TableFactor, Visit, Visitor,
+};
+use sqlparser::tokenizer::Span;
+
+use crate::error::{Error, Position};
+use crate::statement::Statement;
+
+/// Checks the query of a statement.
+///
+/// # Errors
+/// [`Error::Unsupported`] with the first refused construct.
+pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
+    let query = match statement {
+        Statement::Query(query) => query,
+        Statement::CreateTensor(create) => &create.query,
+        Statement::CreateView(create) => &create.query,
+        Statement::Copy(copy) => &copy.query,
+        Statement::Explain(explain) => return self::statement(&explain.statement),
+        _ => return Ok(()),
+    };
+    match query.visit(&mut Refuse) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct Refuse;
+
+type Flow = ControlFlow<Box<Error>>;
+
+fn refuse(condition: bool, construct: &str, span: Span, hint: &str) -> Flow {
+    if !condition {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(Box::new(Error::Unsupported {
+        construct: construct.to_string(),
+        position: Position::of_span(span),
+        hint: (!hint.is_empty()).then(|| hint.to_string()),
+    }))
+}
+
+impl Visitor for Refuse {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, query: &Query) -> Flow {
+        let span = query.body.span();
+        refuse(!query.locks.is_empty(), "FOR UPDATE", span, "queries never lock")?;
+        let dml = matches!(
+            *query.body,
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
+        );
+        refuse(dml, "a statement that changes data inside a query", span, "")
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> Flow {
+        let span = select.span();
+        refuse(select.into.is_some(), "SELECT INTO", span, "use CREATE TENSOR name AS SELECT …")?;
+        refuse(select.top.is_some(), "TOP", span, "use LIMIT")?;
+        refuse(!select.lateral_views.is_empty(), "LATERAL VIEW", span, "")?;
+        refuse(!select.cluster_by.is_empty(), "CLUSTER BY", span, "")?;
+        refuse(!select.distribute_by.is_empty(), "DISTRIBUTE BY", span, "")?;
+        refuse(!select.sort_by.is_empty(), "SORT BY", span, "use ORDER BY")?;
+        refuse(select.value_table_mode.is_some(), "SELECT AS VALUE", span, "")
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> Flow {
+        if let TableFactor::Table { json_path, name, partitions, with_hints, alias, .. } = factor {
+            let hint = "subscript it in the select list, or write FROM CELLS(name[…])";
+            refuse(json_path.is_some(), "a subscript on a relation", name.span(), hint)?;
+            let at = alias.as_ref().and_then(|alias: &TableAlias| alias.at.as_ref());
+            let span = at.map_or_else(Span::empty, |at| at.span);
+            refuse(at.is_some(), "AT after an alias", span, "")?;
+            refuse(!partitions.is_empty(), "PARTITION in FROM", name.span(), "")?;
+            refuse(!with_hints.is_empty(), "table hints", name.span(), "")?;
+        }
+        if let TableFactor::Derived { alias: Some(TableAlias { at: Some(at), .. }), .. } = factor {
+            refuse(true, "AT after an alias", at.span, "")?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> Flow {
+        refuse(matches!(expr, Expr::OuterJoin(_)), "(+)", expr.span(), "use LEFT JOIN")
+    }
+}

@@ -1,0 +1,165 @@
+//! The dialect as sqlparser sees it: generic SQL with tensor syntax on top.
+//!
+//! sqlparser's `Expr` is closed, so tensor syntax becomes function calls in it:
+//!
+//! | text | expression |
+//! |---|---|
+//! | `a[0, lo:hi:step, ..., NEWAXIS, lat => 1:2]` | a marker call that [`crate::ast::subscript`] reads |
+//! | `a @ b` | `matmul(a, b)` |
+//! | `a ^ b` | `power(a, b)`, which DataFusion knows too |
+//! | `a // b` | `BinaryOperator::DuckIntegerDivide` |
+//!
+//! | operators, tightest first | |
+//! |---|---|
+//! | `.` | field |
+//! | `[ ]`, `::` | left |
+//! | `^` | right |
+//! | `AT TIME ZONE` | left |
+//! | unary `-` and `+`, `*` `/` `//` `%` `@` | left |
+//! | binary `+` and `-` | left |
+//! | as in PostgreSQL | |
+
+mod prefix;
+mod subscript;
+
+use std::any::TypeId;
+use std::cell::Cell;
+
+use sqlparser::ast::{Expr, Ident};
+use sqlparser::dialect::{Dialect, GenericDialect, Precedence};
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
+
+use crate::ast::marker;
+
+/// How many expression prefixes sqlparser may try, for each token, before it is taken to be
+/// backtracking without end. Ordinary statements need between one and three.
+const PREFIXES_PER_TOKEN: usize = 64;
+
+/// Between `::` and the multiplicative operators, and above `AT TIME ZONE`.
+const POWER: u8 = 45;
+
+/// The dialect of one parser; it counts that parser's work, so it serves one statement only.
+#[derive(Debug)]
+pub struct TesseraDialect {
+    /// How many prefixes may still be tried.
+    fuel: Cell<usize>,
+}
+
+impl TesseraDialect {
+    /// The dialect without a bound on backtracking, for tokenizing and for texts that are trusted.
+    pub fn new() -> Self {
+        Self { fuel: Cell::new(usize::MAX) }
+    }
+
+    /// The dialect for a statement of so many tokens.
+    pub(crate) fn for_tokens(count: usize) -> Self {
+        Self { fuel: Cell::new(count.saturating_add(64).saturating_mul(PREFIXES_PER_TOKEN)) }
+    }
+}
+
+impl Default for TesseraDialect {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Flags of `Dialect` that are on; all others keep their default, which is off.
+///
+/// Trailing commas stay off: with them `SELECT a, where(c, x, NULL)` would end at the comma.
+macro_rules! on {
+    ($($flag:ident)*) => { $(fn $flag(&self) -> bool { true })* };
+}
+
+impl Dialect for TesseraDialect {
+    /// sqlparser asks for this type where it has no flag, as for `//`, `E'…'` and `UNNEST`.
+    fn dialect(&self) -> TypeId {
+        TypeId::of::<GenericDialect>()
+    }
+
+    fn is_identifier_start(&self, c: char) -> bool {
+        c.is_alphabetic() || c == '_'
+    }
+
+    /// `@` is no part of a name, or `a@b` would be one.
+    fn is_identifier_part(&self, c: char) -> bool {
+        c.is_alphanumeric() || c == '_' || c == '$'
+    }
+
+    on! {
+        // Leaves `[` after an expression to `parse_infix`.
+        supports_partiql
+        allow_extract_custom
+        allow_extract_single_quotes
+        supports_bitwise_shift_operators
+        supports_dictionary_syntax
+        supports_filter_during_aggregation
+        supports_group_by_expr
+        supports_group_by_with_modifier
+        supports_lambda_functions
+        supports_left_associative_joins_without_parens
+        supports_nested_comments
+        supports_numeric_literal_underscores
+        supports_parens_around_table_factor
+        supports_select_wildcard_except
+        supports_select_wildcard_exclude
+        supports_select_wildcard_replace
+        supports_select_wildcard_rename
+        supports_string_escape_constant
+        // `tensor(SELECT …)`.
+        supports_subquery_as_function_arg
+        supports_unicode_string_literal
+        supports_window_clause_named_window_reference
+        supports_window_function_null_treatment_arg
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        match self.fuel.get().checked_sub(1) {
+            // The only error that sqlparser's own attempts do not swallow.
+            None => return Some(Err(ParserError::RecursionLimitExceeded)),
+            Some(left) => self.fuel.set(left),
+        }
+        prefix::parse(parser)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        match &parser.peek_token_ref().token {
+            Token::AtSign => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
+            Token::Caret => Some(Ok(POWER)),
+            // Ends a bound of a slice and a key of a dictionary.
+            Token::Colon => Some(Ok(self.prec_unknown())),
+            _ => None,
+        }
+    }
+
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        left: &Expr,
+        _precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        match &parser.peek_token_ref().token {
+            Token::LBracket => Some(subscript::parse(parser, left.clone())),
+            Token::AtSign => {
+                let precedence = self.prec_value(Precedence::MulDivModOp);
+                Some(operator(parser, "matmul", left, precedence))
+            }
+            // One less than its own precedence makes an operator right-associative.
+            Token::Caret => Some(operator(parser, "power", left, POWER - 1)),
+            _ => None,
+        }
+    }
+}
+
+/// Reads an operator and its right operand into a call of `name`, whose span is the operator's.
+fn operator(
+    parser: &mut Parser,
+    name: &str,
+    left: &Expr,
+    precedence: u8,
+) -> Result<Expr, ParserError> {
+    let span = parser.next_token().span;
+    let right = parser.parse_subexpr(precedence)?;
+    let args = vec![marker::positional(left.clone()), marker::positional(right)];
+    Ok(marker::call(Ident::with_span(span, name), args))
+}

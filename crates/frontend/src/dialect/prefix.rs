@@ -1,0 +1,109 @@
+//! How an expression may begin.
+//!
+//! sqlparser first tries a word as a special form and then, if that fails anywhere inside, as a
+//! plain function. An error under `CASE (CASE (CASE (…` is so found twice at each level, and its
+//! message is that of the last attempt. Here the word and the token after it decide, once.
+
+use sqlparser::ast::{CastKind, Expr, Ident, ObjectName};
+use sqlparser::dialect::{Dialect, Precedence};
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
+
+use super::TesseraDialect;
+
+/// Reads the expressions that begin with an unquoted word and need a decision; `None` leaves the
+/// rest to sqlparser.
+pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+    let first = parser.peek_token_ref();
+    let Token::Word(word) = &first.token else { return None };
+    let name = word.to_ident(first.span);
+    let keyword = if word.quote_style.is_none() { word.keyword } else { Keyword::NoKeyword };
+    let next = &parser.peek_nth_token_ref(1).token;
+    let is_call = *next == Token::LParen;
+    match keyword {
+        Keyword::CASE => Some(after(parser, |p| p.parse_case_expr())),
+        Keyword::NOT => Some(after(parser, |p| p.parse_not())),
+        Keyword::ARRAY if *next == Token::LBracket => Some(after(parser, |parser| {
+            parser.expect_token(&Token::LBracket)?;
+            parser.parse_array_expr(true)
+        })),
+        Keyword::INTERVAL
+            if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) =>
+        {
+            Some(after(parser, |p| p.parse_interval()))
+        }
+        _ if !is_call && is_reserved(keyword) => {
+            let found = parser.peek_token();
+            Some(parser.expected("an expression", found))
+        }
+        // A word before a string may be a typed literal such as DATE '2020-01-01'.
+        _ if !is_call => None,
+        Keyword::CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::Cast))),
+        Keyword::TRY_CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::TryCast))),
+        Keyword::EXISTS => Some(after(parser, |p| p.parse_exists_expr(false))),
+        Keyword::EXTRACT => Some(after(parser, |p| p.parse_extract_expr())),
+        Keyword::OVERLAY => Some(after(parser, |p| p.parse_overlay_expr())),
+        Keyword::TRIM => Some(after(parser, |p| p.parse_trim_expr())),
+        Keyword::SUBSTR | Keyword::SUBSTRING => Some(parser.parse_substring()),
+        Keyword::POSITION => Some(after(parser, position)),
+        _ => Some(after(parser, |parser| call(parser, name))),
+    }
+}
+
+/// Skips the word and reads what follows it.
+fn after(
+    parser: &mut Parser,
+    read: impl FnOnce(&mut Parser) -> Result<Expr, ParserError>,
+) -> Result<Expr, ParserError> {
+    parser.advance_token();
+    read(parser)
+}
+
+/// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are no special forms.
+fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
+    parser.parse_function(ObjectName::from(vec![name]))
+}
+
+/// `POSITION(part IN whole)`. The bound keeps `IN` from being read as an operator of `part`.
+fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
+    let between = TesseraDialect::new().prec_value(Precedence::Between);
+    parser.expect_token(&Token::LParen)?;
+    let part = parser.parse_subexpr(between)?;
+    parser.expect_keyword_is(Keyword::IN)?;
+    let whole = parser.parse_expr()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Position { expr: Box::new(part), r#in: Box::new(whole) })
+}
+
+/// Words that begin a clause or join two operands; as names they must be quoted.
+///
+/// Without this `SELECT a, FROM x` would select a column called `FROM`.
+fn is_reserved(keyword: Keyword) -> bool {
+    matches!(
+        keyword,
+        Keyword::SELECT
+            | Keyword::FROM
+            | Keyword::WHERE
+            | Keyword::GROUP
+            | Keyword::HAVING
+            | Keyword::ORDER
+            | Keyword::LIMIT
+            | Keyword::UNION
+            | Keyword::EXCEPT
+            | Keyword::INTERSECT
+            | Keyword::JOIN
+            | Keyword::ON
+            | Keyword::USING
+            | Keyword::AS
+            | Keyword::AND
+            | Keyword::OR
+            | Keyword::IN
+            | Keyword::IS
+            | Keyword::LIKE
+            | Keyword::BETWEEN
+            | Keyword::WHEN
+            | Keyword::THEN
+            | Keyword::ELSE
+    )
+}

@@ -1,0 +1,168 @@
+//! The one error type of the frontend, with its place in the script and its way out.
+
+mod place;
+mod suggest;
+mod syntax;
+
+pub use place::Position;
+pub(crate) use suggest::nearest;
+pub(crate) use syntax::from_parser;
+
+/// Who can do something about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The statement is wrong: the user changes it.
+    User,
+    /// The statement is right but larger than a stated limit.
+    Limit,
+    /// The same statement may succeed later.
+    Retry,
+    /// A fault of Tessera.
+    Internal,
+}
+
+impl Class {
+    /// The name used in error bodies: `user`, `limit`, `retry` or `internal`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Limit => "limit",
+            Self::Retry => "retry",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// What can go wrong between the text of a statement and the IR.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is not a statement of the dialect.
+    #[error("{message}")]
+    Syntax {
+        /// A plain sentence such as ``expected `]`, found `,` ``.
+        message: String,
+        /// Where the offending token is.
+        position: Option<Position>,
+        /// How to write it instead, when that is known.
+        hint: Option<String>,
+    },
+    /// A string, quoted name or comment has no end, or holds a malformed escape.
+    #[error("{message}")]
+    Token {
+        /// What is wrong with the token.
+        message: String,
+        /// Where the tokenizer gave up, or where the token begins.
+        position: Option<Position>,
+    },
+    /// The statement nests deeper, or chains more operators, than the parser accepts.
+    #[error("the statement nests too deeply: {what}, and the limit is {limit}")]
+    NestingTooDeep {
+        /// What was counted, with the count where it is known.
+        what: String,
+        /// The limit that was passed.
+        limit: usize,
+        /// The first token beyond the limit.
+        position: Option<Position>,
+    },
+    /// The construct is understood, and refused.
+    #[error("{construct} is not supported")]
+    Unsupported {
+        /// The construct in the user's words, such as `INSERT` or ``a subscript on a relation``.
+        construct: String,
+        /// Where it is.
+        position: Option<Position>,
+        /// What to write instead.
+        hint: Option<String>,
+    },
+    /// A name stands for nothing that is in scope.
+    #[error("unknown {kind} `{name}`")]
+    UnknownName {
+        /// What was looked for: `relation`, `variable`, `dimension`, `function`, `argument`.
+        kind: &'static str,
+        /// The name as written.
+        name: String,
+        /// What could have been meant, best first.
+        candidates: Vec<String>,
+        /// Where the name is.
+        position: Option<Position>,
+    },
+}
+
+impl Error {
+    /// A short, stable, machine-readable name of the kind of error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "syntax",
+            Self::Token { .. } => "token",
+            Self::NestingTooDeep { .. } => "nesting_too_deep",
+            Self::Unsupported { .. } => "unsupported",
+            Self::UnknownName { .. } => "unknown_name",
+        }
+    }
+
+    /// Who can do something about it.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Syntax { .. }
+            | Self::Token { .. }
+            | Self::Unsupported { .. }
+            | Self::UnknownName { .. } => Class::User,
+            Self::NestingTooDeep { .. } => Class::Limit,
+        }
+    }
+
+    /// The way out, as a sentence without a final stop.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
+            Self::Token { .. } => None,
+            Self::NestingTooDeep { .. } => Some(
+                "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
+                    .to_string(),
+            ),
+            Self::UnknownName { candidates, .. } if candidates.is_empty() => None,
+            Self::UnknownName { candidates, .. } => {
+                let names: Vec<String> = candidates.iter().map(|name| format!("`{name}`")).collect();
+                Some(format!("did you mean {}?", names.join(" or ")))
+            }
+        }
+    }
+
+    /// The place in the script, if the error has one.
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Self::Syntax { position, .. }
+            | Self::Token { position, .. }
+            | Self::NestingTooDeep { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::UnknownName { position, .. } => *position,
+        }
+    }
+
+    /// The error as a terminal shows it: `error[code]: message`, the line of `sql` with the place
+    /// underlined, and the hint.
+    ///
+    /// `sql` is the whole script that was parsed, because positions count from its start.
+    pub fn render(&self, sql: &str) -> String {
+        let mut out = format!("error[{}]: {self}\n", self.code());
+        if let Some(position) = self.position() {
+            position.underline(sql, &mut out);
+        }
+        if let Some(hint) = self.hint() {
+            out.push_str("hint: ");
+            out.push_str(&hint);
+            out.push('\n');
+        }
+        out
+    }
+
+    /// A syntax error without a hint.
+    pub(crate) fn syntax(message: impl Into<String>, position: Option<Position>) -> Self {
+        Self::Syntax { message: message.into(), position, hint: None }
+    }
+}
+
+#[cfg(test)]
+#[path = "error/tests.rs"]
+mod tests;

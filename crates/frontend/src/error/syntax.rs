@@ -1,0 +1,115 @@
+//! From sqlparser's text errors to ours, with a place, a plain sentence and a hint.
+
+use sqlparser::parser::ParserError;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::{Error, Position, nearest};
+use crate::limits;
+
+/// The words that may follow a select list or a relation; a neighbour of one is a misspelling.
+const CLAUSES: [&str; 14] = [
+    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "UNION", "WINDOW",
+    "BY", "USING", "OVER", "PARTITION",
+];
+
+/// Turns an error of sqlparser into ours. `tokens` are those of the statement and `end` is the
+/// place just after it, for errors about its end.
+pub(crate) fn from_parser(error: ParserError, tokens: &[TokenWithSpan], end: Position) -> Error {
+    match error {
+        ParserError::RecursionLimitExceeded => Error::NestingTooDeep {
+            what: "the parser gave up".to_string(),
+            limit: limits::DEPTH_MAX,
+            position: None,
+        },
+        ParserError::ParserError(text) | ParserError::TokenizerError(text) => {
+            let (text, place) = split_place(&text);
+            let message = sentence(text);
+            let at = place.and_then(|(line, column)| {
+                tokens
+                    .iter()
+                    .position(|t| t.span.start.line == line && t.span.start.column == column)
+            });
+            let position = match (at, place) {
+                (Some(at), _) => Position::of_span(tokens[at].span),
+                (None, Some((line, column))) => Some(Position { line, column, length: 1 }),
+                (None, None) => Some(end),
+            };
+            let hint = hint(tokens, at, text);
+            Error::Syntax { message, position, hint }
+        }
+    }
+}
+
+/// Splits sqlparser's `… at Line: 1, Column: 8` from the message.
+fn split_place(text: &str) -> (&str, Option<(u64, u64)>) {
+    let Some((message, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
+    let place = place
+        .split_once(", Column: ")
+        .and_then(|(line, column)| Some((line.trim().parse().ok()?, column.trim().parse().ok()?)));
+    match place {
+        Some(place) => (message, Some(place)),
+        None => (text, None),
+    }
+}
+
+/// Turns `Expected: X, found: Y` into ``expected X, found `Y` ``; other messages lose their capital.
+fn sentence(text: &str) -> String {
+    if let Some(rest) = text.strip_prefix("Expected: ")
+        && let Some((expected, found)) = rest.rsplit_once(", found: ")
+    {
+        let found = match found {
+            "EOF" => "the end of the statement".to_string(),
+            found => format!("`{}`", shorten(found)),
+        };
+        return format!("expected {}, found {found}", quote(expected));
+    }
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => "the statement cannot be parsed".to_string(),
+    }
+}
+
+/// Puts a bare token of an expectation in back quotes and leaves words such as "an expression".
+fn quote(expected: &str) -> String {
+    let is_token = !expected.contains(' ')
+        && expected.chars().all(|c| !c.is_lowercase())
+        && !expected.contains('`');
+    if is_token { format!("`{expected}`") } else { expected.to_string() }
+}
+
+/// The first characters of a token: a name of a megabyte must not become the message.
+pub(super) fn shorten(text: &str) -> String {
+    const LENGTH_MAX: usize = 40;
+    if text.chars().count() <= LENGTH_MAX {
+        return text.to_string();
+    }
+    let mut short: String = text.chars().take(LENGTH_MAX).collect();
+    short.push('…');
+    short
+}
+
+/// What the user may have meant, judged from the token at fault and the one before it.
+fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<String> {
+    let at = at?;
+    let previous = at.checked_sub(1).map(|at| &tokens[at].token);
+    let found = &tokens[at].token;
+    if previous == Some(&Token::Mul) && *found == Token::Mul {
+        return Some("power is written `^`".to_string());
+    }
+    if previous == Some(&Token::Comma) {
+        return Some("remove the comma before it".to_string());
+    }
+    if *found == Token::Assignment || *found == Token::DoubleEq {
+        return Some("named arguments are written `name => value`, comparison is `=`".to_string());
+    }
+    if text.contains("an SQL statement") {
+        return None;
+    }
+    [Some(found), previous].into_iter().flatten().find_map(|token| match token {
+        Token::Word(word) if word.quote_style.is_none() => {
+            nearest(&word.value, &CLAUSES).map(|clause| format!("did you mean `{clause}`?"))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,134 @@
+//! From a script to its statements.
+
+use std::ops::Range;
+
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Span, Token};
+
+use crate::dialect::TesseraDialect;
+use crate::error::{Error, from_parser};
+use crate::statement::{self, Statement};
+use crate::tokens::{self, Piece, is_keyword};
+use crate::{check, limits};
+
+/// The stack on which sqlparser runs: its frames are large in debug builds, the caller's stack may
+/// be small, and a statement at the limits of [`limits`] must parse on any of them.
+const STACK_BYTES: usize = 64 << 20;
+
+/// sqlparser counts several of its calls for one level of a tree.
+const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
+
+/// One statement of a script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    /// The statement.
+    pub statement: Statement,
+    /// Its text, without the semicolon.
+    pub text: String,
+    /// The bytes of the script that are its text.
+    pub bytes: Range<usize>,
+    /// Where it is; the spans inside `statement` count from the start of the script as well.
+    pub span: Span,
+}
+
+/// Reads a script of statements separated by semicolons; a script without any gives none.
+///
+/// # Errors
+/// The first fault of the script: [`Error::Syntax`], [`Error::Token`], [`Error::Unsupported`] or
+/// [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
+/// run from its start or not at all.
+pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
+    tokens::split(script)?
+        .iter()
+        .map(|piece| {
+            let statement = parse_piece(piece)?;
+            let text = script[piece.bytes.clone()].to_string();
+            Ok(Parsed { statement, text, bytes: piece.bytes.clone(), span: piece.span() })
+        })
+        .collect()
+}
+
+/// Whether a prompt may run this input: every statement ends in a semicolon and nothing is open.
+///
+/// Input that can never become right (a stray `)`, a malformed escape) is complete, so that the
+/// prompt shows the error instead of waiting. Input without any statement is complete.
+pub fn is_complete(input: &str) -> bool {
+    match tokens::split(input) {
+        Err(Error::Token { message, .. }) => {
+            !(message.contains("nterminated") || message.contains("EOF") || message.contains("expected close delimiter"))
+        }
+        Err(_) => true,
+        Ok(pieces) => pieces.iter().all(|piece| piece.terminated && !is_open(piece)),
+    }
+}
+
+/// Whether a bracket is open at the end.
+fn is_open(piece: &Piece) -> bool {
+    let mut depth = 0_usize;
+    for token in &piece.tokens {
+        match token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => match depth.checked_sub(1) {
+                Some(rest) => depth = rest,
+                None => return false,
+            },
+            _ => {}
+        }
+    }
+    depth > 0
+}
+
+fn parse_piece(piece: &Piece) -> Result<Statement, Error> {
+    limits::check(&piece.tokens)?;
+    stacker::grow(STACK_BYTES, || {
+        let dialect = TesseraDialect::for_tokens(piece.tokens.len());
+        let statement = statement::read(parser(&dialect, piece, 0), piece)
+            .map_err(|error| deepest(error, piece))?;
+        check::statement(&statement)?;
+        Ok(statement)
+    })
+}
+
+fn parser<'a>(dialect: &'a TesseraDialect, piece: &Piece, from: usize) -> Parser<'a> {
+    Parser::new(dialect)
+        .with_recursion_limit(RECURSION_MAX)
+        .with_tokens_with_locations(piece.tokens[from..].to_vec())
+}
+
+/// Finds the fault inside a subquery of `FROM`.
+///
+/// There sqlparser tries a subquery first and a join in parentheses next, and reports only that
+/// the latter failed at its first word. Reading each subquery by itself finds the real place: the
+/// fault that lies furthest into the statement.
+fn deepest(outer: Error, piece: &Piece) -> Error {
+    let Error::Syntax { position: Some(reported), .. } = &outer else { return outer };
+    let mut best = (reported.line, reported.column);
+    let mut found = outer;
+    for (at, pair) in piece.tokens.windows(2).enumerate() {
+        if pair[0].token != Token::LParen || !begins_query(&pair[1].token) {
+            continue;
+        }
+        let dialect = TesseraDialect::for_tokens(piece.tokens.len());
+        let mut parser = parser(&dialect, piece, at + 1);
+        let result = parser
+            .parse_query()
+            .and_then(|_| parser.expect_token(&Token::RParen))
+            .map_err(|error| match error {
+                ParserError::RecursionLimitExceeded => None,
+                error => Some(from_parser(error, &piece.tokens, piece.end())),
+            });
+        if let Err(Some(inner)) = result
+            && let Some(place) = inner.position()
+            && (place.line, place.column) > best
+        {
+            best = (place.line, place.column);
+            found = inner;
+        }
+    }
+    found
+}
+
+fn begins_query(token: &Token) -> bool {
+    use sqlparser::keywords::Keyword::{SELECT, VALUES, WITH};
+    [SELECT, WITH, VALUES].iter().any(|keyword| is_keyword(token, *keyword))
+}

@@ -1,0 +1,213 @@
+//! The statements of the dialect.
+//!
+//! Queries inside them are sqlparser's [`Query`]; everything around them is ours, because
+//! sqlparser's own statement type is closed.
+
+mod create;
+mod read;
+mod rest;
+
+use sqlparser::ast::{Ident, ObjectName, Query};
+use sqlparser::tokenizer::Span;
+
+pub(crate) use read::read;
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// `SELECT …`, `WITH …`, `VALUES …`.
+    Query(Box<Query>),
+    /// `CREATE [OR REPLACE] [TEMP] TENSOR [IF NOT EXISTS] name AS query`.
+    CreateTensor(CreateTensor),
+    /// `CREATE [OR REPLACE] EXTERNAL TABLE|TENSOR [IF NOT EXISTS] name STORED AS … LOCATION …`.
+    CreateExternal(CreateExternal),
+    /// `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query`.
+    CreateView(CreateView),
+    /// `COPY (query) TO 'url' STORED AS format [OPTIONS (…)]`.
+    Copy(Copy),
+    /// `DROP TENSOR|TABLE|VIEW [IF EXISTS] name`.
+    Drop(Drop),
+    /// `EXPLAIN [ANALYZE] [VERBOSE] [(FORMAT text|json|dot)] statement`.
+    Explain(Explain),
+    /// `CANCEL QUERY 'id'`.
+    Cancel {
+        /// The identifier of the statement to cancel.
+        id: Literal,
+    },
+    /// `SET name = value` or `SET name TO value`.
+    Set {
+        /// The dotted name, such as `tessera.threads`.
+        name: Literal,
+        /// The value.
+        value: Literal,
+    },
+    /// `SHOW …`.
+    Show(Show),
+    /// `DESCRIBE name` or `DESCRIBE 'url'`.
+    Describe(Described),
+}
+
+/// See [`Statement::CreateTensor`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTensor {
+    /// The tensor's name.
+    pub name: ObjectName,
+    /// Replace an existing one; never together with `if_not_exists`.
+    pub or_replace: bool,
+    /// Do nothing if there is one.
+    pub if_not_exists: bool,
+    /// Keep it in memory for the session only.
+    pub temp: bool,
+    /// What it holds.
+    pub query: Box<Query>,
+}
+
+/// See [`Statement::CreateExternal`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateExternal {
+    /// Whether `TABLE` or `TENSOR` was written; both name the same thing, and the format decides
+    /// whether it is tensors or rows.
+    pub kind: ExternalKind,
+    /// Its name.
+    pub name: ObjectName,
+    /// Replace an existing one; never together with `if_not_exists`.
+    pub or_replace: bool,
+    /// Do nothing if there is one.
+    pub if_not_exists: bool,
+    /// The word after `STORED AS`, as written, such as `ZARR`.
+    pub format: Ident,
+    /// The string after `LOCATION`.
+    pub location: Literal,
+    /// The options in the order written, without duplicates.
+    pub options: Vec<Setting>,
+}
+
+/// The word after `CREATE EXTERNAL`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExternalKind {
+    /// `TABLE`
+    Table,
+    /// `TENSOR`
+    Tensor,
+}
+
+/// See [`Statement::CreateView`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateView {
+    /// The view's name.
+    pub name: ObjectName,
+    /// Replace an existing one; never together with `if_not_exists`.
+    pub or_replace: bool,
+    /// Do nothing if there is one.
+    pub if_not_exists: bool,
+    /// What it stands for.
+    pub query: Box<Query>,
+    /// Where the text of the query is, to be kept in the catalog.
+    pub query_span: Span,
+}
+
+/// See [`Statement::Copy`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Copy {
+    /// What is written.
+    pub query: Box<Query>,
+    /// Where to.
+    pub url: Literal,
+    /// The word after `STORED AS`, as written.
+    pub format: Ident,
+    /// The options in the order written, without duplicates.
+    pub options: Vec<Setting>,
+}
+
+/// See [`Statement::Drop`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drop {
+    /// What is dropped.
+    pub kind: DropKind,
+    /// Its name.
+    pub name: ObjectName,
+    /// Do nothing if there is none.
+    pub if_exists: bool,
+}
+
+/// The word after `DROP`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropKind {
+    /// `TENSOR`
+    Tensor,
+    /// `TABLE`, which is an external one
+    Table,
+    /// `VIEW`
+    View,
+}
+
+/// See [`Statement::Explain`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explain {
+    /// Run it and show what was measured.
+    pub analyze: bool,
+    /// Show the plan after each pass.
+    pub verbose: bool,
+    /// How to show it.
+    pub format: ExplainFormat,
+    /// A query, `CREATE TENSOR`, `CREATE VIEW` or `COPY`.
+    pub statement: Box<Statement>,
+}
+
+/// How a plan is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExplainFormat {
+    /// An indented tree.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// A graph for Graphviz.
+    Dot,
+}
+
+/// See [`Statement::Show`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Show {
+    /// `SHOW TENSORS`
+    Tensors,
+    /// `SHOW QUERIES`
+    Queries,
+    /// `SHOW WORKERS`
+    Workers,
+    /// `SHOW FUNCTIONS`
+    Functions,
+    /// `SHOW ALL`: all settings
+    All,
+    /// `SHOW name`: one setting, by its dotted name
+    Variable(Literal),
+}
+
+/// See [`Statement::Describe`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Described {
+    /// A tensor, view or external table.
+    Name(ObjectName),
+    /// A path or URL.
+    Url(Literal),
+}
+
+/// `key value` in `OPTIONS (…)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The key, quoted or not: `zarr_format`, `'aws.endpoint'`, `aws.endpoint`.
+    pub key: Literal,
+    /// The value.
+    pub value: Literal,
+}
+
+/// A name or value that is kept as text: `3`, `-1`, `true`, `2GiB`, `'zstd:5'`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Literal {
+    /// The text, without quotes and with escapes resolved.
+    pub text: String,
+    /// Whether it was a quoted string or name.
+    pub quoted: bool,
+    /// Where it is.
+    pub span: Span,
+}

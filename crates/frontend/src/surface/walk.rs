@@ -1,0 +1,42 @@
+//! A search through one expression that stays out of its subqueries.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{Expr, Query, Visit, Visitor};
+
+/// The first node, from the root down and from left to right, for which `look` has an answer.
+///
+/// A subquery inside the expression is a block of its own and is not searched.
+pub(super) fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
+    let mut search = Search { look, subqueries: 0 };
+    match expr.visit(&mut search) {
+        ControlFlow::Break(found) => Some(*found),
+        ControlFlow::Continue(()) => None,
+    }
+}
+
+struct Search<'a, T> {
+    look: &'a dyn Fn(&Expr) -> Option<T>,
+    subqueries: usize,
+}
+
+impl<T> Visitor for Search<'_, T> {
+    type Break = Box<T>;
+
+    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<Self::Break> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<Self::Break> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        match (self.subqueries, (self.look)(expr)) {
+            (0, Some(found)) => ControlFlow::Break(Box::new(found)),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

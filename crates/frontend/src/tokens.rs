@@ -1,0 +1,188 @@
+//! From a script to the tokens of its statements.
+
+use std::ops::Range;
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
+
+use crate::dialect::TesseraDialect;
+use crate::error::{Error, Position};
+
+/// The tokens of one statement, without white space, comments and the final semicolon.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) tokens: Vec<TokenWithSpan>,
+    /// Bytes of the script from the first token to the end of the last.
+    pub(crate) bytes: Range<usize>,
+    /// Whether a semicolon follows.
+    pub(crate) terminated: bool,
+}
+
+impl Piece {
+    /// The span from the first token to the last.
+    pub(crate) fn span(&self) -> Span {
+        match (self.tokens.first(), self.tokens.last()) {
+            (Some(first), Some(last)) => Span::new(first.span.start, last.span.end),
+            _ => Span::empty(),
+        }
+    }
+
+    /// The place just after the last token.
+    pub(crate) fn end(&self) -> Position {
+        let end = self.span().end;
+        Position { line: end.line, column: end.column, length: 1 }
+    }
+}
+
+/// Splits a script at its semicolons; pieces without a token are dropped.
+///
+/// # Errors
+/// [`Error::Token`] for a string, quoted name or comment without an end, or a malformed escape.
+pub(crate) fn split(script: &str) -> Result<Vec<Piece>, Error> {
+    let mut pieces = Vec::new();
+    let mut tokens = Vec::new();
+    let mut offsets = Offsets::new(script);
+    for token in tokenize(script)? {
+        match token.token {
+            Token::Whitespace(_) | Token::EOF => {}
+            Token::SemiColon => {
+                pieces.extend(piece(std::mem::take(&mut tokens), true, &mut offsets));
+            }
+            _ => tokens.push(token),
+        }
+    }
+    pieces.extend(piece(tokens, false, &mut offsets));
+    Ok(pieces)
+}
+
+fn piece(
+    mut tokens: Vec<TokenWithSpan>,
+    terminated: bool,
+    offsets: &mut Offsets<'_>,
+) -> Option<Piece> {
+    let (start, end) = (tokens.first()?.span.start, tokens.last()?.span.end);
+    let bytes = offsets.of(start)..offsets.of(end);
+    split_double_colons(&mut tokens);
+    Some(Piece { tokens, bytes, terminated })
+}
+
+fn tokenize(script: &str) -> Result<Vec<TokenWithSpan>, Error> {
+    let dialect = TesseraDialect::new();
+    let mut tokens = Vec::new();
+    let result =
+        Tokenizer::new(&dialect, script).tokenize_with_location_into_buf(&mut tokens);
+    if let Err(error) = result {
+        return Err(Error::Token {
+            message: lower_first(&error.message),
+            position: Some(place(error.location)),
+        });
+    }
+    // A lone byte order mark is what some editors put before the first statement.
+    if let Some(first) = tokens.first_mut()
+        && first.token == Token::Char('\u{feff}')
+    {
+        first.token = Token::Whitespace(Whitespace::Space);
+    }
+    Ok(tokens)
+}
+
+fn place(location: Location) -> Position {
+    Position { line: location.line.max(1), column: location.column.max(1), length: 1 }
+}
+
+fn lower_first(message: &str) -> String {
+    let mut chars = message.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Inside brackets `::` is two slice colons unless the name of a type follows, as in
+/// `a[::2]`, `a[lo::n]` and `a[x::int]`.
+///
+/// Parentheses inside the brackets end the rule: in `a[(x::t)]` it is a cast.
+fn split_double_colons(tokens: &mut Vec<TokenWithSpan>) {
+    if !tokens.iter().any(|t| t.token == Token::DoubleColon) {
+        return;
+    }
+    let mut open = Vec::new();
+    let mut out = Vec::with_capacity(tokens.len() + 8);
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => open.push(token.token.clone()),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                open.pop();
+            }
+            Token::DoubleColon
+                if open.last() == Some(&Token::LBracket)
+                    && !tokens.get(at + 1).is_some_and(|next| names_type(&next.token)) =>
+            {
+                let Span { start, end } = token.span;
+                let middle = Location::new(start.line, start.column + 1);
+                out.push(TokenWithSpan::new(Token::Colon, Span::new(start, middle)));
+                out.push(TokenWithSpan::new(Token::Colon, Span::new(middle, end)));
+                continue;
+            }
+            _ => {}
+        }
+        out.push(token.clone());
+    }
+    *tokens = out;
+}
+
+/// Whether a token is the unquoted first word of a SQL type or a dtype.
+fn names_type(token: &Token) -> bool {
+    const TYPES: [&str; 62] = [
+        "array", "bigint", "binary", "blob", "bool", "boolean", "bytea", "char", "character",
+        "date", "datetime", "dec", "decimal", "double", "f16", "f32", "f64", "float", "float16",
+        "float32", "float4", "float64", "float8", "i16", "i32", "i64", "i8", "int", "int16",
+        "int2", "int32", "int4", "int64", "int8", "integer", "interval", "json", "map", "nchar",
+        "numeric", "nvarchar", "real", "smallint", "string", "struct", "text", "time",
+        "timestamp", "timestamptz", "tinyint", "u16", "u32", "u64", "u8", "uint16", "uint32",
+        "uint64", "uint8", "unsigned", "uuid", "varbinary", "varchar",
+    ];
+    matches!(token, Token::Word(Word { value, quote_style: None, .. })
+        if TYPES.binary_search(&value.to_lowercase().as_str()).is_ok())
+}
+
+/// Whether a token is this unquoted keyword.
+pub(crate) fn is_keyword(token: &Token, keyword: Keyword) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.keyword == keyword)
+}
+
+/// Whether a token is this unquoted word, in any case; for words that sqlparser has no keyword for.
+pub(crate) fn is_word(token: &Token, text: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none()
+        && word.value.eq_ignore_ascii_case(text))
+}
+
+/// Byte offsets of locations that come in ascending order, in one pass over the script.
+struct Offsets<'a> {
+    script: &'a str,
+    offset: usize,
+    line: u64,
+    column: u64,
+}
+
+impl<'a> Offsets<'a> {
+    fn new(script: &'a str) -> Self {
+        Self { script, offset: 0, line: 1, column: 1 }
+    }
+
+    fn of(&mut self, location: Location) -> usize {
+        for c in self.script[self.offset..].chars() {
+            if (self.line, self.column) >= (location.line, location.column) {
+                break;
+            }
+            self.offset += c.len_utf8();
+            if c == '\n' {
+                (self.line, self.column) = (self.line + 1, 1);
+            } else {
+                self.column += 1;
+            }
+        }
+        self.offset
+    }
+}
+
+#[cfg(test)]
+#[path = "tokens/tests.rs"]
+mod tests;

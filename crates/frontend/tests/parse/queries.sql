@@ -1,0 +1,27 @@
+-- The queries of the dialect that must run, in their order.
+CREATE TENSOR x AS SELECT random_normal([10000, 1000], seed => 42, chunks => [1000, 1000], dims => ['row', 'col']);
+SELECT a[0:10, :], a[-1, ::2], a[..., NEWAXIS], a[::-1] FROM a;
+SELECT t2m[time => '2020-01-01':'2020-01-31', lat => 60:30, lon => 10.5] FROM era5;
+SELECT isel(t2m, time => slice(0, 24)), sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5;
+SELECT (x - mean(x, 0)) / std(x, 0) FROM x;
+SELECT t2m - mean(t2m, axis => 'time', keepdims => true) AS anomaly FROM era5;
+SELECT min(t2m, axis => 'time') AS lo, argmin(t2m, axis => 'time') AS when_lo FROM era5;
+SELECT cumsum(precip, axis => 'time'), diff(t2m, axis => 'time'), shift(t2m, time => 1) FROM era5;
+SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5;
+SELECT lat, lon, avg(t2m) FROM era5 WHERE time >= '2020-01-01' GROUP BY lat, lon;
+SELECT [month], [lat], [lon], avg(t2m) AS clim FROM (SELECT *, date_part('month', time) AS month FROM era5) GROUP BY month, lat, lon;
+SELECT t2m - groupby(t2m, 'mean', by => month(time)) AS anomaly FROM era5;
+SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5;
+SELECT a @ b AS c, einsum('bij,bjk->bik', p, q) FROM a, b, p, q;
+SELECT svd(a, k => 20).u[:, 0:3], solve(transpose(a) @ a, transpose(a) @ b) FROM a, b;
+WITH f AS (SELECT qr(a) AS d FROM a) SELECT d.q, d.r FROM f;
+SELECT concat([a, b], axis => 'time'), stack([a, b], dim => 'member') FROM a, b;
+SELECT where(t2m > 273.15, t2m, NULL), t2m[t2m > 300] FROM era5;
+SELECT histogram(x, bins => 100, range => [-5.0, 5.0]), quantile(t2m, [0.05, 0.5, 0.95], axis => 'time') FROM x, era5;
+SELECT r.name, e.time, avg(e.t2m) FROM era5 e JOIN read_parquet('s3://b/regions.parquet') r ON e.lat BETWEEN r.lat0 AND r.lat1 AND e.lon BETWEEN r.lon0 AND r.lon1 GROUP BY r.name, e.time;
+SELECT time, lat, lon, avg(t2m) OVER (PARTITION BY lat, lon ORDER BY time ROWS BETWEEN 167 PRECEDING AND CURRENT ROW) AS week FROM era5 WHERE lat BETWEEN 50 AND 52;
+COPY (SELECT rechunk(t2m, time => 365, lat => 90, lon => 90) AS t2m FROM era5) TO 's3://b/out.zarr' STORED AS ZARR OPTIONS (zarr_format 3, codec 'zstd:5', shards '[365,180,180]');
+CREATE EXTERNAL TABLE era5 STORED AS ZARR LOCATION 's3://b/era5.zarr' OPTIONS ('decode_cf' 'true');
+EXPLAIN (FORMAT json) SELECT matmul(a, b) FROM a, b;
+SELECT a.i, b.k, sum(a.v * b.v) FROM a JOIN b USING (j) GROUP BY a.i, b.k;
+SELECT lat, avg(t2m) FROM 'testdata/air.zarr' GROUP BY lat ORDER BY lat DESC LIMIT 5;

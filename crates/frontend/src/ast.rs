@@ -135,8 +135,7 @@ pub fn call(expr: &Expr) -> Option<Call<'_>> {
         return None;
     }
     let [part] = function.name.0.as_slice() else { return None };
-    let mut call =
-        Call { name: part.as_ident()?, positional: Vec::new(), named: Vec::new() };
+    let mut call = Call { name: part.as_ident()?, positional: Vec::new(), named: Vec::new() };
     match &function.args {
         FunctionArguments::None => {}
         FunctionArguments::Subquery(_) => return None,

@@ -18,14 +18,7 @@ use crate::statement::Statement;
 /// # Errors
 /// [`Error::Unsupported`] with the first refused construct.
 pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
-    let query = match statement {
-        Statement::Query(query) => query,
-        Statement::CreateTensor(create) => &create.query,
-        Statement::CreateView(create) => &create.query,
-        Statement::Copy(copy) => &copy.query,
-        Statement::Explain(explain) => return self::statement(&explain.statement),
-        _ => return Ok(()),
-    };
+    let Some(query) = statement.query() else { return Ok(()) };
     match query.visit(&mut Refuse) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),

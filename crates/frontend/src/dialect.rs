@@ -126,8 +126,8 @@ impl Dialect for TesseraDialect {
         match &parser.peek_token_ref().token {
             Token::AtSign => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
             Token::Caret => Some(Ok(POWER)),
-            // Ends a bound of a slice and a key of a dictionary.
-            Token::Colon => Some(Ok(self.prec_unknown())),
+            // `:` ends a bound of a slice and a key of a dictionary; `:=` assigns nothing here.
+            Token::Colon | Token::Assignment => Some(Ok(self.prec_unknown())),
             _ => None,
         }
     }

@@ -162,7 +162,3 @@ impl Error {
         Self::Syntax { message: message.into(), position, hint: None }
     }
 }
-
-#[cfg(test)]
-#[path = "error/tests.rs"]
-mod tests;

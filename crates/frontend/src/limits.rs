@@ -19,13 +19,25 @@ use crate::error::{Error, Position};
 pub const NESTING_MAX: usize = 128;
 
 /// How deep the tree of a statement may be: the open brackets and the chained operators together.
-pub const DEPTH_MAX: usize = 1000;
+pub const DEPTH_MAX: usize = 500;
 
 /// How often sqlparser may read the same tokens again.
 ///
 /// After `((SELECT` in `FROM` it cannot know whether a subquery or a join follows, tries one and
 /// then the other, and the attempts multiply with the nesting.
 const RETRIES_MAX: usize = 1024;
+
+/// The stack that [`with_stack`] gives: generous, because sqlparser's and DataFusion's frames take
+/// tens of kilobytes each in debug builds. Only what is touched becomes memory.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Runs `work` on a stack that holds any recursion over a statement that was parsed.
+///
+/// A statement may be [`DEPTH_MAX`] levels deep. Dropping and printing one fits 2 MiB in any
+/// build; cloning, binding and lowering one does not, so they run in here.
+pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
+    stacker::grow(STACK_BYTES, work)
+}
 
 /// Checks the tokens of one statement.
 ///

@@ -1,19 +1,17 @@
 //! From a script to its statements.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
+use sqlparser::ast::{ObjectNamePart, visit_relations_mut};
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Span, Token};
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, from_parser};
 use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
 use crate::{check, limits};
-
-/// The stack on which sqlparser runs: its frames are large in debug builds, the caller's stack may
-/// be small, and a statement at the limits of [`limits`] must parse on any of them.
-const STACK_BYTES: usize = 64 << 20;
 
 /// sqlparser counts several of its calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
@@ -55,7 +53,9 @@ pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
 pub fn is_complete(input: &str) -> bool {
     match tokens::split(input) {
         Err(Error::Token { message, .. }) => {
-            !(message.contains("nterminated") || message.contains("EOF") || message.contains("expected close delimiter"))
+            const OPEN: [&str; 3] = ["unterminated", "unexpected eof", "expected close delimiter"];
+            let message = message.to_lowercase();
+            !OPEN.iter().any(|open| message.contains(open))
         }
         Err(_) => true,
         Ok(pieces) => pieces.iter().all(|piece| piece.terminated && !is_open(piece)),
@@ -80,10 +80,11 @@ fn is_open(piece: &Piece) -> bool {
 
 fn parse_piece(piece: &Piece) -> Result<Statement, Error> {
     limits::check(&piece.tokens)?;
-    stacker::grow(STACK_BYTES, || {
+    limits::with_stack(|| {
         let dialect = TesseraDialect::for_tokens(piece.tokens.len());
-        let statement = statement::read(parser(&dialect, piece, 0), piece)
+        let mut statement = statement::read(parser(&dialect, piece, 0), piece)
             .map_err(|error| deepest(error, piece))?;
+        place_urls(&mut statement, piece);
         check::statement(&statement)?;
         Ok(statement)
     })
@@ -128,7 +129,40 @@ fn deepest(outer: Error, piece: &Piece) -> Error {
     found
 }
 
+/// Gives the strings of `FROM 'url'` their places, which sqlparser drops.
+fn place_urls(statement: &mut Statement, piece: &Piece) {
+    // An equal string may stand in the select list; one that a relation may follow is meant.
+    let before = |token: &Token| {
+        matches!(token, Token::Comma | Token::LParen)
+            || is_keyword(token, Keyword::FROM)
+            || is_keyword(token, Keyword::JOIN)
+    };
+    let mut strings: Vec<&TokenWithSpan> = piece
+        .tokens
+        .windows(2)
+        .filter(|pair| matches!(pair[1].token, Token::SingleQuotedString(_)))
+        .filter(|pair| before(&pair[0].token))
+        .map(|pair| &pair[1])
+        .collect();
+    if let Some(query) = statement.query_mut().filter(|_| !strings.is_empty()) {
+        let _: ControlFlow<()> = visit_relations_mut(query, |name| {
+            for part in &mut name.0 {
+                if let ObjectNamePart::Identifier(ident) = part
+                    && ident.quote_style == Some('\'')
+                    && let Some(at) = strings.iter().position(|token| {
+                        matches!(&token.token, Token::SingleQuotedString(s) if *s == ident.value)
+                    })
+                {
+                    ident.span = strings.remove(at).span;
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+}
+
 fn begins_query(token: &Token) -> bool {
-    use sqlparser::keywords::Keyword::{SELECT, VALUES, WITH};
-    [SELECT, WITH, VALUES].iter().any(|keyword| is_keyword(token, *keyword))
+    [Keyword::SELECT, Keyword::WITH, Keyword::VALUES]
+        .iter()
+        .any(|keyword| is_keyword(token, *keyword))
 }

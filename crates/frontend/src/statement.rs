@@ -47,6 +47,32 @@ pub enum Statement {
     Describe(Described),
 }
 
+impl Statement {
+    /// The query inside the statement, also of an explained one, if there is any.
+    pub fn query(&self) -> Option<&Query> {
+        match self {
+            Self::Query(query) => Some(query),
+            Self::CreateTensor(create) => Some(&create.query),
+            Self::CreateView(create) => Some(&create.query),
+            Self::Copy(copy) => Some(&copy.query),
+            Self::Explain(explain) => explain.statement.query(),
+            _ => None,
+        }
+    }
+
+    /// As [`Statement::query`], to rewrite it.
+    pub fn query_mut(&mut self) -> Option<&mut Query> {
+        match self {
+            Self::Query(query) => Some(query),
+            Self::CreateTensor(create) => Some(&mut create.query),
+            Self::CreateView(create) => Some(&mut create.query),
+            Self::Copy(copy) => Some(&mut copy.query),
+            Self::Explain(explain) => explain.statement.query_mut(),
+            _ => None,
+        }
+    }
+}
+
 /// See [`Statement::CreateTensor`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTensor {

@@ -183,7 +183,8 @@ impl<'a> Scope<'a> {
 }
 
 fn kind_in_scope(query: &Query, names: &dyn Names, outer: &Scope<'_>) -> RelationKind {
-    let brackets = |select: &Select| select.projection.iter().any(|i| ast::bracket_dim(i).is_some());
+    let brackets =
+        |select: &Select| select.projection.iter().any(|i| ast::bracket_dim(i).is_some());
     let decision = in_scope(query, names, outer);
     let labelled = innermost_select(&query.body).is_some_and(brackets);
     match decision.surface {

@@ -28,9 +28,7 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
             parser.expect_token(&Token::LBracket)?;
             parser.parse_array_expr(true)
         })),
-        Keyword::INTERVAL
-            if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) =>
-        {
+        Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) => {
             Some(after(parser, |p| p.parse_interval()))
         }
         _ if !is_call && is_reserved(keyword) => {

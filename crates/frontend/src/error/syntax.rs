@@ -7,9 +7,20 @@ use super::{Error, Position, nearest};
 use crate::limits;
 
 /// The words that may follow a select list or a relation; a neighbour of one is a misspelling.
-const CLAUSES: [&str; 14] = [
-    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "UNION", "WINDOW",
-    "BY", "USING", "OVER", "PARTITION",
+const CLAUSES: [&str; 13] = [
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "JOIN",
+    "UNION",
+    "WINDOW",
+    "USING",
+    "OVER",
+    "PARTITION",
 ];
 
 /// Turns an error of sqlparser into ours. `tokens` are those of the statement and `end` is the
@@ -79,13 +90,19 @@ fn quote(expected: &str) -> String {
 }
 
 /// The first characters of a token: a name of a megabyte must not become the message.
-pub(super) fn shorten(text: &str) -> String {
+fn shorten(text: &str) -> String {
     const LENGTH_MAX: usize = 40;
-    if text.chars().count() <= LENGTH_MAX {
-        return text.to_string();
+    let mut short = String::new();
+    for c in text.chars().take(LENGTH_MAX) {
+        // A control character would not be seen.
+        match c.is_control() {
+            true => short.push_str(&format!("U+{:04X}", u32::from(c))),
+            false => short.push(c),
+        }
     }
-    let mut short: String = text.chars().take(LENGTH_MAX).collect();
-    short.push('…');
+    if text.chars().nth(LENGTH_MAX).is_some() {
+        short.push('…');
+    }
     short
 }
 
@@ -106,8 +123,8 @@ fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<Strin
     if text.contains("an SQL statement") {
         return None;
     }
-    [Some(found), previous].into_iter().flatten().find_map(|token| match token {
-        Token::Word(word) if word.quote_style.is_none() => {
+    [previous, Some(found)].into_iter().flatten().find_map(|token| match token {
+        Token::Word(word) if word.quote_style.is_none() && word.value.len() > 2 => {
             nearest(&word.value, &CLAUSES).map(|clause| format!("did you mean `{clause}`?"))
         }
         _ => None,

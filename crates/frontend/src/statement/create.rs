@@ -5,10 +5,8 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Span, Token};
 
 use super::read::{Reader, Result};
-use super::{
-    CreateExternal, CreateTensor, CreateView, ExternalKind, Literal, Setting, Statement,
-};
-use crate::error::Error;
+use super::{CreateExternal, CreateTensor, CreateView, ExternalKind, Literal, Setting, Statement};
+use crate::error::{Error, nearest};
 use crate::tokens::is_keyword;
 
 impl Reader<'_> {
@@ -41,7 +39,12 @@ impl Reader<'_> {
             let hint = "use CREATE TENSOR … AS, CREATE VIEW … AS or CREATE EXTERNAL TABLE";
             return self.unsupported("CREATE TABLE", Some(hint));
         }
-        self.expected("`TENSOR`, `TEMP TENSOR`, `EXTERNAL TABLE` or `VIEW`")
+        let hint = match &self.peek().token {
+            Token::Word(word) => nearest(&word.value, &["TENSOR", "TEMP", "EXTERNAL", "VIEW"])
+                .map(|known| format!("did you mean `{known}`?")),
+            _ => None,
+        };
+        self.expected_with("`TENSOR`, `TEMP TENSOR`, `EXTERNAL TABLE` or `VIEW`", hint)
     }
 
     /// `[IF NOT EXISTS] name`, where replacing excludes keeping.

@@ -81,7 +81,9 @@ impl<'a> Reader<'a> {
             _ => {
                 let hint = nearest(&word.value, &STATEMENTS)
                     .map(|known| format!("did you mean `{known}`?"))
-                    .unwrap_or_else(|| format!("a statement begins with {}", STATEMENTS.join(", ")));
+                    .unwrap_or_else(|| {
+                        format!("a statement begins with {}", STATEMENTS.join(", "))
+                    });
                 self.expected_with("a statement", Some(hint))
             }
         }
@@ -163,7 +165,7 @@ impl<'a> Reader<'a> {
         self.token(&Token::LParen)?;
         loop {
             let key = self.key("the name of an option")?;
-            self.parser.consume_token(&Token::Eq);
+            let _ = self.parser.consume_token(&Token::Eq);
             let value = self.value()?;
             if options.iter().any(|known| known.key.text.eq_ignore_ascii_case(&key.text)) {
                 let message = format!("the option `{}` is given twice", key.text);

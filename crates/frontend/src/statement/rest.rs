@@ -110,18 +110,18 @@ impl Reader<'_> {
 
     pub(super) fn show(&mut self) -> Result<Statement> {
         self.keyword(Keyword::SHOW)?;
-        let show = match self.key("`TENSORS`, `QUERIES`, `WORKERS`, `FUNCTIONS`, `ALL` or a setting")?
-        {
-            name if name.quoted => Show::Variable(name),
-            name => match name.text.to_ascii_uppercase().as_str() {
-                "TENSORS" => Show::Tensors,
-                "QUERIES" => Show::Queries,
-                "WORKERS" => Show::Workers,
-                "FUNCTIONS" => Show::Functions,
-                "ALL" => Show::All,
-                _ => Show::Variable(name),
-            },
-        };
+        let show =
+            match self.key("`TENSORS`, `QUERIES`, `WORKERS`, `FUNCTIONS`, `ALL` or a setting")? {
+                name if name.quoted => Show::Variable(name),
+                name => match name.text.to_ascii_uppercase().as_str() {
+                    "TENSORS" => Show::Tensors,
+                    "QUERIES" => Show::Queries,
+                    "WORKERS" => Show::Workers,
+                    "FUNCTIONS" => Show::Functions,
+                    "ALL" => Show::All,
+                    _ => Show::Variable(name),
+                },
+            };
         Ok(Statement::Show(show))
     }
 

@@ -8,15 +8,14 @@ fn texts(script: &str) -> Vec<&str> {
 
 #[test]
 fn statements_are_byte_ranges_of_the_script() {
-    assert_eq!(texts("SELECT 1; SELECT 'ä;b' -- c;\n ; ;;\r\nSHOW\nALL"), [
-        "SELECT 1",
-        "SELECT 'ä;b'",
-        "SHOW\nALL"
-    ]);
-    assert_eq!(texts("\u{feff}SELECT 'é' , \"ñ;\";/* ; /* ; */ ; */x"), [
-        "SELECT 'é' , \"ñ;\"",
-        "x"
-    ]);
+    assert_eq!(
+        texts("SELECT 1; SELECT 'ä;b' -- c;\n ; ;;\r\nSHOW\nALL"),
+        ["SELECT 1", "SELECT 'ä;b'", "SHOW\nALL"]
+    );
+    assert_eq!(
+        texts("\u{feff}SELECT 'é' , \"ñ;\";/* ; /* ; */ ; */x"),
+        ["SELECT 'é' , \"ñ;\"", "x"]
+    );
     assert!(texts(" ;; -- nothing\n /* at all */").is_empty());
 }
 

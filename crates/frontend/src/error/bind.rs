@@ -103,7 +103,9 @@ pub enum BindError {
         reason: String,
     },
     /// A construct of the other surface.
-    #[error("{construct} belongs to the {belongs} surface, and {clause} makes this a block of the other")]
+    #[error(
+        "{construct} belongs to the {belongs} surface, and {clause} makes this a block of the other"
+    )]
     WrongSurface {
         /// The construct.
         construct: String,
@@ -148,7 +150,8 @@ impl BindError {
             Self::TooManySubscripts { .. } => "`NEWAXIS` makes a new dimension".into(),
             Self::LabelNotFound { nearest, .. } if nearest.is_empty() => return None,
             Self::LabelNotFound { nearest, .. } => format!(
-                "the nearest labels are {}; `sel(x, …, method => 'nearest')` takes the nearest",
+                "the nearest {} {}; `sel(x, …, method => 'nearest')` takes the nearest",
+                if nearest.len() == 1 { "label is" } else { "labels are" },
                 nearest.join(" and ")
             ),
             Self::InvalidLabel { .. } => return None,

@@ -122,11 +122,7 @@ impl<'q> Bound<'q> {
     }
 
     /// An integer that is known.
-    pub(crate) fn int(
-        &self,
-        l: &mut Lowerer<'_, '_>,
-        param: &str,
-    ) -> Result<Option<i128>, Error> {
+    pub(crate) fn int(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Option<i128>, Error> {
         let value = self.value(l, param)?;
         self.as_int(l, param, value)
     }
@@ -156,11 +152,7 @@ impl<'q> Bound<'q> {
     }
 
     /// A float that is known.
-    pub(crate) fn float(
-        &self,
-        l: &mut Lowerer<'_, '_>,
-        param: &str,
-    ) -> Result<Option<f64>, Error> {
+    pub(crate) fn float(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Option<f64>, Error> {
         match self.value(l, param)? {
             Value::Null => Ok(None),
             Value::Int(v) => Ok(Some(v as f64)),

@@ -21,19 +21,55 @@ macro_rules! float1 {
         float1!($name, $doc, concat!("numpy.", $name))
     };
     ($name:literal, $doc:literal, $numpy:expr) => {
-        row($name, concat!($name, "(x)"), &["x"], 1, Open::No, float1, $doc, FLOAT, MASKS, concat!("SELECT ", $name, "(x) FROM x"), $numpy)
+        row(
+            $name,
+            concat!($name, "(x)"),
+            &["x"],
+            1,
+            Open::No,
+            float1,
+            $doc,
+            FLOAT,
+            MASKS,
+            concat!("SELECT ", $name, "(x) FROM x"),
+            $numpy,
+        )
     };
 }
 
 macro_rules! one {
     ($name:literal, $lower:expr, $doc:literal, $dtypes:expr) => {
-        row($name, concat!($name, "(x)"), &["x"], 1, Open::No, $lower, $doc, $dtypes, MASKS, concat!("SELECT ", $name, "(x) FROM x"), concat!("numpy.", $name))
+        row(
+            $name,
+            concat!($name, "(x)"),
+            &["x"],
+            1,
+            Open::No,
+            $lower,
+            $doc,
+            $dtypes,
+            MASKS,
+            concat!("SELECT ", $name, "(x) FROM x"),
+            concat!("numpy.", $name),
+        )
     };
 }
 
 macro_rules! two {
     ($name:literal, $lower:expr, $doc:literal, $dtypes:expr) => {
-        row($name, concat!($name, "(x, y)"), &["x", "y"], 2, Open::No, $lower, $doc, $dtypes, MASKS, concat!("SELECT ", $name, "(x, y) FROM x, y"), concat!("numpy.", $name))
+        row(
+            $name,
+            concat!($name, "(x, y)"),
+            &["x", "y"],
+            2,
+            Open::No,
+            $lower,
+            $doc,
+            $dtypes,
+            MASKS,
+            concat!("SELECT ", $name, "(x, y) FROM x, y"),
+            concat!("numpy.", $name),
+        )
     };
 }
 
@@ -74,7 +110,19 @@ pub(super) const ROWS: &[Function] = &[
     one!("floor", whole, "Largest whole number not above x.", NUMERIC),
     one!("ceil", whole, "Smallest whole number not below x.", NUMERIC),
     one!("trunc", whole, "Whole part, toward zero.", NUMERIC),
-    row("round", "round(x, decimals => 0)", &["x", "decimals"], 1, Open::No, round, "Rounded to decimals, halves to even.", NUMERIC, MASKS, "SELECT round(x, 2) FROM x", "numpy.round"),
+    row(
+        "round",
+        "round(x, decimals => 0)",
+        &["x", "decimals"],
+        1,
+        Open::No,
+        round,
+        "Rounded to decimals, halves to even.",
+        NUMERIC,
+        MASKS,
+        "SELECT round(x, 2) FROM x",
+        "numpy.round",
+    ),
     one!("abs", numeric1, "Absolute value.", NUMERIC),
     one!("absolute", numeric1, "Absolute value.", NUMERIC),
     one!("sign", numeric1, "-1, 0 or 1.", NUMERIC),
@@ -90,7 +138,12 @@ pub(super) const ROWS: &[Function] = &[
     two!("floor_divide", arithmetic, "x // y, rounded down.", MEET),
     two!("remainder", arithmetic, "Remainder with the sign of y.", MEET),
     two!("mod", arithmetic, "Remainder with the sign of y.", MEET),
-    two!("power", arithmetic, "x to the power y; integers wrap, a negative integer exponent is an error.", MEET),
+    two!(
+        "power",
+        arithmetic,
+        "x to the power y; integers wrap, a negative integer exponent is an error.",
+        MEET
+    ),
     two!("pow", arithmetic, "x to the power y.", MEET),
     two!("fmod", meet2, "Remainder with the sign of x.", MEET),
     two!("maximum", meet2, "The greater; NaN if either is.", MEET),
@@ -124,23 +177,179 @@ pub(super) const ROWS: &[Function] = &[
     one!("isinf", predicate, "Is it an infinity?", BOOL),
     one!("isfinite", predicate, "Is it neither NaN nor infinite?", BOOL),
     one!("signbit", predicate, "Is the sign set?", BOOL),
-    row("isnull", "isnull(x)", &["x"], 1, Open::No, masked, "Is the cell masked?", "any gives bool", "never masked", "SELECT isnull(x) FROM x", "numpy.ma.getmaskarray"),
-    row("notnull", "notnull(x)", &["x"], 1, Open::No, masked, "Is the cell not masked?", "any gives bool", "never masked", "SELECT notnull(x) FROM x", "~numpy.ma.getmaskarray(x)"),
-    row("nan_to_num", "nan_to_num(x, nan => 0, posinf => NULL, neginf => NULL)", &["x", "nan", "posinf", "neginf"], 1, Open::No, nan_to_num, "NaN and infinities as numbers; infinities as the type's largest without an argument.", "type stays", "masked cells stay masked", "SELECT nan_to_num(x) FROM x", "numpy.nan_to_num"),
-    row("clip", "clip(x, lo, hi)", &["x", "lo", "hi"], 3, Open::No, clip, "Cells below lo as lo, above hi as hi; NULL is no bound.", MEET, MASKS, "SELECT clip(x, -1, 1) FROM x", "numpy.clip"),
-    row("coalesce", "coalesce(x, y, …)", &["x"], 1, Open::Many, coalesce, "The first argument that is not masked.", MEET, "masked where all are", "SELECT coalesce(x, 0) FROM x", "numpy.ma.filled"),
-    row("ifnull", "ifnull(x, y)", &["x", "y"], 2, Open::No, coalesce, "x where it is not masked, else y.", MEET, "masked where both are", "SELECT ifnull(x, 0) FROM x", "numpy.ma.filled"),
-    row("nullif", "nullif(x, y)", &["x", "y"], 2, Open::No, nullif, "x, masked where it equals y.", "type of x", "masked where x is, and where it equals y", "SELECT nullif(x, -999) FROM x", "numpy.ma.masked_equal"),
-    row("pi", "pi()", &[], 0, Open::No, constant, "π.", "gives a float literal", "never masked", "SELECT x * pi() FROM x", "numpy.pi"),
-    row("e", "e()", &[], 0, Open::No, constant, "Euler's number.", "gives a float literal", "never masked", "SELECT x * e() FROM x", "numpy.e"),
-    row("nan", "nan()", &[], 0, Open::No, constant, "Not a number.", "gives a float literal", "never masked", "SELECT where(x > 0, x, nan()) FROM x", "numpy.nan"),
-    row("inf", "inf()", &[], 0, Open::No, constant, "Infinity.", "gives a float literal", "never masked", "SELECT x < inf() FROM x", "numpy.inf"),
+    row(
+        "isnull",
+        "isnull(x)",
+        &["x"],
+        1,
+        Open::No,
+        masked,
+        "Is the cell masked?",
+        "any gives bool",
+        "never masked",
+        "SELECT isnull(x) FROM x",
+        "numpy.ma.getmaskarray",
+    ),
+    row(
+        "notnull",
+        "notnull(x)",
+        &["x"],
+        1,
+        Open::No,
+        masked,
+        "Is the cell not masked?",
+        "any gives bool",
+        "never masked",
+        "SELECT notnull(x) FROM x",
+        "~numpy.ma.getmaskarray(x)",
+    ),
+    row(
+        "nan_to_num",
+        "nan_to_num(x, nan => 0, posinf => NULL, neginf => NULL)",
+        &["x", "nan", "posinf", "neginf"],
+        1,
+        Open::No,
+        nan_to_num,
+        "NaN and infinities as numbers; infinities as the type's largest without an argument.",
+        "type stays",
+        "masked cells stay masked",
+        "SELECT nan_to_num(x) FROM x",
+        "numpy.nan_to_num",
+    ),
+    row(
+        "clip",
+        "clip(x, lo, hi)",
+        &["x", "lo", "hi"],
+        3,
+        Open::No,
+        clip,
+        "Cells below lo as lo, above hi as hi; NULL is no bound.",
+        MEET,
+        MASKS,
+        "SELECT clip(x, -1, 1) FROM x",
+        "numpy.clip",
+    ),
+    row(
+        "coalesce",
+        "coalesce(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        coalesce,
+        "The first argument that is not masked.",
+        MEET,
+        "masked where all are",
+        "SELECT coalesce(x, 0) FROM x",
+        "numpy.ma.filled",
+    ),
+    row(
+        "ifnull",
+        "ifnull(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        coalesce,
+        "x where it is not masked, else y.",
+        MEET,
+        "masked where both are",
+        "SELECT ifnull(x, 0) FROM x",
+        "numpy.ma.filled",
+    ),
+    row(
+        "nullif",
+        "nullif(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        nullif,
+        "x, masked where it equals y.",
+        "type of x",
+        "masked where x is, and where it equals y",
+        "SELECT nullif(x, -999) FROM x",
+        "numpy.ma.masked_equal",
+    ),
+    row(
+        "pi",
+        "pi()",
+        &[],
+        0,
+        Open::No,
+        constant,
+        "π.",
+        "gives a float literal",
+        "never masked",
+        "SELECT x * pi() FROM x",
+        "numpy.pi",
+    ),
+    row(
+        "e",
+        "e()",
+        &[],
+        0,
+        Open::No,
+        constant,
+        "Euler's number.",
+        "gives a float literal",
+        "never masked",
+        "SELECT x * e() FROM x",
+        "numpy.e",
+    ),
+    row(
+        "nan",
+        "nan()",
+        &[],
+        0,
+        Open::No,
+        constant,
+        "Not a number.",
+        "gives a float literal",
+        "never masked",
+        "SELECT where(x > 0, x, nan()) FROM x",
+        "numpy.nan",
+    ),
+    row(
+        "inf",
+        "inf()",
+        &[],
+        0,
+        Open::No,
+        constant,
+        "Infinity.",
+        "gives a float literal",
+        "never masked",
+        "SELECT x < inf() FROM x",
+        "numpy.inf",
+    ),
 ];
 
 /// Elementwise functions that plain SQL does not have.
 pub(super) const TENSOR_ROWS: &[Function] = &[
-    row("where", "where(condition, x, y)", &["condition", "x", "y"], 3, Open::No, choose, "x where the condition is true, else y; NULL masks.", "bool, then NumPy's promotion of x and y", "masked where the condition or the chosen branch is", "SELECT where(t2m > 273.15, t2m, NULL) FROM era5", "numpy.where"),
-    row("astype", "astype(x, dtype)", &["x", "dtype"], 2, Open::No, astype, "x in another type; floats truncate toward zero, integers wrap.", "any", "masked cells stay masked", "SELECT astype(x, 'float32') FROM x", "numpy.ndarray.astype"),
+    row(
+        "where",
+        "where(condition, x, y)",
+        &["condition", "x", "y"],
+        3,
+        Open::No,
+        choose,
+        "x where the condition is true, else y; NULL masks.",
+        "bool, then NumPy's promotion of x and y",
+        "masked where the condition or the chosen branch is",
+        "SELECT where(t2m > 273.15, t2m, NULL) FROM era5",
+        "numpy.where",
+    ),
+    row(
+        "astype",
+        "astype(x, dtype)",
+        &["x", "dtype"],
+        2,
+        Open::No,
+        astype,
+        "x in another type; floats truncate toward zero, integers wrap.",
+        "any",
+        "masked cells stay masked",
+        "SELECT astype(x, 'float32') FROM x",
+        "numpy.ndarray.astype",
+    ),
 ];
 
 fn scalar_op(name: &str) -> Option<ScalarOp> {
@@ -352,11 +561,7 @@ fn float2(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 }
 
 /// True where a cell is not zero.
-fn truth(
-    l: &mut Lowerer<'_, '_>,
-    a: &Bound<'_>,
-    param: &str,
-) -> Result<Tensor, Error> {
+fn truth(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Tensor, Error> {
     let mut t = a.tensor(l, param)?;
     let dtype = l.b.dtype(t.node);
     if dtype == DType::Bool {
@@ -494,8 +699,7 @@ fn coalesce(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn nullif(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let x = a.tensor(l, "x")?;
     let y = a.value(l, "y")?;
-    let differs =
-        l.binary(Binary::Compare(ScalarOp::Ne), Value::Tensor(x.clone()), y, a.span)?;
+    let differs = l.binary(Binary::Compare(ScalarOp::Ne), Value::Tensor(x.clone()), y, a.span)?;
     let differs = l.boolean(differs, a.name, a.span)?;
     // Beside a masked y nothing equals it.
     let node = match l.b.node(differs.node).nullable {

@@ -43,9 +43,8 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::kind(&op, ddof).filter(|kind| {
-        !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax)
-    });
+    let kind = reduce::kind(&op, ddof)
+        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
     let Some(kind) = kind else {
         return fail(
             a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
@@ -94,8 +93,7 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let codes: Arc<[u32]> = codes.into();
     let mut how = vec![AxisReduce::Keep; t.dims.len()];
-    how[axis] =
-        AxisReduce::Group(Groups { codes: codes.clone(), count: unique.len() as u32 });
+    how[axis] = AxisReduce::Group(Groups { codes: codes.clone(), count: unique.len() as u32 });
     let node = reduce::reduce(l, &x, kind, &how, dtype, skipna, a.span)?;
     let firsts: Vec<u64> = unique.iter().map(|(_, at)| *at).collect();
     let name: Arc<str> = keys.name.into();
@@ -127,12 +125,7 @@ struct Keys {
     part: Option<DatePart>,
 }
 
-fn keys(
-    l: &mut Lowerer<'_, '_>,
-    a: &Bound<'_>,
-    t: &Tensor,
-    by: &Expr,
-) -> Result<Keys, Error> {
+fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result<Keys, Error> {
     let place = a.place("by");
     if let Expr::Identifier(ident) = by
         && let Some(coord) =

@@ -15,10 +15,58 @@ const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
 const MASKS: &str = "masked cells are an error: fill them with `coalesce(x, 0)`; NaN propagates";
 
 pub(super) const ROWS: &[Function] = &[
-    row("matmul", "matmul(x, y)", &["x", "y"], 2, Open::No, matmul, "Matrix product over the last dimension of x and the second to last of y, by position; also `x @ y`.", TYPES, MASKS, "SELECT a @ b FROM a, b", "numpy.matmul"),
-    row("dot", "dot(x, y)", &["x", "y"], 2, Open::No, dot, "Matrix product of up to two dimensions; with a 0-d tensor the plain product.", TYPES, MASKS, "SELECT dot(v, w) FROM v, w", "numpy.dot"),
-    row("vdot", "vdot(x, y)", &["x", "y"], 2, Open::No, vdot, "Product of all cells of x and y, added up.", TYPES, MASKS, "SELECT vdot(x, y) FROM x, y", "numpy.vdot"),
-    row("outer", "outer(x, y)", &["x", "y"], 2, Open::No, outer, "All products of a cell of x and one of y.", "numeric, NumPy's promotion", "masked where either is", "SELECT outer(v, w) FROM v, w", "numpy.outer"),
+    row(
+        "matmul",
+        "matmul(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        matmul,
+        "Matrix product over the last dimension of x and the second to last of y, by position; also `x @ y`.",
+        TYPES,
+        MASKS,
+        "SELECT a @ b FROM a, b",
+        "numpy.matmul",
+    ),
+    row(
+        "dot",
+        "dot(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        dot,
+        "Matrix product of up to two dimensions; with a 0-d tensor the plain product.",
+        TYPES,
+        MASKS,
+        "SELECT dot(v, w) FROM v, w",
+        "numpy.dot",
+    ),
+    row(
+        "vdot",
+        "vdot(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        vdot,
+        "Product of all cells of x and y, added up.",
+        TYPES,
+        MASKS,
+        "SELECT vdot(x, y) FROM x, y",
+        "numpy.vdot",
+    ),
+    row(
+        "outer",
+        "outer(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        outer,
+        "All products of a cell of x and one of y.",
+        "numeric, NumPy's promotion",
+        "masked where either is",
+        "SELECT outer(v, w) FROM v, w",
+        "numpy.outer",
+    ),
 ];
 
 fn pair(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, Tensor), Error> {
@@ -45,12 +93,7 @@ fn matmul(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     product(l, x, y, a.span).map(Value::Tensor)
 }
 
-fn product(
-    l: &mut Lowerer<'_, '_>,
-    x: Tensor,
-    y: Tensor,
-    span: Span,
-) -> Result<Tensor, Error> {
+fn product(l: &mut Lowerer<'_, '_>, x: Tensor, y: Tensor, span: Span) -> Result<Tensor, Error> {
     let (from_x, from_y) = (l.b.shape(x.node), l.b.shape(y.node));
     if from_x.is_empty() || from_y.is_empty() {
         return Err(PlanError::Shapes {
@@ -83,11 +126,8 @@ fn product(
     {
         l.same_labels(cx, cy, span)?;
     }
-    let lead = broadcast_shapes(
-        "matmul",
-        &[shape_x[..lead_x].into(), shape_y[..lead_y].into()],
-    )
-    .at(span)?;
+    let lead = broadcast_shapes("matmul", &[shape_x[..lead_x].into(), shape_y[..lead_y].into()])
+        .at(span)?;
     let wide = |tail: &[u64]| -> Vec<u64> { lead.iter().chain(tail).copied().collect() };
     left = l.b.broadcast_to(left, &wide(&shape_x[lead_x..])).at(span)?;
     right = l.b.broadcast_to(right, &wide(&shape_y[lead_y..])).at(span)?;

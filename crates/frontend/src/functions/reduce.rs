@@ -16,7 +16,8 @@ const PLAIN: &[&str] = &["x", "axis", "keepdims", "skipna"];
 const TYPED: &[&str] = &["x", "axis", "dtype", "keepdims", "skipna"];
 const SPREAD: &[&str] = &["x", "axis", "dtype", "ddof", "keepdims", "skipna"];
 
-const SKIPS: &str = "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
+const SKIPS: &str =
+    "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
 const COUNTS: &str = "masked cells are not counted";
 const TRUTH: &str = "masked cells are skipped; NaN is true";
 const NAN: &str = "masked cells and NaN are skipped";
@@ -40,36 +41,276 @@ macro_rules! reduction {
 }
 
 pub(super) const ROWS: &[Function] = &[
-    reduction!("sum", ", dtype => NULL, keepdims => false, skipna => false", TYPED, "Sum.", "bool and integers give 64 bits (overflow is an error); floats stay, added in float64", SKIPS, "numpy.sum"),
-    reduction!("prod", ", dtype => NULL, keepdims => false, skipna => false", TYPED, "Product.", "bool and integers give 64 bits; floats stay", SKIPS, "numpy.prod"),
-    reduction!("mean", ", dtype => NULL, keepdims => false, skipna => false", TYPED, "Arithmetic mean.", "bool and integers give float64; floats stay", SKIPS, "numpy.mean"),
-    reduction!("avg", ", dtype => NULL, keepdims => false, skipna => false", TYPED, "Arithmetic mean; SQL's name.", "as mean", SKIPS, "numpy.mean"),
-    reduction!("average", ", keepdims => false, skipna => false", PLAIN, "Arithmetic mean.", "as mean", SKIPS, "numpy.average"),
-    reduction!("var", ", dtype => NULL, ddof => 0, keepdims => false, skipna => false", SPREAD, "Variance.", "bool and integers give float64; floats stay", SKIPS, "numpy.var"),
-    reduction!("std", ", dtype => NULL, ddof => 0, keepdims => false, skipna => false", SPREAD, "Standard deviation.", "as var", SKIPS, "numpy.std"),
-    reduction!("var_pop", ", keepdims => false, skipna => false", PLAIN, "Variance of a population; SQL's name.", "as var", SKIPS, "numpy.var"),
-    reduction!("var_samp", ", keepdims => false, skipna => false", PLAIN, "Variance of a sample; SQL's name.", "as var", SKIPS, "numpy.var(x, ddof=1)"),
-    reduction!("stddev", ", keepdims => false, skipna => false", PLAIN, "Standard deviation of a sample; SQL's name.", "as var", SKIPS, "numpy.std(x, ddof=1)"),
-    reduction!("stddev_samp", ", keepdims => false, skipna => false", PLAIN, "Standard deviation of a sample; SQL's name.", "as var", SKIPS, "numpy.std(x, ddof=1)"),
-    reduction!("stddev_pop", ", keepdims => false, skipna => false", PLAIN, "Standard deviation of a population; SQL's name.", "as var", SKIPS, "numpy.std"),
-    reduction!("min", ", keepdims => false, skipna => false", PLAIN, "Least value.", "any", SKIPS, "numpy.min"),
-    reduction!("max", ", keepdims => false, skipna => false", PLAIN, "Greatest value.", "any", SKIPS, "numpy.max"),
-    reduction!("ptp", ", keepdims => false, skipna => false", PLAIN, "Greatest less least value.", "numeric", SKIPS, "numpy.ptp"),
-    reduction!("any", ", keepdims => false, skipna => false", PLAIN, "Is any cell true, or not zero?", "bool and numeric give bool", TRUTH, "numpy.any"),
-    reduction!("all", ", keepdims => false, skipna => false", PLAIN, "Are all cells true, or not zero?", "bool and numeric give bool", TRUTH, "numpy.all"),
-    reduction!("count", ", keepdims => false, skipna => false", PLAIN, "Number of cells that are not masked.", "any give int64", COUNTS, "xarray.DataArray.count, numpy.ma.count"),
-    reduction!("count_nonzero", ", keepdims => false, skipna => false", PLAIN, "Number of cells that are true, or not zero.", "bool and numeric give int64", COUNTS, "numpy.count_nonzero"),
-    reduction!("argmin", ", keepdims => false, skipna => false", PLAIN, "Position of the first least value; of all cells in row-major order without `axis`.", "any give int64", SKIPS, "numpy.argmin"),
-    reduction!("argmax", ", keepdims => false, skipna => false", PLAIN, "Position of the first greatest value; of all cells in row-major order without `axis`.", "any give int64", SKIPS, "numpy.argmax"),
-    reduction!("nansum", ", dtype => NULL, keepdims => false", TYPED, "Sum without NaN.", "as sum", NAN, "numpy.nansum"),
-    reduction!("nanprod", ", dtype => NULL, keepdims => false", TYPED, "Product without NaN.", "as prod", NAN, "numpy.nanprod"),
-    reduction!("nanmean", ", dtype => NULL, keepdims => false", TYPED, "Mean without NaN.", "as mean", NAN, "numpy.nanmean"),
-    reduction!("nanvar", ", dtype => NULL, ddof => 0, keepdims => false", SPREAD, "Variance without NaN.", "as var", NAN, "numpy.nanvar"),
-    reduction!("nanstd", ", dtype => NULL, ddof => 0, keepdims => false", SPREAD, "Standard deviation without NaN.", "as var", NAN, "numpy.nanstd"),
-    reduction!("nanmin", ", keepdims => false", PLAIN, "Least value but NaN.", "any", NAN, "numpy.nanmin"),
-    reduction!("nanmax", ", keepdims => false", PLAIN, "Greatest value but NaN.", "any", NAN, "numpy.nanmax"),
-    reduction!("nanargmin", ", keepdims => false", PLAIN, "Position of the first least value but NaN; NULL if all are NaN.", "any give int64", NAN, "numpy.nanargmin"),
-    reduction!("nanargmax", ", keepdims => false", PLAIN, "Position of the first greatest value but NaN; NULL if all are NaN.", "any give int64", NAN, "numpy.nanargmax"),
+    reduction!(
+        "sum",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Sum.",
+        "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
+        SKIPS,
+        "numpy.sum"
+    ),
+    reduction!(
+        "prod",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Product.",
+        "bool and integers give 64 bits; floats stay",
+        SKIPS,
+        "numpy.prod"
+    ),
+    reduction!(
+        "mean",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Arithmetic mean.",
+        "bool and integers give float64; floats stay",
+        SKIPS,
+        "numpy.mean"
+    ),
+    reduction!(
+        "avg",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Arithmetic mean; SQL's name.",
+        "as mean",
+        SKIPS,
+        "numpy.mean"
+    ),
+    reduction!(
+        "average",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Arithmetic mean.",
+        "as mean",
+        SKIPS,
+        "numpy.average"
+    ),
+    reduction!(
+        "var",
+        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
+        SPREAD,
+        "Variance.",
+        "bool and integers give float64; floats stay",
+        SKIPS,
+        "numpy.var"
+    ),
+    reduction!(
+        "std",
+        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
+        SPREAD,
+        "Standard deviation.",
+        "as var",
+        SKIPS,
+        "numpy.std"
+    ),
+    reduction!(
+        "var_pop",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Variance of a population; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.var"
+    ),
+    reduction!(
+        "var_samp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Variance of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.var(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev_samp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev_pop",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a population; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std"
+    ),
+    reduction!(
+        "min",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Least value.",
+        "any",
+        SKIPS,
+        "numpy.min"
+    ),
+    reduction!(
+        "max",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Greatest value.",
+        "any",
+        SKIPS,
+        "numpy.max"
+    ),
+    reduction!(
+        "ptp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Greatest less least value.",
+        "numeric",
+        SKIPS,
+        "numpy.ptp"
+    ),
+    reduction!(
+        "any",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Is any cell true, or not zero?",
+        "bool and numeric give bool",
+        TRUTH,
+        "numpy.any"
+    ),
+    reduction!(
+        "all",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Are all cells true, or not zero?",
+        "bool and numeric give bool",
+        TRUTH,
+        "numpy.all"
+    ),
+    reduction!(
+        "count",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Number of cells that are not masked.",
+        "any give int64",
+        COUNTS,
+        "xarray.DataArray.count, numpy.ma.count"
+    ),
+    reduction!(
+        "count_nonzero",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Number of cells that are true, or not zero.",
+        "bool and numeric give int64",
+        COUNTS,
+        "numpy.count_nonzero"
+    ),
+    reduction!(
+        "argmin",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Position of the first least value; of all cells in row-major order without `axis`.",
+        "any give int64",
+        SKIPS,
+        "numpy.argmin"
+    ),
+    reduction!(
+        "argmax",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Position of the first greatest value; of all cells in row-major order without `axis`.",
+        "any give int64",
+        SKIPS,
+        "numpy.argmax"
+    ),
+    reduction!(
+        "nansum",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Sum without NaN.",
+        "as sum",
+        NAN,
+        "numpy.nansum"
+    ),
+    reduction!(
+        "nanprod",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Product without NaN.",
+        "as prod",
+        NAN,
+        "numpy.nanprod"
+    ),
+    reduction!(
+        "nanmean",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Mean without NaN.",
+        "as mean",
+        NAN,
+        "numpy.nanmean"
+    ),
+    reduction!(
+        "nanvar",
+        ", dtype => NULL, ddof => 0, keepdims => false",
+        SPREAD,
+        "Variance without NaN.",
+        "as var",
+        NAN,
+        "numpy.nanvar"
+    ),
+    reduction!(
+        "nanstd",
+        ", dtype => NULL, ddof => 0, keepdims => false",
+        SPREAD,
+        "Standard deviation without NaN.",
+        "as var",
+        NAN,
+        "numpy.nanstd"
+    ),
+    reduction!(
+        "nanmin",
+        ", keepdims => false",
+        PLAIN,
+        "Least value but NaN.",
+        "any",
+        NAN,
+        "numpy.nanmin"
+    ),
+    reduction!(
+        "nanmax",
+        ", keepdims => false",
+        PLAIN,
+        "Greatest value but NaN.",
+        "any",
+        NAN,
+        "numpy.nanmax"
+    ),
+    reduction!(
+        "nanargmin",
+        ", keepdims => false",
+        PLAIN,
+        "Position of the first least value but NaN; NULL if all are NaN.",
+        "any give int64",
+        NAN,
+        "numpy.nanargmin"
+    ),
+    reduction!(
+        "nanargmax",
+        ", keepdims => false",
+        PLAIN,
+        "Position of the first greatest value but NaN; NULL if all are NaN.",
+        "any give int64",
+        NAN,
+        "numpy.nanargmax"
+    ),
 ];
 
 /// What is computed, whatever it is called.

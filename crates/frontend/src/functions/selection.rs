@@ -6,9 +6,45 @@ use crate::lower::value::Value;
 use crate::lower::{Lowerer, Method, Pick, fail, span_of};
 
 pub(super) const ROWS: &[Function] = &[
-    row("isel", "isel(x, dim => position, …)", &["x"], 1, Open::Dims, isel, "Positions along named dimensions: an integer (the dimension goes), `slice(lo, hi, step)`, or a list.", "any", "masks go with their cells", "SELECT isel(t2m, time => slice(0, 24), lat => -1) FROM era5", "xarray.DataArray.isel"),
-    row("sel", "sel(x, dim => label, …, method => NULL, tolerance => NULL)", &["x", "method", "tolerance"], 1, Open::Dims, sel, "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, at most `tolerance` away.", "any", "masks go with their cells", "SELECT sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5", "xarray.DataArray.sel"),
-    row("slice", "slice(lo, hi => NULL, step => NULL)", &["lo", "hi", "step"], 1, Open::No, slice, "A slice as an argument of `isel` (end excluded) and `sel` (both ends included); of one argument it is the end.", "integers or labels", "NULL is an open end", "SELECT isel(t2m, time => slice(0, 24)) FROM era5", "slice"),
+    row(
+        "isel",
+        "isel(x, dim => position, …)",
+        &["x"],
+        1,
+        Open::Dims,
+        isel,
+        "Positions along named dimensions: an integer (the dimension goes), `slice(lo, hi, step)`, or a list.",
+        "any",
+        "masks go with their cells",
+        "SELECT isel(t2m, time => slice(0, 24), lat => -1) FROM era5",
+        "xarray.DataArray.isel",
+    ),
+    row(
+        "sel",
+        "sel(x, dim => label, …, method => NULL, tolerance => NULL)",
+        &["x", "method", "tolerance"],
+        1,
+        Open::Dims,
+        sel,
+        "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, at most `tolerance` away.",
+        "any",
+        "masks go with their cells",
+        "SELECT sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5",
+        "xarray.DataArray.sel",
+    ),
+    row(
+        "slice",
+        "slice(lo, hi => NULL, step => NULL)",
+        &["lo", "hi", "step"],
+        1,
+        Open::No,
+        slice,
+        "A slice as an argument of `isel` (end excluded) and `sel` (both ends included); of one argument it is the end.",
+        "integers or labels",
+        "NULL is an open end",
+        "SELECT isel(t2m, time => slice(0, 24)) FROM era5",
+        "slice",
+    ),
 ];
 
 fn slice(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -213,8 +213,7 @@ impl Lowerer<'_, '_> {
             let Some(target) = others.iter().find(|d| d.name == grouped) else { continue };
             let positions = self.groups_of(&t.dims[axis], &group, target, span)?;
             t.node = self.b.take(t.node, axis, positions).at(span)?;
-            t.dims[axis] =
-                Dim { name: grouped, coord: target.coord.clone(), group: None };
+            t.dims[axis] = Dim { name: grouped, coord: target.coord.clone(), group: None };
         }
         Ok(t)
     }

@@ -148,8 +148,7 @@ impl Lowerer<'_, '_> {
             }
         }
         let Some(mut dtype) = strong else {
-            if let Some(odd) =
-                values.iter().find(|v| matches!(v, Value::Str(_) | Value::Slice(_)))
+            if let Some(odd) = values.iter().find(|v| matches!(v, Value::Str(_) | Value::Slice(_)))
             {
                 return fail(types(operation, vec![odd.kind().into()]), span);
             }
@@ -462,8 +461,7 @@ impl Lowerer<'_, '_> {
     /// `NOT`.
     pub(crate) fn negate(&mut self, mut tensor: Tensor, span: Span) -> Result<Tensor, Error> {
         tensor.node = self.b.map(ScalarOp::Not, &[tensor.node]).at(span)?;
-        tensor.name = None;
-        Ok(tensor)
+        Ok(Tensor::new(tensor.node, tensor.dims))
     }
 
     /// A condition in which a masked cell counts as false.
@@ -533,7 +531,10 @@ fn date(text: &str, dtype: DType, operation: &str, span: Span) -> Result<Scalar,
             BindError::Types {
                 operation: operation.into(),
                 types: vec![dtype.name(), format!("the text '{text}'")],
-                hint: Some(format!("dates are written '2020-01-31' (calendar {})", calendar.name())),
+                hint: Some(format!(
+                    "dates are written '2020-01-31' (calendar {})",
+                    calendar.name()
+                )),
             },
             span,
         ),
@@ -565,12 +566,7 @@ fn has_tensor(items: &[Value]) -> bool {
     })
 }
 
-fn flatten(
-    items: &[Value],
-    shape: &[u64],
-    out: &mut Vec<Value>,
-    span: Span,
-) -> Result<(), Error> {
+fn flatten(items: &[Value], shape: &[u64], out: &mut Vec<Value>, span: Span) -> Result<(), Error> {
     let ragged = |found: String| {
         Err(tessera_planner::error::Error::Shapes {
             operation: "an array literal".into(),

@@ -130,8 +130,20 @@ fn scalar(op: ScalarOp, dtype: DType, args: &[Scalar]) -> Option<Scalar> {
             ScalarOp::Sub => x - y,
             ScalarOp::Mul => x * y,
             ScalarOp::Div => x / y,
-            ScalarOp::Minimum => if x.is_nan() || x < y { x } else { y },
-            ScalarOp::Maximum => if x.is_nan() || x > y { x } else { y },
+            ScalarOp::Minimum => {
+                if x.is_nan() || x < y {
+                    x
+                } else {
+                    y
+                }
+            }
+            ScalarOp::Maximum => {
+                if x.is_nan() || x > y {
+                    x
+                } else {
+                    y
+                }
+            }
             ScalarOp::FloorDiv => {
                 // As Python: the remainder with the divisor's sign is taken off first.
                 let r = x % y;

@@ -1,8 +1,7 @@
 //! Expressions.
 
 use sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Ident, TypedString, UnaryOperator,
-    Value as Literal,
+    BinaryOperator, CastKind, DataType, Expr, Ident, TypedString, UnaryOperator, Value as Literal,
 };
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -40,22 +39,29 @@ impl Lowerer<'_, '_> {
             Expr::CompoundIdentifier(parts) => self.dotted(parts, span),
             Expr::Value(value) => literal(&value.value, span),
             Expr::TypedString(TypedString { value, .. }) => literal(&value.value, span),
-            Expr::Array(array) => {
-                array.elem.iter().map(|item| self.expr(item)).collect::<Result<_, _>>().map(Value::List)
-            }
+            Expr::Array(array) => array
+                .elem
+                .iter()
+                .map(|item| self.expr(item))
+                .collect::<Result<_, _>>()
+                .map(Value::List),
             Expr::Function(_) => match ast::call(expr) {
                 Some(call) => crate::functions::lower(self, &call, span),
                 None => {
                     let name = ast::function_name(expr).map_or("this call", |n| n.value.as_str());
                     unsupported(
-                        &format!("`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"),
+                        &format!(
+                            "`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"
+                        ),
                         span,
                     )
                 }
             },
             Expr::UnaryOp { op, expr } => self.unary(*op, expr, span),
             Expr::BinaryOp { left, op, right } => self.operator(left, op, right, span),
-            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => {
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, ..
+            } => {
                 let value = self.expr(expr)?;
                 let dtype = sql_type(data_type, span)?;
                 self.cast(value, dtype, span).map(Value::Tensor)
@@ -242,12 +248,9 @@ impl Lowerer<'_, '_> {
             let condition = self.expr(&when.condition)?;
             let condition = match &operand {
                 None => condition,
-                Some(operand) => self.binary(
-                    Binary::Compare(ScalarOp::Eq),
-                    operand.clone(),
-                    condition,
-                    place,
-                )?,
+                Some(operand) => {
+                    self.binary(Binary::Compare(ScalarOp::Eq), operand.clone(), condition, place)?
+                }
             };
             let condition = self.boolean(condition, "CASE", place)?;
             arms.push((self.certain(condition, span)?, self.expr(&when.result)?));
@@ -340,11 +343,7 @@ impl Lowerer<'_, '_> {
 
 fn shorten(expr: &Expr) -> String {
     let text: String = expr.to_string().chars().take(41).collect();
-    if text.chars().count() > 40 {
-        text.chars().take(40).chain(['…']).collect()
-    } else {
-        text
-    }
+    if text.chars().count() > 40 { text.chars().take(40).chain(['…']).collect() } else { text }
 }
 
 /// A literal of the text.
@@ -405,7 +404,9 @@ pub(crate) fn no_type<T>(name: &str, span: Span) -> Result<T, Error> {
         BindError::Types {
             operation: "a tensor".into(),
             types: vec![format!("the type `{name}`")],
-            hint: Some("types are bool, int8 to int64, uint8 to uint64, float32 and float64".into()),
+            hint: Some(
+                "types are bool, int8 to int64, uint8 to uint64, float32 and float64".into(),
+            ),
         },
         span,
     )

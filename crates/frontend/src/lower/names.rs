@@ -240,12 +240,7 @@ impl Lowerer<'_, '_> {
                 Dim { name, coord, group: None }
             })
             .collect();
-        Ok(Tensor {
-            node,
-            dims: unique(dims),
-            name: Some(v.name.clone()),
-            attrs: v.attrs.clone(),
-        })
+        Ok(Tensor { node, dims: unique(dims), name: Some(v.name.clone()), attrs: v.attrs.clone() })
     }
 
     /// A coordinate as a 1-d tensor.

@@ -52,8 +52,7 @@ impl Lowerer<'_, '_> {
                         Pick::At(at) => positions.push(at),
                         Pick::Take(more, _) => positions.extend(more),
                         Pick::Range { start, step, len } => {
-                            positions
-                                .extend((0..len as i64).map(|i| (start + i * step) as u64));
+                            positions.extend((0..len as i64).map(|i| (start + i * step) as u64));
                         }
                         Pick::All => {}
                     }
@@ -79,9 +78,7 @@ impl Lowerer<'_, '_> {
                     return self.position(t, axis, Value::Tensor(tensor), span);
                 }
                 match (tensor.dims.is_empty(), labels.first()) {
-                    (true, Some(label)) => {
-                        self.label_pick(t, axis, label.clone(), method, span)
-                    }
+                    (true, Some(label)) => self.label_pick(t, axis, label.clone(), method, span),
                     _ => self.label_pick(t, axis, Value::List(labels), method, span),
                 }
             }
@@ -170,9 +167,7 @@ impl Lowerer<'_, '_> {
                 let position = |value: &Value, none: i128| match value {
                     Value::Null => Ok(none),
                     Value::Int(v) => Ok(*v),
-                    other => {
-                        fail(invalid(&dim, other, "positions, as it has no coordinate"), span)
-                    }
+                    other => fail(invalid(&dim, other, "positions, as it has no coordinate"), span),
                 };
                 let start = position(&lo, 0)?.clamp(0, i128::from(length));
                 let end = position(&hi, i128::from(length) - 1)?.saturating_add(1);
@@ -251,9 +246,7 @@ fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
         (CoordValues::Int(_, v), Label::Number(x)) => (all(v, |y| *y as f64 == *x), true),
         (CoordValues::Float(_, v), Label::Number(x)) => (all(v, |y| y == x), true),
         (CoordValues::Text(v), Label::Text(x)) => (all(v, |y| y == x), true),
-        (CoordValues::Time(_, v), Label::Period(start, _, true)) => {
-            (all(v, |y| y == start), true)
-        }
+        (CoordValues::Time(_, v), Label::Period(start, _, true)) => (all(v, |y| y == start), true),
         (CoordValues::Time(_, v), Label::Period(start, end, false)) => {
             (all(v, |y| start <= y && y < end), false)
         }
@@ -288,13 +281,11 @@ fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
     };
     match (values, label) {
         (CoordValues::Int(_, v), Label::Integer(x)) => Some(exact(*x, v)),
-        (CoordValues::Time(_, v), Label::Period(start, ..)) => {
-            Some(exact(i128::from(*start), v))
-        }
+        (CoordValues::Time(_, v), Label::Period(start, ..)) => Some(exact(i128::from(*start), v)),
         (CoordValues::Text(_), _) => None,
-        (_, Label::Number(x)) => (0..values.len())
-            .map(|i| place(values, i).map(|y| (y - x).abs()))
-            .collect(),
+        (_, Label::Number(x)) => {
+            (0..values.len()).map(|i| place(values, i).map(|y| (y - x).abs())).collect()
+        }
         _ => None,
     }
 }

@@ -36,8 +36,10 @@ pub(crate) enum Pick {
 }
 
 /// A place in the result of a subscript.
-enum Slot {
+pub(super) enum Slot {
+    /// That dimension of the base, if it stays.
     Old(usize),
+    /// A new one.
     New,
 }
 
@@ -122,11 +124,13 @@ impl Lowerer<'_, '_> {
         }
         slots.extend((next..rank).map(Slot::Old));
         let arrays = is_array.iter().filter(|a| **a).count();
-        if arrays > 1 {
-            return unsupported("a subscript with several integer arrays", subscript.span);
-        }
-        let to_front = arrays == 1 && apart(&slots, &is_array, &is_scalar);
+        let to_front = arrays > 0 && apart(&slots, &is_array, &is_scalar);
         let picks: Vec<Pick> = picks.into_iter().map(|p| p.unwrap_or(Pick::All)).collect();
+        if arrays > 1 {
+            let advanced: Vec<bool> =
+                is_array.iter().zip(&is_scalar).map(|(a, s)| *a || *s).collect();
+            return self.points(base, &picks, &advanced, &slots, to_front, subscript.span);
+        }
         self.picked(base, &picks, slots, to_front, subscript.span)
     }
 
@@ -426,11 +430,8 @@ pub(crate) fn range(bounds: [Option<i128>; 3], length: u64, span: Span) -> Resul
         None => default,
         Some(v) => (if v < 0 { v + n } else { v }).clamp(low, high),
     };
-    let (start, end) = if step > 0 {
-        (clamp(lo, 0), clamp(hi, n))
-    } else {
-        (clamp(lo, n - 1), clamp(hi, -1))
-    };
+    let (start, end) =
+        if step > 0 { (clamp(lo, 0), clamp(hi, n)) } else { (clamp(lo, n - 1), clamp(hi, -1)) };
     let distance = if step > 0 { end - start } else { start - end };
     let len = if distance <= 0 { 0 } else { (distance - 1) / step.abs() + 1 };
     // A step beyond the dimension reads its first position alone.

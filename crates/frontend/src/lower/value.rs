@@ -93,8 +93,7 @@ impl Tensor {
         let names = self.dim_names();
         let exact = names.iter().position(|n| n == name);
         exact.or_else(|| {
-            let mut found =
-                (0..names.len()).filter(|&axis| names[axis].eq_ignore_ascii_case(name));
+            let mut found = (0..names.len()).filter(|&axis| names[axis].eq_ignore_ascii_case(name));
             match (found.next(), found.next()) {
                 (Some(axis), None) => Some(axis),
                 _ => None,

@@ -3,9 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use tessera_planner::catalog::{
-    Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable,
-};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::config::Config;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
@@ -79,23 +77,24 @@ fn era5() -> Dataset {
                 "lat",
                 CoordValues::Float(DType::Float64, [65.0, 60.0, 45.0, 30.0, 25.0].into()),
             ),
-            coord(
-                "lon",
-                "lon",
-                CoordValues::Float(DType::Float64, [-9.5, 0.5, 10.5, 20.5].into()),
-            ),
+            coord("lon", "lon", CoordValues::Float(DType::Float64, [-9.5, 0.5, 10.5, 20.5].into())),
             coord("time", "time", CoordValues::Time(Calendar::Standard, times.into())),
         ],
-        auxiliary: vec![variable("era5", "time_bnds", DType::Float64, &[40, 2], &[
-            Some("time"),
-            Some("nv"),
-        ])],
+        auxiliary: vec![variable(
+            "era5",
+            "time_bnds",
+            DType::Float64,
+            &[40, 2],
+            &[Some("time"), Some("nv")],
+        )],
         attrs: Attrs::new(),
     }
 }
 
 fn cases() -> Dataset {
-    let v = |name, dtype, shape: &[u64]| variable("cases", name, dtype, shape, &vec![None; shape.len()]);
+    let v = |name, dtype, shape: &[u64]| {
+        variable("cases", name, dtype, shape, &vec![None; shape.len()])
+    };
     let mut m = v("m", DType::Float64, &[5, 7]);
     m.decode.missing = vec![Scalar::f64(-1.0)];
     Dataset {
@@ -189,10 +188,19 @@ fn labels_of(lowered: &Lowered) -> String {
                     match n {
                         0 => ": none".to_string(),
                         1 => format!(": {}", coord.values.display(0)),
-                        _ => format!(": {}..{}", coord.values.display(0), coord.values.display(n - 1)),
+                        _ => format!(
+                            ": {}..{}",
+                            coord.values.display(0),
+                            coord.values.display(n - 1)
+                        ),
                     }
                 });
-                format!("{}={}{}", item.dim_name(axis), item.shape[axis], labels.unwrap_or_default())
+                format!(
+                    "{}={}{}",
+                    item.dim_name(axis),
+                    item.shape[axis],
+                    labels.unwrap_or_default()
+                )
             })
             .collect();
         let masked = if item.nullable { " masked" } else { "" };

@@ -89,6 +89,7 @@ pub enum Error {
         /// Where the name is.
         position: Option<Position>,
     },
+<<<<<<< HEAD
     /// Names, labels, types or shapes that do not fit what they are used for.
     #[error("{error}")]
     Bind {
@@ -104,6 +105,20 @@ pub enum Error {
         error: tessera_planner::error::Error,
         /// The construct that asked for the node.
         position: Option<Position>,
+=======
+    /// A cell block that cannot be planned.
+    #[error("{message}")]
+    Cells {
+        /// The error's code: `wrong_surface`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`,
+        /// `plan_error`, `unsupported`, or one of the planner's.
+        code: &'static str,
+        /// What is wrong.
+        message: String,
+        /// Where.
+        position: Option<Position>,
+        /// What to write instead.
+        hint: Option<String>,
+>>>>>>> main
     },
 }
 
@@ -116,8 +131,12 @@ impl Error {
             Self::NestingTooDeep { .. } => "nesting_too_deep",
             Self::Unsupported { .. } => "unsupported",
             Self::UnknownName { .. } => "unknown_name",
+<<<<<<< HEAD
             Self::Bind { error, .. } => error.code(),
             Self::Plan { error, .. } => error.code(),
+=======
+            Self::Cells { code, .. } => code,
+>>>>>>> main
         }
     }
 
@@ -127,6 +146,7 @@ impl Error {
             Self::Syntax { .. }
             | Self::Token { .. }
             | Self::Unsupported { .. }
+<<<<<<< HEAD
             | Self::UnknownName { .. }
             | Self::Bind { .. } => Class::User,
             Self::Plan { error, .. } => match error.class() {
@@ -135,6 +155,12 @@ impl Error {
                 tessera_planner::error::Class::Retry => Class::Retry,
                 tessera_planner::error::Class::Internal => Class::Internal,
             },
+=======
+            | Self::UnknownName { .. } => Class::User,
+            Self::Cells { code: "too_large", .. } => Class::Limit,
+            Self::Cells { code: "internal", .. } => Class::Internal,
+            Self::Cells { .. } => Class::User,
+>>>>>>> main
             Self::NestingTooDeep { .. } => Class::Limit,
         }
     }
@@ -142,7 +168,9 @@ impl Error {
     /// The way out, as a sentence without a final stop.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } => hint.clone(),
+            Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } | Self::Cells { hint, .. } => {
+                hint.clone()
+            }
             Self::Token { .. } => None,
             Self::NestingTooDeep { .. } => Some(
                 "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
@@ -166,8 +194,12 @@ impl Error {
             | Self::NestingTooDeep { position, .. }
             | Self::Unsupported { position, .. }
             | Self::UnknownName { position, .. }
+<<<<<<< HEAD
             | Self::Bind { position, .. }
             | Self::Plan { position, .. } => *position,
+=======
+            | Self::Cells { position, .. } => *position,
+>>>>>>> main
         }
     }
 

@@ -25,6 +25,7 @@ mod dialect;
 pub mod error;
 pub mod functions;
 pub mod labels;
+pub mod lift;
 pub mod limits;
 mod lower;
 mod parse;

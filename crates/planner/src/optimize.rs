@@ -128,6 +128,24 @@ fn prune(old: &Rooted) -> Rooted {
     Rooted { graph, roots: old.roots.iter().map(|r| new[r.0 as usize]).collect() }
 }
 
+impl Builder {
+    /// Adds what the roots of another graph need, and gives the roots' numbers here. Grids are derived anew, under
+    /// this builder's configuration.
+    ///
+    /// # Errors
+    /// Those of the constructors; none on a graph that was built under the same configuration.
+    pub fn import(&mut self, from: &Rooted) -> Result<Vec<NodeId>, Error> {
+        let from = prune(from);
+        let mut new: Vec<NodeId> = Vec::with_capacity(from.graph.len());
+        for (_, node) in from.graph.nodes() {
+            let inputs: SmallVec<[NodeId; 3]> =
+                node.inputs.iter().map(|i| new[i.0 as usize]).collect();
+            new.push(rebuild(self, node, &inputs)?);
+        }
+        Ok(from.roots.iter().map(|r| new[r.0 as usize]).collect())
+    }
+}
+
 /// The same node over rewritten inputs, its grid derived anew.
 pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     match &node.op {

@@ -1,0 +1,222 @@
+//! The cell surface: plain SQL over the cells of labelled arrays.
+//!
+//! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
+//!
+//! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
+//!    labels, known at bind, and variables.
+//! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
+//!    analyser coerces types.
+//! 3. `aggregate` finds `Aggregate` over filters and projections over that one table and replaces it by a scan of its
+//!    groups: `time >= …` is evaluated over the labels and is a slice, `GROUP BY lat` keeps an axis, `avg` is
+//!    `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's meaning or not at all.
+//! 4. DataFusion optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one
+//!    row for each cell, sliced by the filters that were pushed into it.
+//! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
+//!    each.
+//!
+//! Invariant: nothing here reads data; labels are known at bind.
+
+mod aggregate;
+mod context;
+mod cube;
+mod error;
+mod functions;
+mod labels;
+mod lower;
+mod names;
+mod rows;
+mod scan;
+mod table;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::Transformed;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, LogicalPlan, Projection, TableScanBuilder, TableSource,
+};
+use datafusion::sql::planner::{ParserOptions, SqlToRel};
+use sqlparser::ast::{Query, Statement};
+use tessera_planner::config::Config;
+
+pub use cube::{Cells, Cube, CubeVariable};
+pub use functions::session_state;
+pub use scan::{ScanColumn, ScanSource, TensorScan};
+
+use crate::ast::Relation;
+use crate::error::Error;
+use table::CellSource;
+
+/// What a relation of a cell block is.
+#[derive(Clone)]
+pub enum CellRelation {
+    /// A tensor or a dataset.
+    Cube(Arc<Cube>),
+    /// Rows from elsewhere, and how its columns are qualified without an alias.
+    Rows {
+        /// The table.
+        source: Arc<dyn TableSource>,
+        /// Its name.
+        name: String,
+    },
+    /// A view of cells: its query takes its place.
+    Query(Box<Query>),
+    /// Left as it is written: a subquery or CTE of rows.
+    Sql,
+}
+
+/// Resolves the relations of cell blocks; CTEs of rows are not asked for by name.
+pub trait CellTables {
+    /// What a relation is. Of a subquery (or the query of a CTE) it is asked whether it is a tensor block, which gives
+    /// a cube, or cells, which are [`CellRelation::Sql`].
+    ///
+    /// # Errors
+    /// The binder's, for names that nothing is called by.
+    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, Error>;
+}
+
+/// A planned cell block.
+#[derive(Debug, Clone)]
+pub struct CellPlan {
+    /// The optimised relational plan; its table scans are named placeholders or the caller's own sources.
+    pub logical: LogicalPlan,
+    /// What fills the placeholders.
+    pub scans: Vec<TensorScan>,
+    /// What stayed dense, and which clause forced rows: sentences for EXPLAIN.
+    pub notes: Vec<String>,
+}
+
+/// Plans a cell block. `because` is the clause that made it one, for errors (`WHERE`, `GROUP BY`, …).
+///
+/// # Errors
+/// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
+/// and `plan_error`, with the place where DataFusion knows it.
+pub fn plan(
+    query: &Query,
+    tables: &dyn CellTables,
+    state: &SessionState,
+    config: &Config,
+    because: &str,
+) -> Result<CellPlan, Error> {
+    crate::limits::with_stack(|| {
+        let mut query = query.clone();
+        let prepared = names::prepare(&mut query, tables, because)?;
+        let logical = logical(query, &prepared, state).map_err(error::plan)?;
+        let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
+        let logical = lift.dense(logical).map_err(error::plan)?;
+        let logical = state.optimize(&logical).map_err(error::plan)?;
+        let logical = lift.rows(logical).map_err(error::plan)?;
+        Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes })
+    })
+}
+
+/// The analysed plan of a prepared query.
+fn logical(
+    query: Query,
+    prepared: &names::Prepared,
+    state: &SessionState,
+) -> datafusion::error::Result<LogicalPlan> {
+    let context = context::Context { state, tables: &prepared.tables };
+    let options = ParserOptions::from(&state.config_options().sql_parser);
+    let planner = SqlToRel::new_with_options(&context, options);
+    let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    let plan = time::rewrite(plan)?;
+    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})
+}
+
+struct Lift<'a> {
+    state: &'a SessionState,
+    config: &'a Config,
+    scans: Vec<TensorScan>,
+    notes: Vec<String>,
+}
+
+impl Lift<'_> {
+    /// Replaces aggregates over cells by scans of their groups.
+    fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        plan.transform_down_with_subqueries(|node| {
+            let found = match &node {
+                LogicalPlan::Aggregate(a) if reads_cells(&a.input) => Some(a.clone()),
+                LogicalPlan::Distinct(Distinct::All(input)) if reads_cells(input) => {
+                    let keys = input.schema().columns().into_iter().map(Expr::Column).collect();
+                    Some(Aggregate::try_new(input.clone(), keys, vec![])?)
+                }
+                _ => None,
+            };
+            let Some(aggregate) = found else { return Ok(Transformed::no(node)) };
+            let name = format!("groups_{}", self.scans.len());
+            match aggregate::dense(&aggregate, self.state, self.config, name) {
+                Ok(scan) => {
+                    let what = node.display();
+                    self.notes.push(format!("dense: {what}"));
+                    let plan = replacement(&scan, node.schema())?;
+                    self.scans.push(scan);
+                    Ok(Transformed::yes(plan))
+                }
+                Err(reason) => {
+                    self.notes.push(format!("rows: {}, because {reason}", node.display()));
+                    Ok(Transformed::no(node))
+                }
+            }
+        })
+        .map(|t| t.data)
+    }
+
+    /// Replaces what is left of the tables of cells by scans of their rows.
+    fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+            let Some(source) = scan.source.downcast_ref::<CellSource>() else {
+                return Ok(Transformed::no(node));
+            };
+            let name = format!("rows_{}", self.scans.len());
+            let new = rows::rows(scan, &source.0, self.state, self.config, name.clone())
+                .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
+            self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
+            let placeholder =
+                TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
+            let placeholder = LogicalPlan::TableScan(placeholder);
+            let out = rename(placeholder, &scan.projected_schema)?;
+            self.scans.push(new);
+            Ok(Transformed::yes(out))
+        })
+        .map(|t| t.data)
+    }
+}
+
+/// Does a plan read a table of cells through nothing but itself, so that the reason why it is not dense is worth
+/// telling?
+fn reads_cells(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.source.is::<CellSource>(),
+        LogicalPlan::Aggregate(_) => false,
+        other => other.inputs().iter().any(|input| reads_cells(input)),
+    }
+}
+
+/// The scan of a dense aggregate under the aggregate's own column names.
+fn replacement(scan: &TensorScan, schema: &DFSchema) -> datafusion::error::Result<LogicalPlan> {
+    let table = TableScanBuilder::new(scan.name.clone(), scan.source()).build()?;
+    rename(LogicalPlan::TableScan(table), schema)
+}
+
+/// The plan's columns, one by one, under the names of `schema`.
+fn rename(plan: LogicalPlan, schema: &DFSchema) -> datafusion::error::Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    if columns.is_empty() {
+        return Ok(plan);
+    }
+    let exprs = columns
+        .into_iter()
+        .zip(schema.iter())
+        .map(|(column, (relation, field))| {
+            Expr::Column(column).alias_qualified(relation.cloned(), field.name())
+        })
+        .collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
+}

@@ -1,0 +1,158 @@
+//! SQL's aggregates as reductions, with the results and types that DataFusion gives.
+
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::expr::AggregateFunction;
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::{MapOp, NodeId};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::scalar::Scalar;
+
+use super::super::labels::Factors;
+use super::super::lower::{Reason, refused};
+use super::super::table::dtype_of;
+use super::{Fate, Lift};
+
+impl Lift<'_> {
+    /// One aggregate: a node that is broadcastable to the groups' shape.
+    pub(super) fn aggregate(
+        &mut self,
+        call: &AggregateFunction,
+        result: &DataType,
+    ) -> Result<NodeId, Reason> {
+        let name = call.func.name();
+        let params = &call.params;
+        if !params.order_by.is_empty() || params.null_treatment.is_some() {
+            return Err(format!("{name} with ORDER BY or IGNORE NULLS has no dense form"));
+        }
+        let result = dtype_of(result)
+            .ok_or_else(|| format!("{name} gives {result}, which tensors do not hold"))?;
+        let [arg] = params.args.as_slice() else {
+            return Err(format!("{name} of {} arguments has no dense form", params.args.len()));
+        };
+        if params.distinct && !matches!(name, "min" | "max" | "bool_and" | "bool_or") {
+            if name == "count" && params.filter.is_none() && self.keep.is_none() {
+                return self.count_distinct(arg);
+            }
+            return Err(format!("{name}(DISTINCT …) has no dense form here"));
+        }
+        let own = match &params.filter {
+            Some(filter) => Some(self.lower.is_true(filter)?),
+            None => None,
+        };
+        if let ("count", Expr::Literal(value, _)) = (name, arg)
+            && !value.is_null()
+        {
+            return self.rows(own);
+        }
+        let mut node = self.lower.expr(arg)?;
+        if let Some(keep) = self.both(own)? {
+            node = self.lower.map_op(MapOp::Mask, &[node, keep])?;
+        }
+        let out = self.named(name, node)?;
+        if self.lower.b.dtype(out) == result {
+            return Ok(out);
+        }
+        self.lower.cast(out, result)
+    }
+
+    fn named(&mut self, name: &str, node: NodeId) -> Result<NodeId, Reason> {
+        let dtype = self.lower.b.dtype(node);
+        match name {
+            "count" => self.count(node),
+            "sum" => self.sum(node),
+            // Cells that repeat do not move a mean, an extreme or a population's variance.
+            "avg" => {
+                let node = self.lower.cast(node, DType::Float64)?;
+                self.reduce(node, ReduceKind::Mean)
+            }
+            "min" | "max" if dtype.is_float() => {
+                let is_min = name == "min";
+                let kind = if is_min { ReduceKind::MinTotal } else { ReduceKind::MaxTotal };
+                self.reduce(node, kind)
+            }
+            "min" | "max" if dtype != DType::Bool => {
+                let kind = if name == "min" { ReduceKind::Min } else { ReduceKind::Max };
+                self.reduce(node, kind)
+            }
+            "bool_and" | "bool_or" if dtype == DType::Bool => {
+                let kind = if name == "bool_and" { ReduceKind::All } else { ReduceKind::Any };
+                let out = self.reduce(node, kind)?;
+                self.at_least(1, node, out)
+            }
+            "var_pop" | "stddev_pop" => {
+                let node = self.lower.cast(node, DType::Float64)?;
+                let out = self.reduce(node, ReduceKind::Var { ddof: 0 })?;
+                self.root(name, out)
+            }
+            "var" | "var_samp" | "stddev" | "stddev_samp" => {
+                let node = self.lower.cast(node, DType::Float64)?;
+                let node = self.whole(node)?;
+                let out = self.reduce(node, ReduceKind::Var { ddof: 1 })?;
+                let out = self.root(name, out)?;
+                // Of one value there is no sample variance: NULL, not NaN.
+                self.at_least(2, node, out)
+            }
+            _ => Err(format!("{name} of {dtype} has no dense form")),
+        }
+    }
+
+    fn root(&mut self, name: &str, variance: NodeId) -> Result<NodeId, Reason> {
+        if name.starts_with("stddev") {
+            return self.lower.map(ScalarOp::Sqrt, &[variance]);
+        }
+        Ok(variance)
+    }
+
+    /// A sum; of a float that repeats it is one product, of an integer it is exact and may overflow.
+    fn sum(&mut self, node: NodeId) -> Result<NodeId, Reason> {
+        if !self.lower.b.dtype(node).is_float() {
+            let node = self.whole(node)?;
+            return self.reduce(node, ReduceKind::Sum);
+        }
+        let node = self.lower.cast(node, DType::Float64)?;
+        let repeats = self.repeats(node);
+        let own = self.reduce(node, ReduceKind::Sum)?;
+        if !repeats.contains(&true) {
+            return Ok(own);
+        }
+        let times = self.times(&repeats)?;
+        let times = self.lower.b.cast(times, DType::Float64).map_err(refused)?;
+        self.lower.map(ScalarOp::Mul, &[own, times])
+    }
+
+    /// The value, NULL where the group has fewer cells than `least`.
+    fn at_least(&mut self, least: i64, node: NodeId, value: NodeId) -> Result<NodeId, Reason> {
+        let count = self.count(node)?;
+        let below = self.lower.constant(Scalar::i64(least - 1))?;
+        let enough = self.lower.map(ScalarOp::Gt, &[count, below])?;
+        self.lower.map_op(MapOp::Mask, &[value, enough])
+    }
+
+    /// Distinct labels of one dimension: known now.
+    fn count_distinct(&mut self, arg: &Expr) -> Result<NodeId, Reason> {
+        let on = self.lower.labels.table.dependence(arg).filter(|on| !on.cells);
+        let mut axes = on.iter().flat_map(|on| on.labels.iter().copied());
+        let (Some(axis), None) = (axes.next(), axes.next()) else {
+            return Err("count(DISTINCT …) of values has no dense form".to_string());
+        };
+        let values =
+            self.lower.labels.evaluate(arg, Some(axis)).map_err(|e| e.strip_backtrace())?;
+        let factors = Factors::of(&[values.clone()]).map_err(|e| e.strip_backtrace())?;
+        let groups = self.out[axis] as usize;
+        let mut seen = std::collections::BTreeSet::new();
+        let mut counts = vec![0i64; groups];
+        for (i, &label) in factors.codes.iter().enumerate() {
+            let group = match &self.fates[axis] {
+                Fate::Keep => i,
+                Fate::All => 0,
+                Fate::Group(f) => f.codes[i] as usize,
+            };
+            if arrow::array::Array::is_valid(&values, i) && seen.insert((group, label)) {
+                counts[group] += 1;
+            }
+        }
+        self.along(axis, &counts)
+    }
+}

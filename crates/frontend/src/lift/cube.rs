@@ -1,0 +1,116 @@
+//! What a tensor relation of a cell block is made of.
+
+use std::sync::Arc;
+
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::config::Config;
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error;
+use tessera_planner::ir::{Graph, NodeId};
+use tessera_planner::optimize::Rooted;
+
+/// A relation that is a tensor or a dataset: labelled variables over shared dimensions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cube {
+    /// How its columns are qualified where the query gives no alias.
+    pub name: String,
+    /// The data variables: they span the rows.
+    pub variables: Vec<CubeVariable>,
+    /// 1-d coordinates, known at bind.
+    pub coords: Vec<Arc<Coord>>,
+    /// Auxiliary coordinates and bounds: reached by name, they add no rows.
+    pub auxiliary: Vec<CubeVariable>,
+}
+
+/// One variable of a cube.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CubeVariable {
+    /// The name of its column.
+    pub name: Arc<str>,
+    /// Its dimensions; `None` where they have no name.
+    pub dims: Vec<Option<Arc<str>>>,
+    /// Where its cells come from.
+    pub cells: Cells,
+}
+
+/// Where the cells of a variable come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cells {
+    /// A stored array and how its raw cells are read.
+    Stored {
+        /// The array.
+        source: Arc<SourceRef>,
+        /// Masks, packing and time.
+        decode: Decode,
+    },
+    /// A tensor that a tensor block computes.
+    Planned {
+        /// The graph of the block.
+        graph: Arc<Graph>,
+        /// The tensor.
+        node: NodeId,
+    },
+}
+
+impl From<&Dataset> for Cube {
+    fn from(dataset: &Dataset) -> Self {
+        let variables = |from: &[Variable]| from.iter().map(CubeVariable::from).collect();
+        Self {
+            name: dataset.name.clone(),
+            variables: variables(&dataset.variables),
+            coords: dataset.coords.clone(),
+            auxiliary: variables(&dataset.auxiliary),
+        }
+    }
+}
+
+impl From<&Variable> for CubeVariable {
+    fn from(variable: &Variable) -> Self {
+        Self {
+            name: variable.name.clone(),
+            dims: variable.dims.clone(),
+            cells: Cells::Stored {
+                source: Arc::new(variable.source.clone()),
+                decode: variable.decode.clone(),
+            },
+        }
+    }
+}
+
+impl CubeVariable {
+    /// Its lengths.
+    pub fn shape(&self) -> &[u64] {
+        match &self.cells {
+            Cells::Stored { source, .. } => &source.shape,
+            Cells::Planned { graph, node } => &graph.node(*node).shape,
+        }
+    }
+
+    /// Adds its decoded cells to a graph: a node of its shape.
+    ///
+    /// # Errors
+    /// Those of the planner's constructors, for a source that cannot be addressed.
+    pub(crate) fn build(&self, b: &mut Builder) -> Result<NodeId, Error> {
+        match &self.cells {
+            Cells::Stored { source, decode } => {
+                let raw = b.load(source.clone())?;
+                b.decode(raw, decode)
+            }
+            Cells::Planned { graph, node } => {
+                let from = Rooted { graph: Graph::clone(graph), roots: vec![*node] };
+                b.import(&from)?.first().copied().ok_or_else(|| Error::Unsupported {
+                    construct: format!("the variable {}", self.name),
+                })
+            }
+        }
+    }
+
+    /// The type of its decoded cells and whether they can be masked.
+    pub(crate) fn dtype(&self) -> Result<(DType, bool), Error> {
+        let mut b = Builder::new(Config::default());
+        let node = self.build(&mut b)?;
+        let node = b.node(node);
+        Ok((node.dtype, node.nullable))
+    }
+}

@@ -1,0 +1,119 @@
+//! DataFusion's and the planner's errors in the frontend's words.
+
+use datafusion::common::{DataFusionError, SchemaError};
+
+use crate::error::{Error, Position, nearest};
+
+/// An error of the planner's constructors.
+pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
+    Error::Cells {
+        code: error.code(),
+        message: error.to_string(),
+        position: None,
+        hint: error.hint(),
+    }
+}
+
+/// An error of DataFusion's planning; one of ours that travelled through it comes out as it went in.
+pub(crate) fn plan(error: DataFusionError) -> Error {
+    let mut position = None;
+    read(error, &mut position)
+}
+
+fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
+    match error {
+        DataFusionError::Diagnostic(diagnostic, inner) => {
+            if let Some(span) = diagnostic.span {
+                *position = Some(place(span));
+            }
+            read(*inner, position)
+        }
+        DataFusionError::Context(_, inner) => read(*inner, position),
+        DataFusionError::Collection(mut errors) if !errors.is_empty() => {
+            read(errors.remove(0), position)
+        }
+        DataFusionError::External(inner) => match inner.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(other) => failed("plan_error", other.to_string(), *position),
+        },
+        DataFusionError::SchemaError(inner, _) => schema(*inner, *position),
+        DataFusionError::NotImplemented(message) => {
+            failed("unsupported", sentence(&message), *position)
+        }
+        DataFusionError::Plan(message) => message_of_plan(&message, *position),
+        other => failed("plan_error", sentence(&other.strip_backtrace()), *position),
+    }
+}
+
+fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            position = position.or_else(|| field.spans().first().map(place));
+            let names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
+            let candidates = nearest(&field.name, &names).map(str::to_string);
+            Error::UnknownName {
+                kind: "column",
+                name: field.flat_name(),
+                candidates: candidates.into_iter().collect(),
+                position,
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            position = position.or_else(|| field.spans().first().map(place));
+            Error::Cells {
+                code: "ambiguous_name",
+                message: format!("the column `{}` stands in several relations", field.name),
+                position,
+                hint: Some(format!("write `relation.{}`", field.name)),
+            }
+        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => Error::Cells {
+            code: "duplicate_name",
+            message: format!("two columns are called `{name}`"),
+            position,
+            hint: Some("give one of them another name with `AS`".to_string()),
+        },
+    }
+}
+
+fn message_of_plan(message: &str, position: Option<Position>) -> Error {
+    if let Some(rest) = message.strip_prefix("Invalid function '") {
+        let mut parts = rest.split('\'');
+        let name = parts.next().unwrap_or_default().to_string();
+        let candidates = parts.nth(1).map(str::to_string).into_iter().collect();
+        return Error::UnknownName { kind: "function", name, candidates, position };
+    }
+    if message.contains("GROUP BY") && message.contains("must ") {
+        return Error::Cells {
+            code: "not_grouped",
+            message: sentence(message),
+            position,
+            hint: Some("add it to GROUP BY, or aggregate it with avg, min, max, …".to_string()),
+        };
+    }
+    let lower = message.to_lowercase();
+    let is_type = ["coerc", "type signature", "cannot infer common", "data type", "cannot cast"]
+        .iter()
+        .any(|part| lower.contains(part));
+    failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
+}
+
+fn failed(code: &'static str, message: String, position: Option<Position>) -> Error {
+    Error::Cells { code, message, position, hint: None }
+}
+
+/// The first line of a message without its final stop, so that it reads as one sentence.
+fn sentence(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    line.trim_end_matches('.').to_string()
+}
+
+fn place(span: datafusion::common::Span) -> Position {
+    let length = if span.start.line == span.end.line {
+        span.end.column.saturating_sub(span.start.column).max(1)
+    } else {
+        0
+    };
+    Position { line: span.start.line, column: span.start.column, length }
+}

@@ -1,0 +1,204 @@
+//! Functions that the cell surface adds to DataFusion's: `//`, `^`, and parts of dates in other calendars.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::execution::SessionState;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+use datafusion::prelude::SessionConfig;
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time::DatePart;
+
+use super::names::{FLOOR_DIVIDE, POWER};
+
+/// A session for cell blocks: DataFusion's functions and ours.
+///
+/// One partition, so that rows keep the order of the dimensions and floats add up in one order; names are spelled
+/// out before planning, so DataFusion does not lower their case.
+pub fn session_state() -> SessionState {
+    let mut config = SessionConfig::new().with_target_partitions(1);
+    let options = config.options_mut();
+    options.sql_parser.enable_ident_normalization = false;
+    options.sql_parser.collect_spans = true;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    let mut state =
+        SessionStateBuilder::new().with_config(config).with_default_features().build();
+    for op in [Operation::FloorDivide, Operation::Power] {
+        let udf = Arc::new(ScalarUDF::from(Arithmetic::new(op)));
+        // The registry gives back what a name meant before; these names are ours.
+        let _ = datafusion::execution::FunctionRegistry::register_udf(&mut state, udf);
+    }
+    state
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Operation {
+    FloorDivide,
+    Power,
+}
+
+/// `//` and `^`: of integers an `int64`, of anything else a `float64`.
+///
+/// `//` rounds toward negative infinity; an integer divided by 0 is an error, as with SQL's `/`. `^` of integers wraps
+/// and refuses negative exponents, as NumPy does.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Arithmetic {
+    op: Operation,
+    signature: Signature,
+}
+
+impl Arithmetic {
+    fn new(op: Operation) -> Self {
+        let exact = |t: DataType| TypeSignature::Exact(vec![t.clone(), t]);
+        let signature = Signature::one_of(
+            vec![exact(DataType::Int64), exact(DataType::Float64)],
+            Volatility::Immutable,
+        );
+        Self { op, signature }
+    }
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        match self.op {
+            Operation::FloorDivide => FLOOR_DIVIDE,
+            Operation::Power => POWER,
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types.first().cloned().unwrap_or(DataType::Float64))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let [x, y] = arrays.as_slice() else {
+            return exec_err!("{} takes two arguments", self.name());
+        };
+        let out: ArrayRef = match (x.data_type(), y.data_type()) {
+            (DataType::Int64, DataType::Int64) => {
+                let (x, y) = (x.as_primitive::<Int64Type>(), y.as_primitive::<Int64Type>());
+                let mut out = Vec::with_capacity(x.len());
+                for pair in x.iter().zip(y.iter()) {
+                    out.push(match pair {
+                        (Some(x), Some(y)) => Some(self.int(x, y)?),
+                        _ => None,
+                    });
+                }
+                Arc::new(Int64Array::from(out))
+            }
+            _ => {
+                let (x, y) = (cast(x, &DataType::Float64)?, cast(y, &DataType::Float64)?);
+                let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
+                let float = |x: f64, y: f64| match self.op {
+                    Operation::FloorDivide => (x / y).floor(),
+                    Operation::Power => x.powf(y),
+                };
+                let cells = x.iter().zip(y.iter()).map(|(x, y)| Some(float(x?, y?)));
+                Arc::new(cells.collect::<Float64Array>())
+            }
+        };
+        if scalar {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
+        }
+        Ok(ColumnarValue::Array(out))
+    }
+}
+
+impl Arithmetic {
+    fn int(&self, x: i64, y: i64) -> Result<i64> {
+        match self.op {
+            Operation::FloorDivide if y == 0 => {
+                Err(arrow::error::ArrowError::DivideByZero.into())
+            }
+            Operation::FloorDivide => {
+                let q = x.wrapping_div(y);
+                let is_inexact = x.wrapping_rem(y) != 0;
+                Ok(if is_inexact && (x < 0) != (y < 0) { q - 1 } else { q })
+            }
+            Operation::Power if y < 0 => {
+                exec_err!("`^` of integers: the exponent {y} is negative; convert with `x::double`")
+            }
+            Operation::Power => {
+                let (mut base, mut left, mut out) = (x, y, 1i64);
+                while left > 0 {
+                    if left & 1 == 1 {
+                        out = out.wrapping_mul(base);
+                    }
+                    base = base.wrapping_mul(base);
+                    left >>= 1;
+                }
+                Ok(out)
+            }
+        }
+    }
+}
+
+/// `date_part(part, time)` of a calendar that Arrow does not know: an `int32`, as DataFusion's.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CalendarPart {
+    name: String,
+    calendar: Calendar,
+    signature: Signature,
+}
+
+impl CalendarPart {
+    pub(crate) fn new(calendar: Calendar) -> Self {
+        let types = vec![DataType::Utf8, DataType::Int64];
+        Self {
+            name: format!("date_part_{}", calendar.name()),
+            calendar,
+            signature: Signature::exact(types, Volatility::Immutable),
+        }
+    }
+}
+
+impl ScalarUDFImpl for CalendarPart {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int32)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(part)))) = args.args.first() else {
+            return exec_err!("date_part: the part is a text such as 'month'");
+        };
+        let lower = part.to_lowercase();
+        let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
+        let Some(kind) = DatePart::parse(name) else {
+            return exec_err!("date_part: unknown part '{part}'");
+        };
+        let times = match &args.args[1] {
+            ColumnarValue::Array(a) => a.clone(),
+            ColumnarValue::Scalar(s) => s.to_array_of_size(1)?,
+        };
+        let times = times.as_primitive::<Int64Type>();
+        // DataFusion's week begins with Sunday as day 0, ours with Monday.
+        let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
+        let parts = times.iter().map(|t| Some(shift(kind.of(t?, self.calendar)) as i32));
+        let out: ArrayRef = Arc::new(parts.collect::<Int32Array>());
+        if matches!(args.args[1], ColumnarValue::Scalar(_)) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
+        }
+        Ok(ColumnarValue::Array(out))
+    }
+}

@@ -1,0 +1,199 @@
+//! Expressions of one dimension, evaluated once over its coordinate by DataFusion itself.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::compute::take;
+use arrow::datatypes::{
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow::row::{RowConverter, SortField};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::ConstArray;
+use tessera_planner::scalar::Scalar;
+
+use super::table::{CellTable, Column, dtype_of};
+
+/// Which positions of an axis a filter keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// A run of positions.
+    Range { start: u64, len: u64 },
+    /// Any positions, ascending.
+    Take(Arc<[u64]>),
+}
+
+impl Kept {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Kept::Range { len, .. } => *len,
+            Kept::Take(p) => p.len() as u64,
+        }
+    }
+
+    /// The positions for which `is_kept` holds, of those kept so far.
+    fn retain(&self, is_kept: impl Fn(usize) -> bool) -> Kept {
+        let all: Vec<u64> = match self {
+            Kept::Range { start, len } => (*start..start + len).collect(),
+            Kept::Take(p) => p.to_vec(),
+        };
+        let left: Vec<u64> =
+            all.into_iter().enumerate().filter(|(i, _)| is_kept(*i)).map(|(_, p)| p).collect();
+        match (left.first(), left.last()) {
+            (Some(&first), Some(&last)) if last - first + 1 == left.len() as u64 => {
+                Kept::Range { start: first, len: left.len() as u64 }
+            }
+            (None, _) => Kept::Range { start: 0, len: 0 },
+            _ => Kept::Take(left.into()),
+        }
+    }
+
+    /// The kept entries of a label array.
+    pub(crate) fn apply(&self, labels: &ArrayRef) -> Result<ArrayRef> {
+        match self {
+            Kept::Range { start, len } => Ok(labels.slice(*start as usize, *len as usize)),
+            Kept::Take(p) => Ok(take(labels, &UInt64Array::from(p.to_vec()), None)?),
+        }
+    }
+}
+
+/// The labels of a table under filters on its dimensions.
+#[derive(Debug, Clone)]
+pub(crate) struct Labels<'a> {
+    pub(crate) table: &'a CellTable,
+    pub(crate) state: &'a SessionState,
+    /// One for each axis.
+    pub(crate) kept: Vec<Kept>,
+}
+
+impl<'a> Labels<'a> {
+    pub(crate) fn new(table: &'a CellTable, state: &'a SessionState) -> Self {
+        let kept = table.axes.iter().map(|a| Kept::Range { start: 0, len: a.len }).collect();
+        Self { table, state, kept }
+    }
+
+    /// Lengths of the axes after the filters.
+    pub(crate) fn shape(&self) -> Vec<u64> {
+        self.kept.iter().map(Kept::len).collect()
+    }
+
+    /// An expression of labels of one axis (or of none: then one value), over the kept positions.
+    pub(crate) fn evaluate(&self, expr: &Expr, axis: Option<usize>) -> Result<ArrayRef> {
+        let rows = axis.map_or(1, |a| self.kept[a].len() as usize);
+        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+        for (i, column) in self.table.columns.iter().enumerate() {
+            if let Column::Label { axis: a, values } = column
+                && Some(*a) == axis
+            {
+                fields.push(self.table.schema.field(i).clone());
+                arrays.push(self.kept[*a].apply(values)?);
+            }
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
+        let bare = expr
+            .clone()
+            .transform_up(|e| match e {
+                Expr::Column(mut c) => {
+                    c.relation = None;
+                    Ok(Transformed::yes(Expr::Column(c)))
+                }
+                e => Ok(Transformed::no(e)),
+            })?
+            .data;
+        let schema = DFSchema::try_from(schema.as_ref().clone())?;
+        let physical = self.state.create_physical_expr(bare, &schema)?;
+        physical.evaluate(&batch)?.into_array(rows)
+    }
+
+    /// Narrows an axis to the positions for which the filter is true.
+    pub(crate) fn filter(&mut self, filter: &Expr, axis: usize) -> Result<()> {
+        let keep = self.evaluate(filter, Some(axis))?;
+        let keep = keep.as_boolean();
+        self.kept[axis] = self.kept[axis].retain(|i| keep.is_valid(i) && keep.value(i));
+        Ok(())
+    }
+}
+
+/// Positions of one axis by equal keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Factors {
+    /// For each position its group; groups count in the order of their first positions.
+    pub(crate) codes: Vec<u32>,
+    /// For each group its first position.
+    pub(crate) first: Vec<u64>,
+}
+
+impl Factors {
+    /// Groups the rows of some columns of one length, as SQL's GROUP BY does: NULLs are one group.
+    pub(crate) fn of(columns: &[ArrayRef]) -> Result<Self> {
+        let sorts = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+        let converter = RowConverter::new(sorts)?;
+        let rows = converter.convert_columns(columns)?;
+        let mut groups = std::collections::BTreeMap::new();
+        let mut out = Self { codes: Vec::with_capacity(rows.num_rows()), first: Vec::new() };
+        for (i, row) in rows.iter().enumerate() {
+            let next = out.first.len() as u32;
+            let code = *groups.entry(row.owned()).or_insert(next);
+            if code == next {
+                out.first.push(i as u64);
+            }
+            out.codes.push(code);
+        }
+        Ok(out)
+    }
+
+    /// True if every position is a group of its own.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.first.len() == self.codes.len()
+    }
+
+    /// Positions in each group.
+    pub(crate) fn sizes(&self) -> Vec<i64> {
+        let mut sizes = vec![0; self.first.len()];
+        for &c in &self.codes {
+            sizes[c as usize] += 1;
+        }
+        sizes
+    }
+}
+
+/// An Arrow array as an array in the plan, of that shape; `None` for types that the IR does not have.
+pub(crate) fn constant(array: &ArrayRef, shape: &[u64]) -> Option<ConstArray> {
+    let dtype = dtype_of(array.data_type())?;
+    let int = |v: i128| Scalar::from_i128(dtype, v);
+    let values: Vec<Option<Scalar>> = (0..array.len())
+        .map(|i| {
+            if array.is_null(i) {
+                return Some(None);
+            }
+            let value = match dtype {
+                DType::Bool => Some(Scalar::bool(array.as_boolean().value(i))),
+                DType::Int8 => int(array.as_primitive::<Int8Type>().value(i).into()),
+                DType::Int16 => int(array.as_primitive::<Int16Type>().value(i).into()),
+                DType::Int32 => int(array.as_primitive::<Int32Type>().value(i).into()),
+                DType::Int64 => int(array.as_primitive::<Int64Type>().value(i).into()),
+                DType::UInt8 => int(array.as_primitive::<UInt8Type>().value(i).into()),
+                DType::UInt16 => int(array.as_primitive::<UInt16Type>().value(i).into()),
+                DType::UInt32 => int(array.as_primitive::<UInt32Type>().value(i).into()),
+                DType::UInt64 => int(array.as_primitive::<UInt64Type>().value(i).into()),
+                DType::Float32 => {
+                    let v = array.as_primitive::<Float32Type>().value(i);
+                    Some(Scalar::from_le_bytes(dtype, &v.to_le_bytes()))
+                }
+                DType::Float64 => Some(Scalar::f64(array.as_primitive::<Float64Type>().value(i))),
+                DType::Datetime(_) => {
+                    int(array.as_primitive::<TimestampMicrosecondType>().value(i).into())
+                }
+            };
+            value.map(Some)
+        })
+        .collect::<Option<_>>()?;
+    Some(ConstArray::new(dtype, shape, &values))
+}

@@ -1,0 +1,327 @@
+//! SQL expressions over cells as IR, with SQL's meaning as DataFusion defines it, or not at all.
+//!
+//! Every node has the rank of the table; its length along an axis is 1 where it does not depend on it. Expressions of
+//! one dimension are evaluated by DataFusion over the labels and enter as constants, so any function may stand there.
+//! What cannot be said exactly (casts that may fail, division by what may be 0, text) is refused with a reason, and
+//! the rows are left to DataFusion.
+
+mod compare;
+mod functions;
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::{Between, Case, Cast, InList};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use tessera_planner::build::Builder;
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error;
+use tessera_planner::ir::{MapOp, NodeId};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::labels::{Kept, Labels, constant};
+use super::table::{Column, dtype_of};
+
+/// Why an expression is not dense, as the end of a sentence that begins with "rows, because".
+pub(crate) type Reason = String;
+type Lowered = Result<NodeId, Reason>;
+
+/// Lowers expressions of one table.
+pub(crate) struct Lower<'a> {
+    pub(crate) b: Builder,
+    pub(crate) labels: Labels<'a>,
+}
+
+/// The reason of an error of the planner's constructors.
+pub(crate) fn refused(error: Error) -> Reason {
+    error.to_string()
+}
+
+impl Lower<'_> {
+    fn rank(&self) -> usize {
+        self.labels.table.axes.len()
+    }
+
+    /// The expression as a node of the table's rank.
+    pub(crate) fn expr(&mut self, expr: &Expr) -> Lowered {
+        let on = self
+            .labels
+            .table
+            .dependence(expr)
+            .ok_or_else(|| format!("`{expr}` is known only while it runs"))?;
+        if !on.cells && on.labels.len() <= 1 {
+            return self.label(expr, on.labels.first().copied());
+        }
+        match expr {
+            Expr::Alias(a) => self.expr(&a.expr),
+            Expr::Column(c) => self.column(&c.name),
+            Expr::BinaryExpr(e) => self.binary(e),
+            Expr::Not(e) => {
+                let e = self.boolean(e)?;
+                self.map(ScalarOp::Not, &[e])
+            }
+            Expr::Negative(e) => {
+                let e = self.expr(e)?;
+                self.map(ScalarOp::Neg, &[e])
+            }
+            Expr::IsNotNull(e) => {
+                let e = self.expr(e)?;
+                self.map_op(MapOp::IsValid, &[e])
+            }
+            Expr::IsNull(e) => {
+                let e = self.expr(e)?;
+                let valid = self.map_op(MapOp::IsValid, &[e])?;
+                self.map(ScalarOp::Not, &[valid])
+            }
+            Expr::IsTrue(e) => self.is_true(e),
+            Expr::IsNotTrue(e) => {
+                let e = self.is_true(e)?;
+                self.map(ScalarOp::Not, &[e])
+            }
+            Expr::IsFalse(e) => self.is_true(&Expr::Not(e.clone())),
+            Expr::IsNotFalse(e) => {
+                let e = self.is_true(&Expr::Not(e.clone()))?;
+                self.map(ScalarOp::Not, &[e])
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let inside = self.compare(Operator::GtEq, expr, low)?;
+                let below = self.compare(Operator::LtEq, expr, high)?;
+                let both = self.map_op(MapOp::KleeneAnd, &[inside, below])?;
+                if *negated { self.map(ScalarOp::Not, &[both]) } else { Ok(both) }
+            }
+            Expr::InList(InList { expr, list, negated }) if list.len() <= 64 => {
+                let mut any: Option<NodeId> = None;
+                for item in list {
+                    let same = self.compare(Operator::Eq, expr, item)?;
+                    any = Some(match any {
+                        None => same,
+                        Some(any) => self.map_op(MapOp::KleeneOr, &[any, same])?,
+                    });
+                }
+                let any = any.ok_or_else(|| "IN of an empty list".to_string())?;
+                if *negated { self.map(ScalarOp::Not, &[any]) } else { Ok(any) }
+            }
+            Expr::Case(case) => self.case(case),
+            Expr::Cast(Cast { expr, field }) => {
+                let to = dtype_of(field.data_type()).ok_or_else(|| {
+                    format!("a cast to {} has no dense form", field.data_type())
+                })?;
+                let from = self.expr(expr)?;
+                self.cast(from, to)
+            }
+            Expr::ScalarFunction(f) => self.function(f.name(), &f.args),
+            other => Err(format!("`{other}` has no dense form")),
+        }
+    }
+
+    /// A condition: `bool`.
+    pub(crate) fn boolean(&mut self, expr: &Expr) -> Lowered {
+        // A bare NULL has no type of its own.
+        if let Expr::Literal(ScalarValue::Null, _) = expr {
+            return self.b.null(DType::Bool).map_err(refused);
+        }
+        let node = self.expr(expr)?;
+        if self.b.dtype(node) != DType::Bool {
+            return Err(format!("`{expr}` is not a condition"));
+        }
+        Ok(node)
+    }
+
+    /// The condition with NULL as false.
+    pub(crate) fn is_true(&mut self, expr: &Expr) -> Lowered {
+        let node = self.boolean(expr)?;
+        if !self.b.node(node).nullable {
+            return Ok(node);
+        }
+        let no = self.constant(Scalar::bool(false))?;
+        self.map_op(MapOp::Coalesce, &[node, no])
+    }
+
+    pub(crate) fn map(&mut self, op: ScalarOp, inputs: &[NodeId]) -> Lowered {
+        self.b.map(op, inputs).map_err(refused)
+    }
+
+    pub(crate) fn map_op(&mut self, op: MapOp, inputs: &[NodeId]) -> Lowered {
+        self.b.map_op(op, inputs).map_err(refused)
+    }
+
+    pub(crate) fn constant(&mut self, value: Scalar) -> Lowered {
+        let one = self.b.constant(value).map_err(refused)?;
+        let shape = vec![1; self.rank()];
+        self.b.broadcast_to(one, &shape).map_err(refused)
+    }
+
+    /// An expression of labels of one axis, or of none.
+    fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
+        let values = self.labels.evaluate(expr, axis).map_err(|e| e.strip_backtrace())?;
+        let mut shape = vec![1; self.rank()];
+        if let Some(a) = axis {
+            shape[a] = values.len() as u64;
+        }
+        let constant = constant(&values, &shape)
+            .ok_or_else(|| format!("`{expr}` is {}, which tensors do not hold", values.data_type()))?;
+        self.b.array(constant).map_err(refused)
+    }
+
+    /// The cells of a variable under the filters on dimensions, its axes in the table's order.
+    fn column(&mut self, name: &str) -> Lowered {
+        let table = self.labels.table;
+        let column = table.schema.index_of(name).map_err(|e| e.to_string())?;
+        match &table.columns[column] {
+            Column::Label { axis, .. } => {
+                let column = Expr::Column(datafusion::common::Column::new_unqualified(name));
+                self.label(&column, Some(*axis))
+            }
+            Column::Cells { variable, axes } => {
+                let node = variable.build(&mut self.b).map_err(refused)?;
+                let node = place(&mut self.b, node, axes, &self.labels.kept).map_err(refused)?;
+                let dtype = self.b.dtype(node);
+                // Other calendars are `int64` in SQL.
+                let sql = dtype_of(table.schema.field(column).data_type()).unwrap_or(dtype);
+                self.b.cast(node, sql).map_err(refused)
+            }
+        }
+    }
+
+    fn binary(&mut self, e: &BinaryExpr) -> Lowered {
+        use Operator::*;
+        match e.op {
+            And | Or => {
+                let op = if e.op == And { MapOp::KleeneAnd } else { MapOp::KleeneOr };
+                let (l, r) = (self.boolean(&e.left)?, self.boolean(&e.right)?);
+                self.map_op(op, &[l, r])
+            }
+            Eq | NotEq | Lt | LtEq | Gt | GtEq => self.compare(e.op, &e.left, &e.right),
+            Plus | Minus | Multiply | Divide | Modulo => self.arithmetic(e),
+            BitwiseAnd | BitwiseOr | BitwiseXor => {
+                let op = match e.op {
+                    BitwiseAnd => ScalarOp::And,
+                    BitwiseOr => ScalarOp::Or,
+                    _ => ScalarOp::Xor,
+                };
+                let (l, r) = (self.expr(&e.left)?, self.expr(&e.right)?);
+                self.map(op, &[l, r])
+            }
+            op => Err(format!("the operator {op} has no dense form")),
+        }
+    }
+
+    fn arithmetic(&mut self, e: &BinaryExpr) -> Lowered {
+        let (l, r) = (self.expr(&e.left)?, self.expr(&e.right)?);
+        let dtype = self.b.dtype(l);
+        if dtype != self.b.dtype(r) || !dtype.is_numeric() {
+            return Err(format!("`{} {} {}` mixes types", e.left, e.op, e.right));
+        }
+        let op = match e.op {
+            Operator::Plus => ScalarOp::Add,
+            Operator::Minus => ScalarOp::Sub,
+            Operator::Multiply => ScalarOp::Mul,
+            Operator::Divide if dtype.is_float() => ScalarOp::Div,
+            Operator::Modulo if dtype.is_float() => ScalarOp::Fmod,
+            _ => {
+                // An integer division fails where SQL would not have evaluated it (under CASE, WHERE or a mask), so
+                // only divisors that cannot fail are dense.
+                let safe = |s: Scalar| s.as_i128() != 0 && s.as_i128() != -1;
+                if !self.b.graph.scalar(r).flatten().is_some_and(safe) {
+                    return Err(format!("the integer division by `{}` may fail", e.right));
+                }
+                if e.op == Operator::Divide { ScalarOp::TruncDiv } else { ScalarOp::TruncRem }
+            }
+        };
+        self.map(op, &[l, r])
+    }
+
+    /// A cast that cannot fail, or none.
+    pub(crate) fn cast(&mut self, node: NodeId, to: DType) -> Lowered {
+        let from = self.b.dtype(node);
+        let is_wider = match (from, to) {
+            _ if from == to => true,
+            (DType::Bool, to) => to.is_numeric(),
+            (from, DType::Bool) => from.is_numeric(),
+            (from, to) if to.is_float() => from.is_numeric(),
+            (DType::Datetime(_), DType::Int64) => true,
+            (from, to) if from.is_integer() && to.is_integer() => from.promote(to) == Some(to),
+            _ => false,
+        };
+        if !is_wider {
+            return Err(format!("a cast from {from} to {to} may fail"));
+        }
+        self.b.cast(node, to).map_err(refused)
+    }
+
+    fn case(&mut self, case: &Case) -> Lowered {
+        let mut arms = Vec::new();
+        for (when, then) in &case.when_then_expr {
+            let is_met = match &case.expr {
+                None => self.is_true(when)?,
+                Some(base) => {
+                    let same = Expr::BinaryExpr(BinaryExpr::new(
+                        base.clone(),
+                        Operator::Eq,
+                        when.clone(),
+                    ));
+                    self.is_true(&same)?
+                }
+            };
+            arms.push((is_met, self.value(then)?));
+        }
+        let mut otherwise = match &case.else_expr {
+            Some(e) => self.value(e)?,
+            None => None,
+        };
+        let known = arms.iter().map(|(_, v)| *v).chain([otherwise]).flatten().next();
+        let dtype = self.b.dtype(known.ok_or_else(|| "CASE of NULLs only".to_string())?);
+        for (is_met, value) in arms.into_iter().rev() {
+            let value = self.value_or_null(value, dtype)?;
+            let rest = self.value_or_null(otherwise, dtype)?;
+            otherwise = Some(self.map(ScalarOp::Where, &[is_met, value, rest])?);
+        }
+        self.value_or_null(otherwise, dtype)
+    }
+
+    /// A branch; `None` for a NULL, which takes the type of the others.
+    fn value(&mut self, expr: &Expr) -> Result<Option<NodeId>, Reason> {
+        match expr {
+            Expr::Literal(v, _) if v.is_null() => Ok(None),
+            Expr::Cast(Cast { expr, .. }) if matches!(&**expr, Expr::Literal(v, _) if v.is_null()) => {
+                Ok(None)
+            }
+            _ => self.expr(expr).map(Some),
+        }
+    }
+
+    fn value_or_null(&mut self, value: Option<NodeId>, dtype: DType) -> Lowered {
+        match value {
+            Some(v) if self.b.dtype(v) == dtype => Ok(v),
+            Some(_) => Err("the branches of CASE differ in type".to_string()),
+            None => {
+                let null = self.b.null(dtype).map_err(refused)?;
+                let shape = vec![1; self.rank()];
+                self.b.broadcast_to(null, &shape).map_err(refused)
+            }
+        }
+    }
+}
+
+/// Slices a variable by the kept positions and puts its axes where the table has them.
+pub(crate) fn place(
+    b: &mut Builder,
+    mut node: NodeId,
+    axes: &[usize],
+    kept: &[Kept],
+) -> Result<NodeId, Error> {
+    for (d, &a) in axes.iter().enumerate() {
+        node = match &kept[a] {
+            Kept::Range { start, len } => b.slice(node, d, *start as i64, 1, *len)?,
+            Kept::Take(p) => b.take(node, d, p.clone())?,
+        };
+    }
+    let mut order: Vec<usize> = (0..axes.len()).collect();
+    order.sort_by_key(|&d| axes[d]);
+    node = b.transpose(node, &order)?;
+    for a in 0..kept.len() {
+        if !axes.contains(&a) {
+            node = b.expand_dims(node, a)?;
+        }
+    }
+    Ok(node)
+}

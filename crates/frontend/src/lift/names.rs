@@ -1,0 +1,429 @@
+//! What happens to the text's tree before DataFusion sees it.
+//!
+//! 1. Relations that are tensors are replaced by numbered tables, each over the dimensions that the names of its
+//!    block choose; views by their queries; CTEs that are tensor blocks are taken out.
+//! 2. Names are brought to the spelling of what they name: exactly, else case-insensitively if that is unique.
+//! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`.
+//! 4. Tensor syntax is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, Spanned, TableAlias,
+    TableFactor, Value, VisitMut, VisitorMut,
+};
+
+use super::cube::Cube;
+use super::table::{CellSource, CellTable};
+use super::{CellRelation, CellTables};
+use crate::ast::{self, Relation};
+use crate::error::{Error, Position};
+
+/// Names of our functions that stand for operators.
+pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
+/// `^`.
+pub(crate) const POWER: &str = "tessera_power";
+
+/// The tables that a prepared query names.
+pub(crate) struct Prepared {
+    /// Each with the name under which the query knows it.
+    pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
+}
+
+/// Prepares a query; `because` is the clause that made its block a cell block, for errors.
+pub(crate) fn prepare(
+    query: &mut Query,
+    tables: &dyn CellTables,
+    because: &str,
+) -> Result<Prepared, Error> {
+    let mut pass = Relations {
+        catalog: tables,
+        because,
+        blocks: Vec::new(),
+        scopes: Vec::new(),
+        tables: BTreeMap::new(),
+        names: BTreeSet::new(),
+    };
+    if let ControlFlow::Break(error) = query.visit(&mut pass) {
+        return Err(error);
+    }
+    let Relations { tables, mut names, .. } = pass;
+    for table in tables.values() {
+        names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
+    }
+    let _ = query.visit(&mut Spelling { names: &names });
+    Ok(Prepared { tables })
+}
+
+/// A CTE in sight.
+enum Cte {
+    /// Rows: DataFusion plans it.
+    Rows,
+    /// A tensor block, already taken out.
+    Tensor(Arc<Cube>),
+}
+
+struct Relations<'a> {
+    catalog: &'a dyn CellTables,
+    because: &'a str,
+    /// Names used by each open block, innermost last.
+    blocks: Vec<BTreeSet<String>>,
+    /// CTEs of each open query, innermost last.
+    scopes: Vec<BTreeMap<String, Cte>>,
+    tables: BTreeMap<String, Arc<dyn TableSource>>,
+    names: BTreeSet<String>,
+}
+
+impl VisitorMut for Relations<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.scopes.push(BTreeMap::new());
+        let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
+        // A tensor block sees the tensor CTEs before it; those of rows it could not use anyway.
+        let mut before = with.clone();
+        before.cte_tables.clear();
+        let mut kept = Vec::new();
+        for cte in std::mem::take(&mut with.cte_tables) {
+            let name = cte.alias.name.value.clone();
+            let mut whole = (*cte.query).clone();
+            if whole.with.is_none() && !before.cte_tables.is_empty() {
+                whole.with = Some(before.clone());
+            }
+            let found = self
+                .catalog
+                .relation(&Relation::Subquery { query: &whole, alias: Some(&cte.alias.name) });
+            let entry = match found {
+                Err(error) => return ControlFlow::Break(error),
+                Ok(CellRelation::Cube(cube)) => {
+                    before.cte_tables.push(cte);
+                    Cte::Tensor(cube)
+                }
+                Ok(_) => {
+                    kept.push(cte);
+                    Cte::Rows
+                }
+            };
+            self.names.insert(name.clone());
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.insert(name, entry);
+            }
+        }
+        if kept.is_empty() {
+            query.with = None;
+        } else {
+            with.cte_tables = kept;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.scopes.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item {
+                self.names.insert(alias.value.clone());
+            }
+            if let Some((dim, _)) = ast::bracket_dim(item) {
+                return ControlFlow::Break(Error::Unsupported {
+                    construct: format!("the item [{dim}], which gives a tensor back"),
+                    position: Position::of_span(dim.span),
+                    hint: Some(format!("write `{dim}` to get rows")),
+                });
+            }
+        }
+        self.blocks.push(used_names(select));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<Error> {
+        self.blocks.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match self.replace(factor) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match self.refuse(expr) {
+            Some(error) => ControlFlow::Break(error),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        rewrite(expr);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Relations<'_> {
+    /// Replaces a relation that is not SQL's own by a table of ours.
+    fn replace(&mut self, factor: &mut TableFactor) -> Result<(), Error> {
+        let relation = ast::relation(factor);
+        let (found, natural) = match &relation {
+            Relation::Other(_) => return Ok(()),
+            Relation::Subquery { .. } => (self.catalog.relation(&relation)?, None),
+            Relation::Name { name, .. } => {
+                let last = name.0.last().and_then(|part| part.as_ident()).cloned();
+                let cte = match name.0.as_slice() {
+                    [_] => last.as_ref().and_then(|ident| self.cte(&ident.value)),
+                    _ => None,
+                };
+                match cte {
+                    Some(Cte::Rows) => return Ok(()),
+                    Some(Cte::Tensor(cube)) => (CellRelation::Cube(cube.clone()), last),
+                    None => (self.catalog.relation(&relation)?, last),
+                }
+            }
+            _ => (self.catalog.relation(&relation)?, None),
+        };
+        let alias = alias_of(factor);
+        if let Some(alias) = &alias {
+            self.names.insert(alias.name.value.clone());
+        } else if let Some(natural) = &natural {
+            self.names.insert(natural.value.clone());
+        }
+        let (source, name): (Arc<dyn TableSource>, Ident) = match found {
+            CellRelation::Sql => return Ok(()),
+            CellRelation::Query(query) => {
+                let alias = alias.or_else(|| natural.map(plain_alias));
+                *factor =
+                    TableFactor::Derived { lateral: false, subquery: query, alias, sample: None };
+                return Ok(());
+            }
+            CellRelation::Rows { source, name } => {
+                (source, natural.unwrap_or_else(|| Ident::new(name)))
+            }
+            CellRelation::Cube(cube) => {
+                let block = self.blocks.last();
+                let is_used = |name: &str| {
+                    block.is_some_and(|names| names.contains(&name.to_lowercase()))
+                };
+                let table = CellTable::new(&cube, &is_used)?;
+                let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
+                (Arc::new(CellSource(Arc::new(table))), name)
+            }
+        };
+        self.names.insert(name.value.clone());
+        let table = format!("cells_{}", self.tables.len());
+        self.tables.insert(table.clone(), source);
+        *factor = TableFactor::Table {
+            name: ObjectName::from(vec![Ident::new(table)]),
+            alias: Some(alias.unwrap_or_else(|| plain_alias(name))),
+            args: None,
+            with_hints: vec![],
+            version: None,
+            with_ordinality: false,
+            partitions: vec![],
+            json_path: None,
+            sample: None,
+            index_hints: vec![],
+        };
+        Ok(())
+    }
+
+    fn cte(&self, name: &str) -> Option<&Cte> {
+        self.scopes.iter().rev().find_map(|scope| {
+            scope.get(name).or_else(|| {
+                scope.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+            })
+        })
+    }
+
+    /// The error of an expression that only the tensor surface knows.
+    fn refuse(&self, expr: &Expr) -> Option<Error> {
+        let wrong = |what: String, position| {
+            Some(Error::Cells {
+                code: "wrong_surface",
+                message: format!(
+                    "{what} belongs to the tensor surface, and {} makes this a cell block",
+                    self.because
+                ),
+                position,
+                hint: Some(
+                    "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`"
+                        .to_string(),
+                ),
+            })
+        };
+        if let Some(subscript) = ast::subscript(expr) {
+            return wrong("a subscript".to_string(), Position::of_span(subscript.span));
+        }
+        let Expr::Function(function) = expr else { return None };
+        let name = ast::function_name(expr)?;
+        if name.value == "matmul" {
+            let what = if span_is_operator(name) { "`@`" } else { "matmul" };
+            return wrong(what.to_string(), Position::of_span(name.span));
+        }
+        if let FunctionArguments::List(list) = &function.args
+            && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
+        {
+            return wrong(format!("the call of {name} with named arguments"), Position::of_span(name.span));
+        }
+        None
+    }
+}
+
+/// Lower-case last parts of the names in a block's own clauses.
+fn used_names(select: &Select) -> BTreeSet<String> {
+    struct Names(BTreeSet<String>);
+    impl sqlparser::ast::Visitor for Names {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(ident) => {
+                    self.0.insert(ident.value.to_lowercase());
+                }
+                Expr::CompoundIdentifier(parts) => {
+                    if let Some(last) = parts.last() {
+                        self.0.insert(last.value.to_lowercase());
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names(BTreeSet::new());
+    // Subqueries in FROM are blocks of their own.
+    let own = Select { from: vec![], ..select.clone() };
+    let _ = sqlparser::ast::Visit::visit(&own, &mut names);
+    names.0
+}
+
+fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
+    match factor {
+        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.clone(),
+        _ => None,
+    }
+}
+
+fn plain_alias(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: vec![], at: None }
+}
+
+/// True if a call stands for an operator of one character.
+fn span_is_operator(name: &Ident) -> bool {
+    let span = name.span;
+    span.start.line == span.end.line
+        && span.end.column.saturating_sub(span.start.column) <= 1
+        && span.start.line > 0
+}
+
+/// Rewrites what has our meaning in the cell surface too.
+fn rewrite(expr: &mut Expr) {
+    match expr {
+        Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
+            let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
+            *expr = call(FLOOR_DIVIDE, args.into());
+        }
+        Expr::Function(function) => {
+            let [part] = function.name.0.as_mut_slice() else { return };
+            let sqlparser::ast::ObjectNamePart::Identifier(name) = part else { return };
+            let lower = name.value.to_lowercase();
+            if lower == "power" && span_is_operator(name) {
+                *name = Ident::with_span(name.span, POWER);
+            } else if let Some(part) = date_part(&lower)
+                && let FunctionArguments::List(list) = &mut function.args
+                && list.args.len() == 1
+            {
+                let text = Expr::Value(Value::SingleQuotedString(part.to_string()).into());
+                list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(text)));
+                *name = Ident::with_span(name.span, "date_part");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The part of a date that a function of one argument gives.
+fn date_part(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "year" => "year",
+        "quarter" => "quarter",
+        "month" => "month",
+        "week" | "weekofyear" => "week",
+        "day" => "day",
+        "dayofyear" => "doy",
+        "hour" => "hour",
+        "minute" => "minute",
+        "second" => "second",
+        _ => return None,
+    })
+}
+
+fn nothing() -> Expr {
+    Expr::Value(Value::Null.into())
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: vec![],
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}
+
+/// Brings names to the spelling of what they name.
+struct Spelling<'a> {
+    names: &'a BTreeSet<String>,
+}
+
+impl Spelling<'_> {
+    fn fix(&self, ident: &mut Ident) {
+        if self.names.contains(&ident.value) {
+            return;
+        }
+        let mut same = self.names.iter().filter(|n| n.eq_ignore_ascii_case(&ident.value));
+        if let (Some(one), None) = (same.next(), same.next()) {
+            ident.value.clone_from(one);
+        }
+    }
+}
+
+impl VisitorMut for Spelling<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(ident) => self.fix(ident),
+            Expr::CompoundIdentifier(parts) => parts.iter_mut().for_each(|part| self.fix(part)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
+        if let [sqlparser::ast::ObjectNamePart::Identifier(ident)] = relation.0.as_mut_slice() {
+            self.fix(ident);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The place of a query, for errors that have no better one.
+pub(crate) fn place(query: &Query) -> Option<Position> {
+    Position::of_span(query.span())
+}

@@ -1,0 +1,96 @@
+//! Rows: a table of cells that stays a table, sliced by the filters that the optimiser gave it.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableScan;
+use tessera_planner::build::Builder;
+use tessera_planner::config::Config;
+use tessera_planner::optimize::Rooted;
+
+use super::error;
+use super::labels::{Kept, Labels};
+use super::lower::place;
+use super::scan::{ScanColumn, TensorScan, flatten};
+use super::table::{CellTable, Column, dtype_of};
+use crate::error::Error;
+
+/// The scan of a table's cells under its filters, projection and limit.
+pub(crate) fn rows(
+    scan: &TableScan,
+    table: &CellTable,
+    state: &SessionState,
+    config: &Config,
+    name: String,
+) -> Result<TensorScan, Error> {
+    let mut labels = Labels::new(table, state);
+    for filter in &scan.filters {
+        let axis = table.dependence(filter).and_then(|on| on.labels.first().copied());
+        let axis = axis.ok_or_else(|| Error::Cells {
+            code: "internal",
+            message: format!("the filter `{filter}` does not depend on one dimension"),
+            position: None,
+            hint: None,
+        })?;
+        labels.filter(filter, axis).map_err(error::plan)?;
+    }
+    if let Some(fetch) = scan.fetch {
+        limit(&mut labels.kept, fetch as u64);
+    }
+    let shape = labels.shape();
+    let all: Vec<usize> = (0..table.columns.len()).collect();
+    let projection = scan.projection.as_ref().unwrap_or(&all);
+    let mut b = Builder::new(config.clone());
+    let (mut columns, mut nodes) = (Vec::new(), Vec::new());
+    for &i in projection {
+        columns.push(match &table.columns[i] {
+            Column::Label { axis, values } => ScanColumn::Label {
+                axis: *axis,
+                values: labels.kept[*axis].apply(values).map_err(error::plan)?,
+            },
+            Column::Cells { variable, axes } => {
+                let node = variable.build(&mut b).map_err(error::planner)?;
+                let node = place(&mut b, node, axes, &labels.kept).map_err(error::planner)?;
+                let sql = dtype_of(table.schema.field(i).data_type());
+                let node = match sql {
+                    Some(sql) => b.cast(node, sql).map_err(error::planner)?,
+                    None => node,
+                };
+                nodes.push(node);
+                ScanColumn::Cells(nodes.len() - 1)
+            }
+        });
+    }
+    let roots = flatten(&mut b, &nodes, &shape).map_err(error::planner)?;
+    let fields: Vec<_> = projection.iter().map(|&i| table.schema.field(i).clone()).collect();
+    Ok(TensorScan {
+        name,
+        schema: Arc::new(Schema::new(fields)),
+        shape,
+        columns,
+        presence: None,
+        rooted: Rooted { graph: b.graph, roots },
+        exploded: true,
+    })
+}
+
+/// Cuts the outer axes to what the first `fetch` rows need.
+fn limit(kept: &mut [Kept], fetch: u64) {
+    let mut wanted = fetch.max(1);
+    for a in 0..kept.len() {
+        let inner: u64 = kept[a + 1..].iter().fold(1, |n, k| n.saturating_mul(k.len()));
+        if inner == 0 {
+            return;
+        }
+        let needed = wanted.div_ceil(inner).min(kept[a].len());
+        kept[a] = match &kept[a] {
+            Kept::Range { start, .. } => Kept::Range { start: *start, len: needed },
+            Kept::Take(p) => Kept::Take(p[..needed as usize].into()),
+        };
+        if needed != 1 {
+            return;
+        }
+        wanted = wanted.min(inner);
+    }
+}

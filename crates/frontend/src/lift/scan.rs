@@ -1,0 +1,88 @@
+//! What is left of a tensor in the relational plan: a table of labels and cells.
+//!
+//! ```text
+//! shape [2, 3]      lat | lon | v        row r stands for the cell with row-major number r:
+//!                   10  | 0   | r 0      labels repeat by their axis,
+//!                   10  | 5   | r 1      cells are 1-d tensors of all rows
+//!                   …
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
+use datafusion::logical_expr::TableSource;
+use tessera_planner::build::Builder;
+use tessera_planner::error::Error;
+use tessera_planner::ir::NodeId;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::region::cells;
+
+/// A named source of a relational plan that a tensor plan fills.
+#[derive(Debug, Clone)]
+pub struct TensorScan {
+    /// The table's name in the logical plan.
+    pub name: String,
+    /// The columns.
+    pub schema: SchemaRef,
+    /// Lengths of the dimensions; a row for each cell, row-major.
+    pub shape: Vec<u64>,
+    /// What fills each field of the schema.
+    pub columns: Vec<ScanColumn>,
+    /// The root (`bool`) that is false for rows that are not there.
+    pub presence: Option<usize>,
+    /// The cells: every root is 1-d, has one cell a row, and all have one grid.
+    pub rooted: Rooted,
+    /// True if the rows are cells of a source; false if they are groups that a dense plan reduced to.
+    pub exploded: bool,
+}
+
+/// What fills a column of a scan.
+#[derive(Debug, Clone)]
+pub enum ScanColumn {
+    /// A label for each position along an axis of `shape`.
+    Label {
+        /// The axis.
+        axis: usize,
+        /// One value for each position.
+        values: ArrayRef,
+    },
+    /// The root with that number in `rooted.roots`.
+    Cells(usize),
+}
+
+/// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
+#[derive(Debug)]
+pub struct ScanSource {
+    pub(crate) schema: SchemaRef,
+}
+
+impl TableSource for ScanSource {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+/// Makes the nodes, broadcastable to `shape`, 1-d tensors of one grid.
+pub(crate) fn flatten(
+    b: &mut Builder,
+    nodes: &[NodeId],
+    shape: &[u64],
+) -> Result<Vec<NodeId>, Error> {
+    let rows = cells(shape).ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })?;
+    // Rows of eight-byte columns: the streams of all columns step together.
+    let chunk = (b.config.chunk_bytes_target / 8).clamp(1, rows.max(1));
+    let mut out = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        let wide = b.broadcast_to(node, shape)?;
+        let flat = b.reshape(wide, &[rows])?;
+        out.push(b.rechunk(flat, &[chunk])?);
+    }
+    Ok(out)
+}
+
+impl TensorScan {
+    pub(crate) fn source(&self) -> Arc<dyn TableSource> {
+        Arc::new(ScanSource { schema: self.schema.clone() })
+    }
+}

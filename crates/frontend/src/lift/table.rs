@@ -1,0 +1,380 @@
+//! A cube as a table: one row for each cell of one set of dimensions.
+//!
+//! ```text
+//! t2m [time, lat, lon]  orog [lat, lon]      time | lat | lon | t2m | orog
+//!                                            one row a cell of [time, lat, lon], row-major;
+//!                                            orog repeats over time
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, Float32Array, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::dtype::{Calendar, DType};
+
+use super::cube::{Cube, CubeVariable};
+use super::error;
+use crate::error::Error;
+
+/// Key of a field's metadata under which Arrow names an extension type.
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+/// Key of the extension type's parameters.
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+/// The extension type of datetimes in other calendars than the standard one: `int64` microseconds.
+const CALENDAR_TYPE: &str = "tessera.datetime";
+
+/// A cube seen as a table.
+#[derive(Debug)]
+pub(crate) struct CellTable {
+    /// The dimensions, outermost first.
+    pub(crate) axes: Vec<Axis>,
+    /// What stands behind each field of the schema.
+    pub(crate) columns: Vec<Column>,
+    /// The fields.
+    pub(crate) schema: SchemaRef,
+}
+
+/// A dimension: what names it, and its length (unnamed dimensions of one position may differ).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub(crate) name: Arc<str>,
+    pub(crate) len: u64,
+}
+
+/// What stands behind a column.
+#[derive(Debug)]
+pub(crate) enum Column {
+    /// Labels along one axis: known here.
+    Label { axis: usize, values: ArrayRef },
+    /// Cells of a variable; `axes` names the table's axis of each of its dimensions.
+    Cells { variable: CubeVariable, axes: Vec<usize> },
+}
+
+impl CellTable {
+    /// The table over the dimensions that the names used in the block choose.
+    ///
+    /// # Errors
+    /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
+    pub(crate) fn new(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Self, Error> {
+        let axes = choose(cube, is_used)?;
+        let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
+        for (a, axis) in axes.iter().enumerate() {
+            match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
+                Some(c) if c.values.len() as u64 == axis.len => {
+                    table.label(&axis.name, a, &c.values)?;
+                }
+                _ => {
+                    let positions = (0..axis.len as i64).collect::<Vec<_>>().into();
+                    table.label(&axis.name, a, &CoordValues::Int(DType::Int64, positions))?;
+                }
+            }
+        }
+        for c in &cube.coords {
+            if let Some(a) = axes.iter().position(|x| x.name == c.dim)
+                && c.name != c.dim
+                && c.values.len() as u64 == axes[a].len
+            {
+                table.label(&c.name, a, &c.values)?;
+            }
+        }
+        for variable in cube.variables.iter().chain(&cube.auxiliary) {
+            table.cells(variable)?;
+        }
+        let Build { columns, fields, .. } = table;
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes })
+    }
+}
+
+struct Build<'a> {
+    axes: &'a [Axis],
+    columns: Vec<Column>,
+    fields: Vec<Field>,
+}
+
+impl Build<'_> {
+    fn is_taken(&self, name: &str) -> bool {
+        self.fields.iter().any(|f| f.name() == name)
+    }
+
+    fn label(&mut self, name: &str, axis: usize, values: &CoordValues) -> Result<(), Error> {
+        if self.is_taken(name) {
+            return Ok(());
+        }
+        let field = match values.dtype() {
+            Some(dtype) => field(name, dtype, false),
+            None => Field::new(name, DataType::Utf8, false),
+        };
+        self.fields.push(field);
+        self.columns.push(Column::Label { axis, values: label_array(values)? });
+        Ok(())
+    }
+
+    /// Adds a variable if its dimensions are among the table's. A variable goes before a coordinate of its name, but
+    /// the two are the same labels, so the one that is known here is kept.
+    fn cells(&mut self, variable: &CubeVariable) -> Result<(), Error> {
+        let axes: Option<Vec<usize>> = axes_of(variable)
+            .iter()
+            .map(|axis| self.axes.iter().position(|known| known == axis))
+            .collect();
+        let Some(axes) = axes else { return Ok(()) };
+        if self.is_taken(&variable.name) {
+            return Ok(());
+        }
+        let (dtype, nullable) = variable.dtype().map_err(error::planner)?;
+        self.fields.push(field(&variable.name, dtype, nullable));
+        self.columns.push(Column::Cells { variable: variable.clone(), axes });
+        Ok(())
+    }
+}
+
+/// The dimensions of a variable. Unnamed ones, and the second of two of one name, are called by their position.
+fn axes_of(variable: &CubeVariable) -> Vec<Axis> {
+    let mut out: Vec<Axis> = Vec::new();
+    for (a, (name, &len)) in variable.dims.iter().zip(variable.shape()).enumerate() {
+        let name = match name {
+            Some(name) if !out.iter().any(|axis| axis.name == *name) => name.clone(),
+            _ => format!("dim_{a}").into(),
+        };
+        out.push(Axis { name, len });
+    }
+    out
+}
+
+/// The maximal sets among those of `variables`, in the order of the first variable of each.
+fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axis>> {
+    let sets: Vec<Vec<Axis>> = variables.map(axes_of).collect();
+    let within = |a: &[Axis], b: &[Axis]| a.iter().all(|x| b.contains(x));
+    let mut out: Vec<Vec<Axis>> = Vec::new();
+    for set in &sets {
+        let is_smaller =
+            sets.iter().any(|other| within(set, other) && !within(other, set));
+        if !is_smaller && !out.iter().any(|known| within(set, known)) {
+            out.push(set.clone());
+        }
+    }
+    out
+}
+
+fn choose(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Vec<Axis>, Error> {
+    let mut all = maximal(cube.variables.iter());
+    if all.len() > 1 {
+        let all_variables = cube.variables.iter().chain(&cube.auxiliary);
+        let used = maximal(all_variables.filter(|v| is_used(&v.name)));
+        if used.len() == 1 {
+            all = used;
+        }
+    }
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Ok(cube
+            .coords
+            .iter()
+            .filter(|c| c.name == c.dim)
+            .map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 })
+            .collect()),
+        _ => {
+            let sets: Vec<String> = all
+                .iter()
+                .map(|set| {
+                    let dims: Vec<String> =
+                        set.iter().map(|a| format!("{}={}", a.name, a.len)).collect();
+                    let names: Vec<&str> = cube
+                        .variables
+                        .iter()
+                        .filter(|v| axes_of(v).iter().all(|a| set.contains(a)))
+                        .map(|v| &*v.name)
+                        .collect();
+                    format!("[{}] of {}", dims.join(", "), names.join(", "))
+                })
+                .collect();
+            Err(Error::Cells {
+                code: "ambiguous_dims",
+                message: format!(
+                    "the variables of `{}` have no common dimensions: {}",
+                    cube.name,
+                    sets.join("; ")
+                ),
+                position: None,
+                hint: Some(
+                    "a cell block is one table: name only variables of one of these sets in it"
+                        .to_string(),
+                ),
+            })
+        }
+    }
+}
+
+/// The field of a column of that type; other calendars than the standard one are `int64` with the calendar beside.
+pub(crate) fn field(name: &str, dtype: DType, nullable: bool) -> Field {
+    let field = Field::new(name, arrow_type(dtype), nullable);
+    match dtype {
+        DType::Datetime(calendar) if calendar != Calendar::Standard => {
+            let parameters = serde_json::json!({
+                "units": "microseconds since 1970-01-01",
+                "calendar": calendar.name(),
+            });
+            field.with_metadata(HashMap::from([
+                (EXTENSION_NAME.to_string(), CALENDAR_TYPE.to_string()),
+                (EXTENSION_METADATA.to_string(), parameters.to_string()),
+            ]))
+        }
+        _ => field,
+    }
+}
+
+/// The calendar in which a field counts microseconds, if it is a datetime.
+pub(crate) fn calendar(field: &Field) -> Option<Calendar> {
+    match field.data_type() {
+        DataType::Timestamp(TimeUnit::Microsecond, None) => Some(Calendar::Standard),
+        DataType::Int64 if field.metadata().get(EXTENSION_NAME)? == CALENDAR_TYPE => {
+            let text = field.metadata().get(EXTENSION_METADATA)?;
+            let json: serde_json::Value = serde_json::from_str(text).ok()?;
+            let name = json.get("calendar")?.as_str()?.to_string();
+            [Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian]
+                .into_iter()
+                .find(|c| c.name() == name)
+        }
+        _ => None,
+    }
+}
+
+/// The Arrow type of a column of that element type.
+pub(crate) fn arrow_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::Int64 => DataType::Int64,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DType::Datetime(_) => DataType::Int64,
+    }
+}
+
+/// The element type that an Arrow type has in the IR, if it has one.
+pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
+    Some(match data_type {
+        DataType::Boolean => DType::Bool,
+        DataType::Int8 => DType::Int8,
+        DataType::Int16 => DType::Int16,
+        DataType::Int32 => DType::Int32,
+        DataType::Int64 => DType::Int64,
+        DataType::UInt8 => DType::UInt8,
+        DataType::UInt16 => DType::UInt16,
+        DataType::UInt32 => DType::UInt32,
+        DataType::UInt64 => DType::UInt64,
+        DataType::Float32 => DType::Float32,
+        DataType::Float64 => DType::Float64,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => DType::Datetime(Calendar::Standard),
+        _ => return None,
+    })
+}
+
+fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
+    let wide: ArrayRef = match values {
+        CoordValues::Int(_, v) => Arc::new(Int64Array::from(v.to_vec())),
+        CoordValues::Float(DType::Float32, v) => {
+            Arc::new(v.iter().map(|&x| Some(x as f32)).collect::<Float32Array>())
+        }
+        CoordValues::Float(_, v) => Arc::new(Float64Array::from(v.to_vec())),
+        CoordValues::Time(Calendar::Standard, v) => {
+            Arc::new(TimestampMicrosecondArray::from(v.to_vec()))
+        }
+        CoordValues::Time(_, v) => Arc::new(Int64Array::from(v.to_vec())),
+        CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
+    };
+    match values {
+        // An unsigned 64-bit label is kept in an `i64` with its bits.
+        CoordValues::Int(DType::UInt64, v) => {
+            Ok(Arc::new(v.iter().map(|&x| Some(x as u64)).collect::<arrow::array::UInt64Array>()))
+        }
+        CoordValues::Int(dtype, _) => {
+            cast(&wide, &arrow_type(*dtype)).map_err(|e| error::plan(e.into()))
+        }
+        _ => Ok(wide),
+    }
+}
+
+/// The table as DataFusion sees it while it plans: a name and a schema, and which filters it takes.
+#[derive(Debug)]
+pub(crate) struct CellSource(pub(crate) Arc<CellTable>);
+
+impl TableSource for CellSource {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema.clone()
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> datafusion::error::Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| match self.0.dependence(filter) {
+                Some(Dependence { labels, cells: false }) if labels.len() == 1 => {
+                    TableProviderFilterPushDown::Exact
+                }
+                _ => TableProviderFilterPushDown::Unsupported,
+            })
+            .collect())
+    }
+}
+
+/// What an expression over the columns of one table depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Dependence {
+    /// The axes of the labels that it names.
+    pub(crate) labels: std::collections::BTreeSet<usize>,
+    /// Does it name cells of variables?
+    pub(crate) cells: bool,
+}
+
+impl CellTable {
+    /// What an expression depends on; `None` if that is not known before it runs: subqueries, volatile functions,
+    /// columns of other tables.
+    pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
+        use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+        let mut out = Dependence::default();
+        let mut is_known = !expr.is_volatile();
+        let walk = expr.apply(|e| {
+            match e {
+                Expr::Column(c) => match self.schema.index_of(&c.name).map(|i| &self.columns[i]) {
+                    Ok(Column::Label { axis, .. }) => {
+                        out.labels.insert(*axis);
+                    }
+                    Ok(Column::Cells { .. }) => out.cells = true,
+                    Err(_) => is_known = false,
+                },
+                Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Placeholder(_)
+                | Expr::ScalarVariable(..)
+                | Expr::AggregateFunction(_)
+                | Expr::WindowFunction(_)
+                | Expr::Unnest(_)
+                | Expr::HigherOrderFunction(_)
+                | Expr::Lambda(_)
+                | Expr::LambdaVariable(_)
+                | Expr::GroupingSet(_) => is_known = false,
+                _ => {}
+            }
+            Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        });
+        (walk.is_ok() && is_known).then_some(out)
+    }
+}

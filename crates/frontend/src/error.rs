@@ -89,7 +89,6 @@ pub enum Error {
         /// Where the name is.
         position: Option<Position>,
     },
-<<<<<<< HEAD
     /// Names, labels, types or shapes that do not fit what they are used for.
     #[error("{error}")]
     Bind {
@@ -105,7 +104,7 @@ pub enum Error {
         error: tessera_planner::error::Error,
         /// The construct that asked for the node.
         position: Option<Position>,
-=======
+    },
     /// A cell block that cannot be planned.
     #[error("{message}")]
     Cells {
@@ -118,7 +117,6 @@ pub enum Error {
         position: Option<Position>,
         /// What to write instead.
         hint: Option<String>,
->>>>>>> main
     },
 }
 
@@ -131,12 +129,9 @@ impl Error {
             Self::NestingTooDeep { .. } => "nesting_too_deep",
             Self::Unsupported { .. } => "unsupported",
             Self::UnknownName { .. } => "unknown_name",
-<<<<<<< HEAD
             Self::Bind { error, .. } => error.code(),
             Self::Plan { error, .. } => error.code(),
-=======
             Self::Cells { code, .. } => code,
->>>>>>> main
         }
     }
 
@@ -146,7 +141,6 @@ impl Error {
             Self::Syntax { .. }
             | Self::Token { .. }
             | Self::Unsupported { .. }
-<<<<<<< HEAD
             | Self::UnknownName { .. }
             | Self::Bind { .. } => Class::User,
             Self::Plan { error, .. } => match error.class() {
@@ -155,12 +149,9 @@ impl Error {
                 tessera_planner::error::Class::Retry => Class::Retry,
                 tessera_planner::error::Class::Internal => Class::Internal,
             },
-=======
-            | Self::UnknownName { .. } => Class::User,
             Self::Cells { code: "too_large", .. } => Class::Limit,
             Self::Cells { code: "internal", .. } => Class::Internal,
             Self::Cells { .. } => Class::User,
->>>>>>> main
             Self::NestingTooDeep { .. } => Class::Limit,
         }
     }
@@ -194,12 +185,9 @@ impl Error {
             | Self::NestingTooDeep { position, .. }
             | Self::Unsupported { position, .. }
             | Self::UnknownName { position, .. }
-<<<<<<< HEAD
             | Self::Bind { position, .. }
-            | Self::Plan { position, .. } => *position,
-=======
+            | Self::Plan { position, .. }
             | Self::Cells { position, .. } => *position,
->>>>>>> main
         }
     }
 

@@ -28,8 +28,7 @@ pub fn session_state() -> SessionState {
     options.sql_parser.enable_ident_normalization = false;
     options.sql_parser.collect_spans = true;
     options.sql_parser.map_string_types_to_utf8view = false;
-    let mut state =
-        SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     for op in [Operation::FloorDivide, Operation::Power] {
         let udf = Arc::new(ScalarUDF::from(Arithmetic::new(op)));
         // The registry gives back what a name meant before; these names are ours.
@@ -120,9 +119,7 @@ impl ScalarUDFImpl for Arithmetic {
 impl Arithmetic {
     fn int(&self, x: i64, y: i64) -> Result<i64> {
         match self.op {
-            Operation::FloorDivide if y == 0 => {
-                Err(arrow::error::ArrowError::DivideByZero.into())
-            }
+            Operation::FloorDivide if y == 0 => Err(arrow::error::ArrowError::DivideByZero.into()),
             Operation::FloorDivide => {
                 let q = x.wrapping_div(y);
                 let is_inexact = x.wrapping_rem(y) != 0;

@@ -26,8 +26,7 @@ pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
             let name = names.save(&expr);
-            expr.transform_up(|e| one(e, &schema))?
-                .map_data(|e| Ok(name.restore(e)))
+            expr.transform_up(|e| one(e, &schema))?.map_data(|e| Ok(name.restore(e)))
         })?
         .transform_data(|node| {
             // Types of outputs may have changed (a part of a date has another function's type).
@@ -47,11 +46,7 @@ fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let l = meet(&left, &right, schema)?;
             let r = meet(&right, &left, schema)?;
             let is_changed = l.is_some() || r.is_some();
-            let new = BinaryExpr::new(
-                r.map_or(left, Box::new),
-                op,
-                l.map_or(right, Box::new),
-            );
+            let new = BinaryExpr::new(r.map_or(left, Box::new), op, l.map_or(right, Box::new));
             Ok(Transformed::new_transformed(Expr::BinaryExpr(new), is_changed))
         }
         Expr::Between(Between { expr, negated, low, high }) => {

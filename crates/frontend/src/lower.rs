@@ -23,7 +23,7 @@ pub(crate) mod value;
 
 use std::sync::Arc;
 
-use sqlparser::ast::{ObjectName, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
+use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::Coord;
@@ -310,13 +310,43 @@ fn wrong_surface<T>(construct: &str, clause: &str, span: Span) -> Result<T, Erro
     fail(error, span)
 }
 
-/// The place of an expression; literals in brackets have the place of what is inside.
-pub(crate) fn span_of(expr: &sqlparser::ast::Expr) -> Span {
-    match ast::subscript(expr) {
-        Some(subscript) => span_of(subscript.base).union(&subscript.span),
-        None => expr.span(),
+/// The place of an expression. sqlparser's own walk recurses with large frames, so chains of
+/// operators are walked here and the rest has a stack of its own where little is left.
+pub(crate) fn span_of(expr: &Expr) -> Span {
+    let mut found: Option<Span> = None;
+    let mut add = |span: Span| {
+        if span.start.line > 0 {
+            found = Some(found.map_or(span, |found| found.union(&span)));
+        }
+    };
+    let mut at = expr;
+    loop {
+        match at {
+            Expr::BinaryOp { left, right, .. } => {
+                add(stacker::maybe_grow(SPAN_ZONE, STACK, || right.span()));
+                at = left;
+            }
+            Expr::UnaryOp { expr, .. }
+            | Expr::Nested(expr)
+            | Expr::IsNull(expr)
+            | Expr::IsNotNull(expr)
+            | Expr::Cast { expr, .. } => at = expr,
+            other => match ast::subscript(other) {
+                Some(subscript) => {
+                    add(subscript.span);
+                    at = subscript.base;
+                }
+                None => {
+                    add(stacker::maybe_grow(SPAN_ZONE, STACK, || other.span()));
+                    return found.unwrap_or_else(Span::empty);
+                }
+            },
+        }
     }
 }
+
+/// Bytes of stack for a walk of sqlparser's through one bracketed expression.
+const SPAN_ZONE: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

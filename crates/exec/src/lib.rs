@@ -1,1 +1,24 @@
-//! Tessera exec.
+//! Tessera exec: runs plans.
+//!
+//! The life of a plan:
+//! 1. [`source::open`] gave the dataset that the query was bound to, and a reader for each array.
+//! 2. [`run::Runtime::start`] enters the plan into the scheduler.
+//! 3. The threads of the runtime walk it depth-first from its results and find operands ([`schedule`]).
+//! 4. An operand that has its inputs and its memory ([`quota`]) runs: [`task::PlanRunner`] views its inputs, takes
+//!    buffers from the [`pool`], calls a kernel ([`kernels`]) and gives [`chunk`]s.
+//! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader.
+//!
+//! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
+
+pub mod cancel;
+pub mod chunk;
+pub mod config;
+pub mod error;
+pub mod kernels;
+pub mod operand;
+pub mod pool;
+pub mod quota;
+pub mod run;
+pub mod schedule;
+pub mod source;
+pub mod task;

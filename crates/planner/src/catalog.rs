@@ -14,7 +14,7 @@ pub type Attrs = BTreeMap<String, serde_json::Value>;
 /// A stored array as a plan names it. Equal values are the same array: the key of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceRef {
-    /// Where the store is, without credentials; `temp:` and `mem:` name arrays that live in memory.
+    /// Where the store is, without credentials; `temp:…` names an array that lives in memory.
     pub url: String,
     /// The array inside the store; empty if the store is the array.
     pub path: String,
@@ -28,6 +28,13 @@ pub struct SourceRef {
     pub nullable: bool,
     /// Version of the metadata at bind (an etag, or size and time of the file), if the store tells.
     pub version: Option<String>,
+}
+
+impl SourceRef {
+    /// True for arrays that live in memory in chunks of `grid`: reading a whole chunk is free.
+    pub fn is_resident(&self) -> bool {
+        self.url.starts_with("temp:")
+    }
 }
 
 /// How raw cells become values: CF's packing and missing values, in the order of the fields.

@@ -5,6 +5,13 @@
 //!
 //! 1. [`build::Builder`] makes nodes of the [`ir`]: `Load x`, `Reduce(mean)`, `Reduce(var)`, `Map(sub)`, … each with
 //!    shape, type, mask and logical grid.
+//! 2. [`optimize::optimize`] runs the passes in [`optimize::PASSES`]: constants fold, slices sink into `Load`, equal
+//!    nodes become one. [`verify`] checks the graph after each.
+//! 3. [`fuse::fuse`] turns it into a [`plan::Plan`]: `Load x` → `Fused` (partial mean and variance in one pass) →
+//!    `Combine` (the tree) → `Fused` (subtract, divide, store). Elementwise nodes never become stages of their own.
+//! 4. [`tile::Tiling`] answers for any operand which chunks it reads, who reads its chunk and how many bytes it needs.
+//!
+//! [`compile`] is these steps in one function; [`explain`] prints each of them.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
 //! and what decides bits (grids, trees, orders) depends on nothing but the query, the sources' grids and [`config`].
@@ -14,6 +21,7 @@ pub mod catalog;
 pub mod config;
 pub mod dtype;
 pub mod error;
+pub mod explain;
 pub mod fuse;
 pub mod grid;
 pub mod ir;
@@ -27,3 +35,19 @@ pub mod tile;
 pub mod time;
 pub mod verify;
 pub mod view;
+
+use std::sync::Arc;
+
+/// From a graph to a plan that is ready to run. `trace` sees the graph after each pass that changed it.
+///
+/// # Errors
+/// [`error::Error::Broken`] if a pass broke the graph.
+pub fn compile(
+    start: optimize::Rooted,
+    config: &config::Config,
+    trace: &mut dyn FnMut(&'static str, &optimize::Rooted),
+) -> Result<tile::Tiling, error::Error> {
+    let optimized = optimize::optimize(start, config, trace)?;
+    let plan = fuse::fuse(&optimized, config)?;
+    Ok(tile::Tiling::new(Arc::new(plan)))
+}

@@ -6,6 +6,7 @@
 //! ```
 //! Along each axis an access touches a run (or a sorted list) of chunks, so both directions are products over axes.
 
+use crate::catalog::SourceRef;
 use crate::grid::{ChunkIndex, Grid};
 use crate::plan::{Access, Input, OutputRef, Plan, Stage, StageId, Task};
 use crate::region::{Dims, Region};
@@ -217,7 +218,7 @@ impl Tiling {
         let shape = s.grid.shape();
         let operands = |region: &Region| {
             let b = s.grid.overlapping(region);
-            (!b.is_empty() && !(region.is_empty() && shape.iter().all(|&n| n > 0))).then_some(b)
+            (!region.is_empty() && !b.is_empty()).then_some(b)
         };
         match &s.inputs[k].access {
             Access::View(view) => operands(&preimage(view, &cells, &shape)?),
@@ -242,7 +243,15 @@ impl Tiling {
                 region.end[*axis] = last + 1;
                 operands(&region)
             }
-            Access::Reshape(from) => operands(&reshaped(&cells, from, &shape)?),
+            Access::Reshape(from) => {
+                // A run of cells that ends within a row reads a box of whole rows, so whoever reads a row may read
+                // every chunk of it.
+                let mut rows = cells;
+                for a in 1..rows.rank() {
+                    (rows.start[a], rows.end[a]) = (0, from[a]);
+                }
+                operands(&reshaped(&rows, from, &shape)?)
+            }
             Access::Previous { axis } => {
                 let mut next: Dims = index.into();
                 next[*axis] += 1;
@@ -264,22 +273,29 @@ impl Tiling {
         let s = self.plan.stage(stage);
         let mut bytes = self.output_bytes(stage, index) + SCRATCH;
         match &s.task {
-            Task::Load { source, origin } => {
-                let mut region = s.grid.region(index);
-                for a in 0..region.rank() {
-                    region.start[a] += origin[a];
-                    region.end[a] += origin[a];
+            Task::Load { source, .. } => {
+                let region = self.load_region(stage, index);
+                if source.is_resident() && resident_chunk(source, &region).is_some() {
+                    return 0;
                 }
                 let chunks = source.grid.overlapping(&region);
                 let stored: u64 = (0..region.rank()).fold(source.dtype.size() as u64, |n, a| {
                     let (lo, _) = source.grid.axes[a].interval(chunks.start[a]);
-                    let (_, hi) =
-                        source.grid.axes[a].interval(chunks.end[a].max(chunks.start[a] + 1) - 1);
+                    let last = chunks.end[a].max(chunks.start[a] + 1) - 1;
+                    let (_, hi) = source.grid.axes[a].interval(last);
                     n.saturating_mul((hi - lo).max(1))
                 });
-                let one = source.grid.chunk_bytes_max(source.dtype.size()).min(stored);
-                // Encoded bytes are taken to be at most the decoded ones; one chunk is decoded at a time.
-                bytes = bytes.saturating_add(stored).saturating_add(one);
+                if !source.is_resident() {
+                    // Encoded bytes are taken to be at most the decoded ones; one chunk is decoded at a time.
+                    let one = source.grid.chunk_bytes_max(source.dtype.size()).min(stored);
+                    bytes = bytes.saturating_add(stored).saturating_add(one);
+                }
+            }
+            Task::Combine { kind, dtype, nullable, finish: true } => {
+                // The merged state, before it is finished.
+                let state: usize = kind.state(*dtype, *nullable).iter().map(|d| d.size()).sum();
+                let cells = s.outputs.first().map_or(0, |o| o.grid.region(index).cells());
+                bytes = bytes.saturating_add(cells.saturating_mul(state as u64));
             }
             Task::Fused(_) | Task::Scan { .. } => {
                 for k in 0..s.inputs.len() {
@@ -289,6 +305,19 @@ impl Tiling {
             _ => {}
         }
         bytes
+    }
+
+    /// The box of its source that an operand of a `Load` stage reads; empty for other stages.
+    pub fn load_region(&self, stage: StageId, index: &[u64]) -> Region {
+        let s = self.plan.stage(stage);
+        let mut region = s.grid.region(index);
+        if let Task::Load { origin, .. } = &s.task {
+            for (a, o) in origin.iter().enumerate() {
+                region.start[a] += o;
+                region.end[a] += o;
+            }
+        }
+        region
     }
 
     /// Bytes of an input that lies in several chunks and has to be copied together; 0 if it is read in place.
@@ -304,6 +333,12 @@ impl Tiling {
             _ => 0,
         }
     }
+}
+
+/// The chunk of an array in memory that is exactly this box, if there is one: it is shared, not copied.
+pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex> {
+    let at = source.grid.overlapping(region).start;
+    (source.grid.region(&at) == *region).then_some(at)
 }
 
 /// Chunks that a view touches from an output region; `None` if it reads nothing.

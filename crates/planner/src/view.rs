@@ -131,11 +131,10 @@ impl View {
                 }
             }
         }
-        for a in 0..out.rank() {
+        for (a, &n) in shape.iter().enumerate() {
             if out.end[a] <= out.start[a] {
-                let at = out.start[a].min(shape[a]);
-                out.start[a] = at;
-                out.end[a] = at;
+                out.start[a] = out.start[a].min(n);
+                out.end[a] = out.start[a];
             }
         }
         out

@@ -1,1 +1,19 @@
-//! Tessera server.
+//! The server crate: everything between an answer and a person.
+//!
+//! The life of `tessera query "SELECT mean(sst, 0) FROM 'sst.zarr'" --format json`:
+//!
+//! 1. [`cli`] reads the command line, [`config`] joins it with defaults, file and environment.
+//! 2. An [`engine::Engine`] runs the text and gives one [`answer::Reply`] for each statement.
+//! 3. A [`format::Writer`] turns replies into bytes; an [`error::Error`] becomes text, JSON and a status.
+//!
+//! `tessera serve` does the same over HTTP ([`routes`]).
+//!
+//! Invariants: nothing below knows how an answer is shown; nothing here computes cells.
+
+pub mod answer;
+pub mod cli;
+pub mod config;
+pub mod engine;
+pub mod error;
+pub mod format;
+pub mod routes;

@@ -1,0 +1,308 @@
+//! A chunk: the cells that one operand makes for one output.
+//!
+//! Fields are row-major, dense, 64-byte aligned and shared: a clone costs a count. A value that can be masked has a
+//! second field of `bool`, one byte a cell, false where the cell is masked. Bitmaps exist only in [`to_array`].
+//!
+//! [`to_array`]: Chunk::to_array
+
+use crate::error::Error;
+use crate::pool::{Plain, PooledBuf};
+use crate::quota::Charge;
+use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::{self as types, ArrowNativeType, ArrowPrimitiveType};
+use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::region::{Dims, cells};
+
+/// Values of one type, one for each cell.
+#[derive(Debug, Clone)]
+pub struct Field {
+    dtype: DType,
+    data: Buffer,
+}
+
+/// A Rust type that holds the elements of some [`DType`].
+pub trait Element: Plain + ArrowNativeType {
+    /// The type that a slice of these becomes.
+    const DTYPE: DType;
+
+    /// True if a field of `dtype` is a slice of these: `u8` also reads `bool`, `i64` also datetimes.
+    fn holds(dtype: DType) -> bool {
+        dtype == Self::DTYPE
+    }
+}
+
+macro_rules! element {
+    ($($t:ty => $d:ident),*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+}
+element!(i8 => Int8, i16 => Int16, i32 => Int32, u16 => UInt16, u32 => UInt32, u64 => UInt64,
+    f32 => Float32, f64 => Float64);
+
+impl Element for u8 {
+    const DTYPE: DType = DType::UInt8;
+    fn holds(dtype: DType) -> bool {
+        matches!(dtype, DType::UInt8 | DType::Bool)
+    }
+}
+
+impl Element for i64 {
+    const DTYPE: DType = DType::Int64;
+    fn holds(dtype: DType) -> bool {
+        dtype == DType::Int64 || dtype.is_datetime()
+    }
+}
+
+impl Field {
+    /// A field over a buffer, whose address must be aligned for the type.
+    pub fn new(dtype: DType, data: Buffer) -> Result<Self, Error> {
+        if data.len() % dtype.size() != 0 || data.as_ptr().align_offset(dtype.size()) != 0 {
+            let what = format!("a buffer of {} bytes does not hold {dtype}", data.len());
+            return Err(Error::Broken { what });
+        }
+        Ok(Field { dtype, data })
+    }
+
+    /// A field from memory that was just written.
+    pub fn from_pooled(dtype: DType, data: PooledBuf) -> Result<Self, Error> {
+        Field::new(dtype, data.freeze())
+    }
+
+    /// A field that takes a vector over; `dtype` is that of `T` or another one that it holds.
+    pub fn from_vec<T: Element>(dtype: DType, values: Vec<T>) -> Result<Self, Error> {
+        if !T::holds(dtype) {
+            return Err(Error::Broken { what: format!("{} is not {dtype}", T::DTYPE) });
+        }
+        Field::new(dtype, Buffer::from_vec(values))
+    }
+
+    /// Type of the values.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype.size()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The bytes. A clone of the buffer does not keep the chunk's memory charged: hold the chunk as well.
+    pub fn buffer(&self) -> &Buffer {
+        &self.data
+    }
+
+    /// The values as a slice; an error if the type is another one.
+    pub fn values<T: Element>(&self) -> Result<&[T], Error> {
+        if !T::holds(self.dtype) {
+            let what = format!("a field of {} was read as {}", self.dtype, T::DTYPE);
+            return Err(Error::Broken { what });
+        }
+        Ok(self.data.typed_data::<T>())
+    }
+}
+
+/// The cells of a chunk.
+#[derive(Debug)]
+pub struct Chunk {
+    shape: Dims,
+    fields: SmallVec<[Field; 2]>,
+    /// What the quota counts for this chunk, until its last holder lets go. Dropped first, so that the pool sees the
+    /// room that the buffers leave.
+    charge: Option<Charge>,
+}
+
+impl Chunk {
+    /// A chunk; every field has as many values as the shape has cells.
+    pub fn new(shape: &[u64], fields: impl IntoIterator<Item = Field>) -> Result<Self, Error> {
+        let fields: SmallVec<[Field; 2]> = fields.into_iter().collect();
+        let n = cells(shape);
+        for field in &fields {
+            if n != Some(field.len() as u64) {
+                let what = format!("{} values of {} in shape {shape:?}", field.len(), field.dtype);
+                return Err(Error::Broken { what });
+            }
+        }
+        Ok(Chunk { shape: shape.into(), fields, charge: None })
+    }
+
+    /// A chunk of one field that takes a vector over.
+    pub fn from_vec<T: Element>(shape: &[u64], values: Vec<T>) -> Result<Self, Error> {
+        Chunk::new(shape, [Field::from_vec(T::DTYPE, values)?])
+    }
+
+    /// A chunk of one field from an array; one in standard layout is not copied.
+    pub fn from_ndarray<T: Element>(array: ArrayD<T>) -> Result<Self, Error> {
+        let shape: Dims = array.shape().iter().map(|&n| n as u64).collect();
+        if array.is_standard_layout() {
+            let (values, offset) = array.into_raw_vec_and_offset();
+            let len = cells(&shape).unwrap_or(0) as usize * size_of::<T>();
+            let start = offset.unwrap_or(0) * size_of::<T>();
+            let data = Buffer::from_vec(values).slice_with_length(start, len);
+            return Chunk::new(&shape, [Field::new(T::DTYPE, data)?]);
+        }
+        Chunk::from_vec(&shape, array.iter().copied().collect())
+    }
+
+    /// Its lengths.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// One of its fields.
+    pub fn field(&self, i: usize) -> Result<&Field, Error> {
+        self.fields.get(i).ok_or_else(|| Error::Broken {
+            what: format!("field {i} of a chunk with {} fields", self.fields.len()),
+        })
+    }
+
+    /// Number of cells.
+    pub fn cells(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of all fields.
+    pub fn bytes(&self) -> u64 {
+        self.fields.iter().map(|f| f.data.len() as u64).sum()
+    }
+
+    /// Ties bytes of the quota to the life of the chunk.
+    pub(crate) fn charge(&mut self, charge: Charge) {
+        self.charge = Some(charge);
+    }
+
+    /// A field as an array, without a copy.
+    pub fn view<T: Element>(&self, field: usize) -> Result<ArrayViewD<'_, T>, Error> {
+        let shape: Vec<usize> = self.shape.iter().map(|&n| n as usize).collect();
+        ArrayViewD::from_shape(IxDyn(&shape), self.field(field)?.values::<T>()?)
+            .map_err(|e| Error::Broken { what: format!("a chunk of shape {shape:?}: {e}") })
+    }
+
+    /// The cells in row-major order as an Arrow array. Values are not copied, but a `bool` becomes a bitmap, as does
+    /// the mask, if a second field says which cells are valid. The array keeps the chunk and its charge alive.
+    /// Datetimes of calendars that Arrow does not have come as their `int64`.
+    pub fn to_array(self: &Arc<Self>) -> Result<ArrayRef, Error> {
+        let field = self.field(0)?;
+        let nulls = match self.fields.get(1) {
+            Some(valid) => Some(NullBuffer::new(bitmap(valid.values::<u8>()?))),
+            None => None,
+        };
+        Ok(match field.dtype {
+            DType::Bool => Arc::new(BooleanArray::new(bitmap(field.values::<u8>()?), nulls)),
+            DType::Int8 => self.primitive::<types::Int8Type>(nulls)?,
+            DType::Int16 => self.primitive::<types::Int16Type>(nulls)?,
+            DType::Int32 => self.primitive::<types::Int32Type>(nulls)?,
+            DType::UInt8 => self.primitive::<types::UInt8Type>(nulls)?,
+            DType::UInt16 => self.primitive::<types::UInt16Type>(nulls)?,
+            DType::UInt32 => self.primitive::<types::UInt32Type>(nulls)?,
+            DType::UInt64 => self.primitive::<types::UInt64Type>(nulls)?,
+            DType::Float32 => self.primitive::<types::Float32Type>(nulls)?,
+            DType::Float64 => self.primitive::<types::Float64Type>(nulls)?,
+            DType::Datetime(Calendar::Standard) => {
+                self.primitive::<types::TimestampMicrosecondType>(nulls)?
+            }
+            DType::Int64 | DType::Datetime(_) => self.primitive::<types::Int64Type>(nulls)?,
+        })
+    }
+
+    /// The bytes of a field as a buffer that keeps the chunk and its charge alive.
+    pub fn held(self: &Arc<Self>, field: usize) -> Result<Buffer, Error> {
+        self.field(field)?;
+        Ok(Buffer::from(bytes::Bytes::from_owner(Held(self.clone(), field))))
+    }
+
+    fn primitive<P: ArrowPrimitiveType>(
+        self: &Arc<Self>,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, Error> {
+        let values = ScalarBuffer::<P::Native>::from(self.held(0)?);
+        PrimitiveArray::<P>::try_new(values, nulls)
+            .map(|a| Arc::new(a) as ArrayRef)
+            .map_err(|e| Error::Broken { what: format!("a chunk as an Arrow array: {e}") })
+    }
+}
+
+/// A field's bytes, with the chunk that they belong to.
+struct Held(Arc<Chunk>, usize);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.0.fields.get(self.1).map_or(&[], |f| f.data.as_slice())
+    }
+}
+
+fn bitmap(bytes: &[u8]) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(bytes.len(), |i| bytes[i] != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::pool::Pool;
+    use crate::quota::Quota;
+    use arrow::array::{Array, AsArray};
+    use ndarray::array;
+
+    #[test]
+    fn arrays_come_and_go_without_a_copy() {
+        let a = array![[1.5f64, 2.0], [3.0, 4.0], [5.0, 6.0]].into_dyn();
+        let at = a.as_ptr();
+        let chunk = Chunk::from_ndarray(a.clone()).unwrap();
+        assert_eq!(chunk.view::<f64>(0).unwrap(), a.view());
+        let chunk = Arc::new(Chunk::from_ndarray(a).unwrap());
+        assert_eq!(chunk.view::<f64>(0).unwrap().as_ptr(), at);
+        let arrow = chunk.to_array().unwrap();
+        let values = arrow.as_primitive::<types::Float64Type>().values();
+        assert_eq!((values.as_ptr(), values.len()), (at, 6));
+        let t = array![[1i32, 2], [3, 4]].reversed_axes().into_dyn();
+        assert_eq!(Chunk::from_ndarray(t.clone()).unwrap().view::<i32>(0).unwrap(), t.view());
+    }
+
+    #[test]
+    fn types_and_lengths_are_checked() {
+        let chunk = Chunk::from_vec(&[2], vec![1i64, 2]).unwrap();
+        assert!(chunk.view::<f64>(0).is_err());
+        assert!(chunk.field(1).is_err());
+        assert!(Chunk::from_vec(&[3], vec![1i64, 2]).is_err());
+        assert!(Field::from_vec(DType::Float32, vec![1i32]).is_err());
+        let times = Field::from_vec(DType::Datetime(Calendar::NoLeap), vec![7i64]).unwrap();
+        assert_eq!(times.values::<i64>().unwrap(), [7]);
+        assert_eq!(Chunk::from_vec::<f32>(&[0, 4], vec![]).unwrap().cells(), 0);
+    }
+
+    #[test]
+    fn masks_and_booleans_become_bitmaps() {
+        let value = Field::from_vec(DType::Bool, vec![1u8, 0, 1]).unwrap();
+        let valid = Field::from_vec(DType::Bool, vec![1u8, 1, 0]).unwrap();
+        let array = Arc::new(Chunk::new(&[3], [value, valid]).unwrap()).to_array().unwrap();
+        let array = array.as_boolean();
+        assert_eq!(array.iter().collect::<Vec<_>>(), [Some(true), Some(false), None]);
+    }
+
+    #[test]
+    fn an_arrow_array_keeps_the_charge() {
+        let quota = Quota::new(1 << 20);
+        let pool = Pool::new(quota.clone(), 1 << 20);
+        let field = Field::from_pooled(DType::Int16, pool.take(80)).unwrap();
+        let mut chunk = Chunk::new(&[4, 10], [field]).unwrap();
+        chunk.charge(quota.account().try_reserve(chunk.bytes()).unwrap());
+        let chunk = Arc::new(chunk);
+        let array = chunk.to_array().unwrap();
+        drop(chunk);
+        assert_eq!((array.len(), quota.used()), (40, 80));
+        drop(array);
+        assert_eq!(quota.used(), 0);
+    }
+}

@@ -1,0 +1,172 @@
+//! What can go wrong while a plan runs.
+
+use std::fmt;
+use tessera_planner::error::Class;
+use crate::kernels::KernelError;
+use crate::source::SourceError;
+use thiserror::Error;
+
+/// An operand as an error names it: what it does, where, and how much memory it asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// Name of the stage.
+    pub stage: String,
+    /// Position of the operand in its stage.
+    pub index: Vec<u64>,
+    /// Bytes that it needs beside its inputs.
+    pub peak_bytes: u64,
+    /// Bytes of its inputs, which stay in memory while it runs.
+    pub input_bytes: u64,
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {:?} needs {} bytes beside {} bytes of inputs",
+            self.stage, self.index, self.peak_bytes, self.input_bytes
+        )
+    }
+}
+
+/// An error of running a plan.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A fault that the planner's arithmetic found.
+    #[error(transparent)]
+    Plan(#[from] tessera_planner::error::Error),
+    /// No operand that is ready fits into what is left of the quota, and nothing can be given back.
+    #[error("out of memory: {used_bytes} of {limit_bytes} bytes are in use; {}", demands(worst))]
+    MemoryExceeded {
+        /// The quota.
+        limit_bytes: u64,
+        /// Bytes in use when the plan stopped.
+        used_bytes: u64,
+        /// The operands that ask for most, the largest first.
+        worst: Vec<Demand>,
+    },
+    /// A result that is larger than all memory that there is for it.
+    #[error("the result has {result_bytes} bytes, and the memory limit is {limit_bytes}")]
+    ResultTooLarge {
+        /// Bytes of the result.
+        result_bytes: u64,
+        /// The quota.
+        limit_bytes: u64,
+    },
+    /// A kernel refused: a value outside an operation's domain, an overflow.
+    #[error(transparent)]
+    Kernel(KernelError),
+    /// A source could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The statement was cancelled.
+    #[error("the statement was cancelled")]
+    Cancelled,
+    /// The statement's time was over.
+    #[error("the statement did not finish before its deadline")]
+    DeadlineExceeded,
+    /// A plan with more chunks than can be numbered.
+    #[error("stage {stage} has more than 2^63 chunks")]
+    TooManyChunks {
+        /// Name of the stage.
+        stage: String,
+    },
+    /// Whoever takes the results does not take them any longer.
+    #[error("the receiver of the result is gone: {reason}")]
+    ReceiverGone {
+        /// What it said.
+        reason: String,
+    },
+    /// A source did not answer; it may when asked again.
+    #[error("{what} could not be read: {reason}")]
+    SourceUnavailable {
+        /// What was read.
+        what: String,
+        /// What the source said.
+        reason: String,
+    },
+    /// Code of an operand panicked.
+    #[error("{operand} panicked: {message}")]
+    Panicked {
+        /// The operand, as stage and position.
+        operand: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// Parts of Tessera disagree.
+    #[error("{what}")]
+    Broken {
+        /// What does not hold.
+        what: String,
+    },
+}
+
+impl From<KernelError> for Error {
+    fn from(e: KernelError) -> Self {
+        match e {
+            KernelError::Cancelled => Error::Cancelled,
+            e => Error::Kernel(e),
+        }
+    }
+}
+
+impl Error {
+    /// Stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Plan(e) => e.code(),
+            Error::MemoryExceeded { .. } | Error::ResultTooLarge { .. } => "memory_exceeded",
+            Error::Kernel(e) => e.code(),
+            Error::Source(e) => e.code(),
+            Error::Cancelled => "cancelled",
+            Error::DeadlineExceeded => "deadline_exceeded",
+            Error::TooManyChunks { .. } => "too_large",
+            Error::ReceiverGone { .. } => "receiver_gone",
+            Error::SourceUnavailable { .. } => "source_unavailable",
+            Error::Panicked { .. } | Error::Broken { .. } => "internal",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Plan(e) => e.class(),
+            Error::Kernel(e) => e.class(),
+            Error::Source(e) => e.class(),
+            Error::MemoryExceeded { .. }
+            | Error::ResultTooLarge { .. }
+            | Error::DeadlineExceeded
+            | Error::TooManyChunks { .. } => Class::Limit,
+            Error::Cancelled | Error::ReceiverGone { .. } => Class::User,
+            Error::SourceUnavailable { .. } => Class::Retry,
+            Error::Panicked { .. } | Error::Broken { .. } => Class::Internal,
+        }
+    }
+
+    /// The way out, if there is one to tell.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Plan(e) => e.hint(),
+            Error::MemoryExceeded { .. } => {
+                Some("use smaller chunks, or give the engine more memory".into())
+            }
+            Error::ResultTooLarge { .. } => {
+                Some("ask for a slice or a reduction, or raise --memory-limit".into())
+            }
+            Error::Kernel(e) => e.hint(),
+            Error::Source(e) => e.hint(),
+            Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
+            Error::TooManyChunks { .. } => Some("use larger chunks".into()),
+            Error::SourceUnavailable { .. } => Some("try again later".into()),
+            Error::Panicked { .. } | Error::Broken { .. } => {
+                Some("this is a fault in Tessera; please report the query".into())
+            }
+            Error::Cancelled | Error::ReceiverGone { .. } => None,
+        }
+    }
+}
+
+fn demands(worst: &[Demand]) -> String {
+    worst.iter().map(Demand::to_string).collect::<Vec<_>>().join("; ")
+}

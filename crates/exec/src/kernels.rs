@@ -1,0 +1,112 @@
+//! Kernels: pure functions over bytes and strided views.
+//!
+//! A kernel knows nothing of chunks, schedulers or files; it allocates no more than a few tiles of scratch and does not
+//! panic. Which machine instructions run is a [`Level`]; every level gives the same bits (NaN payloads excepted),
+//! because nothing is contracted implicitly, reductions run in 64 virtual lanes with a fixed fold, and the order of a
+//! reduction is a function of the region's shape and the reduced axes alone.
+//!
+//! 1. [`fused`] runs an elementwise program over a region and stores or reduces what comes out.
+//! 2. [`combine`] merges the states that reductions leave, and finishes them into values.
+//! 3. [`scan`] runs sums and extremes along an axis, with a carry from the chunk before.
+//! 4. [`copy`] moves boxes between strided views.
+//! 5. [`contract`] adds a block of a matrix product.
+
+pub mod combine;
+pub mod contract;
+pub mod copy;
+mod elem;
+pub mod fused;
+mod level;
+mod math;
+mod ops;
+mod partial;
+mod random;
+pub mod scan;
+
+pub use level::Level;
+
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Class;
+use thiserror::Error;
+
+/// What a kernel can refuse.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// An argument for which an operation has no value, in a cell that is not masked.
+    #[error("`{operation}` of {dtype}: {reason}")]
+    Domain {
+        /// The operation, as plans name it.
+        operation: String,
+        /// Type of its arguments.
+        dtype: DType,
+        /// What was met.
+        reason: &'static str,
+    },
+    /// An integer total that its type does not hold.
+    #[error("`{operation}`: the result does not fit {dtype}")]
+    Overflow {
+        /// The operation, as plans name it.
+        operation: String,
+        /// Type of the result.
+        dtype: DType,
+    },
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// An operation on types that it is not defined for: a plan that should not have been built.
+    #[error("`{operation}` has no kernel for {dtype}")]
+    Unsupported {
+        /// The operation.
+        operation: String,
+        /// The type.
+        dtype: DType,
+    },
+    /// A buffer that is too short, misaligned or missing: a fault of the caller.
+    #[error("{what}: {got} given, {expected} needed")]
+    Buffer {
+        /// Which buffer.
+        what: &'static str,
+        /// What was given.
+        got: u64,
+        /// What was needed.
+        expected: u64,
+    },
+}
+
+impl KernelError {
+    /// Stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            KernelError::Domain { .. } => "domain_error",
+            KernelError::Overflow { .. } => "integer_overflow",
+            KernelError::Cancelled => "cancelled",
+            KernelError::Unsupported { .. } | KernelError::Buffer { .. } => "internal",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> Class {
+        match self {
+            KernelError::Domain { .. } | KernelError::Overflow { .. } => Class::User,
+            KernelError::Cancelled => Class::Retry,
+            KernelError::Unsupported { .. } | KernelError::Buffer { .. } => Class::Internal,
+        }
+    }
+
+    /// The way out, if there is one to tell.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            KernelError::Domain { .. } => {
+                Some("guard the argument with `where` or convert to float64".into())
+            }
+            KernelError::Overflow { .. } => Some("convert to float64 first".into()),
+            KernelError::Cancelled => None,
+            _ => Some("this is a fault in Tessera; please report the query".into()),
+        }
+    }
+}
+
+pub(crate) fn unsupported(operation: impl Into<String>, dtype: DType) -> KernelError {
+    KernelError::Unsupported { operation: operation.into(), dtype }
+}

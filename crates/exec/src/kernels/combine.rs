@@ -1,0 +1,290 @@
+//! Merging the states that reductions leave, and finishing them into values.
+//!
+//! States are dense arrays of the fields of [`ReduceKind::state`]. All are of one shape, so everything here is
+//! elementwise: cell `i` of each part goes into cell `i` of the result.
+
+use super::elem::{self, Elem, Kind};
+use super::partial::{self, all, chan};
+use super::{KernelError, unsupported};
+use tessera_planner::dtype::DType;
+use tessera_planner::reduce::ReduceKind;
+
+/// A field as bytes of cells of a type: `read` and `write` do not ask for alignment.
+trait Cell: Copy {
+    fn read(bytes: &[u8], i: usize) -> Self;
+    fn write(self, bytes: &mut [u8], i: usize);
+}
+macro_rules! cells {
+    ($($t:ident)*) => { $(
+        impl Cell for $t {
+            #[inline(always)]
+            fn read(bytes: &[u8], i: usize) -> $t {
+                const S: usize = size_of::<$t>();
+                let mut b = [0; S];
+                b.copy_from_slice(&bytes[i * S..(i + 1) * S]);
+                $t::from_ne_bytes(b)
+            }
+            #[inline(always)]
+            fn write(self, bytes: &mut [u8], i: usize) {
+                const S: usize = size_of::<$t>();
+                bytes[i * S..(i + 1) * S].copy_from_slice(&self.to_ne_bytes());
+            }
+        }
+    )* };
+}
+cells! { u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 }
+
+/// A state: its fields, each with as many cells as the others.
+pub type State<'a> = [&'a [u8]];
+
+/// Merges the states `parts` (in row-major order of the fan) into `out`.
+///
+/// `dtype` and `nullable` are those of the reduced cells. The merge is a left fold in the order of the parts, cell by
+/// cell: sums add, variances merge by Chan's formula, extremes compare, and of equal extremes the one at the lower
+/// position wins. A part that has met no cell changes nothing. `out` is overwritten.
+///
+/// # Errors
+/// [`KernelError::Buffer`] if a field is missing or shorter than the first field of `out`, and
+/// [`KernelError::Unsupported`] for a kind that is not defined for the type.
+pub fn combine(
+    kind: ReduceKind,
+    dtype: DType,
+    nullable: bool,
+    parts: &[&State<'_>],
+    out: &mut [&mut [u8]],
+) -> Result<(), KernelError> {
+    let state = check(kind, dtype, nullable)?;
+    let n = cells(out.first().map_or(0, |f| f.len()), state[0]);
+    fields(&state, out.iter().map(|f| f.len()), out.len(), n)?;
+    for p in parts {
+        fields(&state, p.iter().map(|f| f.len()), p.len(), n)?;
+    }
+    let Some((first, rest)) = parts.split_first() else {
+        return Err(KernelError::Buffer { what: "states to combine", got: 0, expected: 1 });
+    };
+    for (o, (f, d)) in out.iter_mut().zip(first.iter().zip(&state)) {
+        let bytes = n * d.size();
+        o[..bytes].copy_from_slice(&f[..bytes]);
+    }
+    for p in rest {
+        merge(kind, dtype, &state, p, out, n);
+    }
+    Ok(())
+}
+
+fn check(kind: ReduceKind, dtype: DType, nullable: bool) -> Result<Vec<DType>, KernelError> {
+    if kind.result(dtype).is_none() {
+        return Err(unsupported(kind.name(), dtype));
+    }
+    Ok(kind.state(dtype, nullable).to_vec())
+}
+
+fn cells(bytes: usize, dtype: DType) -> usize {
+    bytes / dtype.size()
+}
+
+fn fields(
+    state: &[DType],
+    lens: impl Iterator<Item = usize>,
+    count: usize,
+    n: usize,
+) -> Result<(), KernelError> {
+    if count != state.len() {
+        return Err(KernelError::Buffer {
+            what: "fields of a state",
+            got: count as u64,
+            expected: state.len() as u64,
+        });
+    }
+    for (len, d) in lens.zip(state) {
+        if len < n * d.size() {
+            return Err(KernelError::Buffer {
+                what: "bytes of a state's field",
+                got: len as u64,
+                expected: (n * d.size()) as u64,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Writes `f(out, part)` to every cell of a field.
+#[inline(always)]
+fn zip<T: Cell>(out: &mut [u8], part: &[u8], n: usize, f: impl Fn(T, T) -> T) {
+    for i in 0..n {
+        f(T::read(out, i), T::read(part, i)).write(out, i);
+    }
+}
+
+fn merge(
+    kind: ReduceKind,
+    dtype: DType,
+    state: &[DType],
+    part: &State<'_>,
+    out: &mut [&mut [u8]],
+    n: usize,
+) {
+    use ReduceKind::*;
+    let k = Kind::of(dtype);
+    let mut own = 1;
+    match kind {
+        Sum if !dtype.is_float() => {
+            own = 2;
+            for i in 0..n {
+                let s = wide(out[0], out[1], i).wrapping_add(wide(part[0], part[1], i));
+                (s as u64).write(out[0], i);
+                ((s >> 64) as i64).write(out[1], i);
+            }
+        }
+        Sum | Mean => zip(out[0], part[0], n, |a: f64, b| a + b),
+        Prod if dtype.is_float() => zip(out[0], part[0], n, |a: f64, b| a * b),
+        Prod => zip(out[0], part[0], n, |a: u64, b| a.wrapping_mul(b)),
+        Var { .. } => {
+            own = 3;
+            for i in 0..n {
+                let at = |f: &[&[u8]]| (i64::read(f[0], i), f64::read(f[1], i), f64::read(f[2], i));
+                let a = (i64::read(out[0], i), f64::read(out[1], i), f64::read(out[2], i));
+                let (c, mean, m2) = chan(a, at(part));
+                c.write(out[0], i);
+                mean.write(out[1], i);
+                m2.write(out[2], i);
+            }
+        }
+        MinTotal if k == Kind::F64 => zip(out[0], part[0], n, elem::fmin::<f64>),
+        MinTotal if k == Kind::F32 => zip(out[0], part[0], n, elem::fmin::<f32>),
+        Min | MinTotal => all!(k, T => zip(out[0], part[0], n, elem::minimum::<T>)),
+        Max | MaxTotal => all!(k, T => zip(out[0], part[0], n, elem::maximum::<T>)),
+        Any => zip(out[0], part[0], n, |a: u8, b| a | b),
+        All => zip(out[0], part[0], n, |a: u8, b| a & b),
+        Count => zip(out[0], part[0], n, |a: i64, b| a.wrapping_add(b)),
+        ArgMin => {
+            own = 2;
+            all!(k, T => arg::<partial::Lowest, T>(out, part, n));
+        }
+        ArgMax => {
+            own = 2;
+            all!(k, T => arg::<partial::Highest, T>(out, part, n));
+        }
+    }
+    if state.len() > own {
+        zip(out[own], part[own], n, |a: i64, b| a.wrapping_add(b));
+    }
+}
+
+fn arg<B: partial::Best, T: Elem + Cell>(out: &mut [&mut [u8]], part: &State<'_>, n: usize) {
+    for i in 0..n {
+        let (a, at) = (T::read(out[0], i), i64::read(out[1], i));
+        let (b, bt) = (T::read(part[0], i), i64::read(part[1], i));
+        if bt < 0 {
+            continue;
+        }
+        let tie = !B::beats(b, a) && !B::beats(a, b);
+        if at < 0 || B::beats(b, a) || (tie && bt < at) {
+            b.write(out[0], i);
+            bt.write(out[1], i);
+        }
+    }
+}
+
+fn wide(lo: &[u8], hi: &[u8], i: usize) -> i128 {
+    i128::from(i64::read(hi, i)) << 64 | i128::from(u64::read(lo, i))
+}
+
+/// Turns states into values: `value` gets cells of `kind.result(dtype)`, `valid` (there if `nullable` makes the result
+/// nullable) one byte a cell.
+///
+/// A cell is masked where a nullable reduction met no valid cell. A mean of nothing is NaN; a variance whose count is
+/// not above `ddof` is NaN for 0/0 and infinite or NaN as NumPy divides (the divisor is not negative); sums and products
+/// of `float32` are rounded from `float64` once.
+///
+/// # Errors
+/// [`KernelError::Overflow`] for an integer total beyond its 64-bit type, [`KernelError::Buffer`] for fields that do not
+/// fit, [`KernelError::Unsupported`] for a kind that is not defined for the type.
+pub fn finish(
+    kind: ReduceKind,
+    dtype: DType,
+    nullable: bool,
+    state: &State<'_>,
+    value: &mut [u8],
+    valid: Option<&mut [u8]>,
+) -> Result<(), KernelError> {
+    use ReduceKind::*;
+    let types = check(kind, dtype, nullable)?;
+    let result = kind.result(dtype).ok_or_else(|| unsupported(kind.name(), dtype))?;
+    let n = cells(value.len(), result);
+    fields(&types, state.iter().map(|f| f.len()), state.len(), n)?;
+    let masks = kind.nullable(nullable);
+    match &valid {
+        Some(v) if v.len() < n => {
+            return Err(KernelError::Buffer {
+                what: "bytes of validity",
+                got: v.len() as u64,
+                expected: n as u64,
+            });
+        }
+        None if masks => {
+            return Err(KernelError::Buffer { what: "validity", got: 0, expected: n as u64 });
+        }
+        _ => {}
+    }
+    let f = |x: f64, value: &mut [u8], i: usize| {
+        if result == DType::Float32 { (x as f32).write(value, i) } else { x.write(value, i) }
+    };
+    // The count of valid cells, where the state has one.
+    let count = match kind {
+        Var { .. } => Some(state[0]),
+        Any | All | Count => None,
+        _ if masks || kind == Mean => state.last().copied(),
+        _ => None,
+    };
+    match kind {
+        Sum if !dtype.is_float() => {
+            for i in 0..n {
+                let s = wide(state[0], state[1], i);
+                let bits = if result == DType::UInt64 {
+                    u64::try_from(s).ok()
+                } else {
+                    i64::try_from(s).ok().map(|v| v as u64)
+                };
+                bits.ok_or_else(|| KernelError::Overflow {
+                    operation: "sum".into(),
+                    dtype: result,
+                })?
+                .write(value, i);
+            }
+        }
+        Sum => (0..n).for_each(|i| f(f64::read(state[0], i), value, i)),
+        Prod if dtype.is_float() => (0..n).for_each(|i| f(f64::read(state[0], i), value, i)),
+        Mean => {
+            for i in 0..n {
+                let c = i64::read(state[1], i) as f64;
+                f(f64::read(state[0], i) / c, value, i);
+            }
+        }
+        Var { ddof } => {
+            for i in 0..n {
+                // NumPy's divisor stops at 0.
+                let c = (i64::read(state[0], i) - i64::from(ddof)).max(0) as f64;
+                let x =
+                    if i64::read(state[0], i) == 0 { f64::NAN } else { f64::read(state[2], i) / c };
+                f(x, value, i);
+            }
+        }
+        ArgMin | ArgMax => (0..n).for_each(|i| i64::read(state[1], i).write(value, i)),
+        _ => {
+            let bytes = n * result.size();
+            value[..bytes].copy_from_slice(&state[0][..bytes]);
+        }
+    }
+    let Some(valid) = valid else { return Ok(()) };
+    for (i, v) in valid.iter_mut().enumerate().take(n) {
+        *v = 1;
+        if masks && count.is_some_and(|c| i64::read(c, i) == 0) {
+            *v = 0;
+            // What lies under a mask is zero everywhere, so that equal answers are equal bytes.
+            let s = result.size();
+            value[i * s..(i + 1) * s].fill(0);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Blocks of matrix products.
+//!
+//! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread: floats through faer, whose order of additions
+//! depends on the shapes alone; integers wrap.
+
+use super::copy::Strided;
+use super::{KernelError, unsupported};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use tessera_planner::dtype::DType;
+
+/// Lengths of a block.
+#[derive(Debug, Clone, Copy)]
+pub struct Block {
+    /// Rows of the left side.
+    pub m: usize,
+    /// Columns of the right side.
+    pub n: usize,
+    /// Contracted length.
+    pub k: usize,
+}
+
+/// Multiplies a block into `c`, whose rows lie `c_row` cells apart from element 0 on, adding if `add`.
+///
+/// `a` and `b` have two strides each: rows, columns.
+///
+/// # Errors
+/// [`KernelError::Buffer`] if a side does not hold its block, [`KernelError::Unsupported`] for types without a product.
+pub fn contract(
+    dtype: DType,
+    block: Block,
+    a: Strided<'_>,
+    b: Strided<'_>,
+    c: &mut [u8],
+    c_row: usize,
+    add: bool,
+) -> Result<(), KernelError> {
+    let size = dtype.size();
+    holds("cells of the left side", a, size, block.m, block.k)?;
+    holds("cells of the right side", b, size, block.k, block.n)?;
+    if block.m == 0 || block.n == 0 {
+        return Ok(());
+    }
+    let needed = (block.m - 1) * c_row + block.n;
+    if c.len() / size < needed || c_row < block.n || c.as_ptr().align_offset(size) != 0 {
+        return Err(KernelError::Buffer {
+            what: "cells of a product",
+            got: (c.len() / size) as u64,
+            expected: needed as u64,
+        });
+    }
+    let target = Target { c, c_row, add };
+    match dtype {
+        DType::Float64 => float::<f64>(block, a, b, target, 1.0),
+        DType::Float32 => float::<f32>(block, a, b, target, 1.0),
+        DType::Int8 => int(block, a, b, target, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::UInt8 => int(block, a, b, target, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::Int16 => int(block, a, b, target, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::UInt16 => int(block, a, b, target, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::Int32 => int(block, a, b, target, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::UInt32 => int(block, a, b, target, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::Int64 => int(block, a, b, target, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::UInt64 => int(block, a, b, target, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        other => return Err(unsupported("matmul", other)),
+    }
+    Ok(())
+}
+
+/// Where a block goes.
+struct Target<'a> {
+    c: &'a mut [u8],
+    c_row: usize,
+    add: bool,
+}
+
+fn holds(what: &'static str, v: Strided<'_>, size: usize, rows: usize, columns: usize) -> Result<(), KernelError> {
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let [r, c] = v.strides else {
+        return Err(KernelError::Buffer { what: "strides of a matrix", got: v.strides.len() as u64, expected: 2 });
+    };
+    let (mut low, mut high) = (i128::from(v.offset), i128::from(v.offset));
+    for (n, s) in [(rows, *r), (columns, *c)] {
+        let reach = (n as i128 - 1) * i128::from(s);
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    let cells = v.bytes.len() / size;
+    if low < 0 || high >= cells as i128 || v.bytes.as_ptr().align_offset(size) != 0 {
+        return Err(KernelError::Buffer { what, got: cells as u64, expected: high.max(0) as u64 + 1 });
+    }
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "faer takes matrices as pointers and strides")]
+fn float<T: faer::traits::ComplexField>(block: Block, a: Strided<'_>, b: Strided<'_>, to: Target<'_>, one: T) {
+    let matrix = |v: Strided<'_>| (v.bytes.as_ptr().cast::<T>().wrapping_offset(v.offset as isize), v.strides[0] as isize, v.strides[1] as isize);
+    let ((ap, ar, ac), (bp, br, bc)) = (matrix(a), matrix(b));
+    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T (a plain float), and the
+    // caller that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
+    let (a, b, c) = unsafe {
+        (
+            MatRef::from_raw_parts(ap, block.m, block.k, ar, ac),
+            MatRef::from_raw_parts(bp, block.k, block.n, br, bc),
+            MatMut::from_raw_parts_mut(to.c.as_mut_ptr().cast::<T>(), block.m, block.n, to.c_row as isize, 1),
+        )
+    };
+    let beta = if to.add { Accum::Add } else { Accum::Replace };
+    matmul(c, beta, a, b, one, Par::Seq);
+}
+
+/// Row by row, so that the innermost loop runs along `b` and `c`.
+#[expect(clippy::too_many_arguments, reason = "one generic body for eight types")]
+fn int<T: Copy, const N: usize>(
+    block: Block,
+    a: Strided<'_>,
+    b: Strided<'_>,
+    to: Target<'_>,
+    read: fn([u8; N]) -> T,
+    write: fn(T) -> [u8; N],
+    step: fn(T, T, T) -> T,
+) {
+    let get = |v: &Strided<'_>, i: usize, j: usize| {
+        let at = (v.offset + i as i64 * v.strides[0] + j as i64 * v.strides[1]) as usize * N;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&v.bytes[at..at + N]);
+        read(bytes)
+    };
+    for i in 0..block.m {
+        let row = &mut to.c[i * to.c_row * N..(i * to.c_row + block.n) * N];
+        if !to.add {
+            row.fill(0);
+        }
+        for k in 0..block.k {
+            let x = get(&a, i, k);
+            for (j, cell) in row.chunks_exact_mut(N).enumerate() {
+                let mut bytes = [0; N];
+                bytes.copy_from_slice(cell);
+                cell.copy_from_slice(&write(step(read(bytes), x, get(&b, k, j))));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn products_of_strided_blocks_are_those_of_loops() {
+        let (m, n, k) = (13, 7, 29);
+        let value = |i: usize| ((i * 37 + 11) % 101) as f64 / 8.0 - 6.0;
+        let a: Vec<f64> = (0..m * k).map(value).collect();
+        let b: Vec<f64> = (0..k * n).map(|i| value(i + 5)).collect();
+        let bytes = |v: &[f64]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
+        // `a` is stored transposed, `b` backward along its rows.
+        let at: Vec<f64> = (0..k * m).map(|i| a[(i % m) * k + i / m]).collect();
+        let back: Vec<f64> = (0..k * n).map(|i| b[(k - 1 - i / n) * n + i % n]).collect();
+        let (at, back) = (bytes(&at), bytes(&back));
+        let mut c = vec![0f64; m * n];
+        for add in [false, true] {
+            let mut out = bytes(&c);
+            contract(
+                DType::Float64,
+                Block { m, n, k },
+                Strided { bytes: &at, offset: 0, strides: &[1, m as i64] },
+                Strided { bytes: &back, offset: ((k - 1) * n) as i64, strides: &[-(n as i64), 1] },
+                &mut out,
+                n,
+                add,
+            )
+            .unwrap();
+            c = out.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect();
+            let times = if add { 2.0 } else { 1.0 };
+            for i in 0..m {
+                for j in 0..n {
+                    // All values are multiples of 1/64 below 2^20, so every order of additions is exact.
+                    let want: f64 = (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum();
+                    assert_eq!(c[i * n + j], want * times);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn integers_wrap() {
+        let mut c = [0u8; 1];
+        let a = Strided { bytes: &[100, 100], offset: 0, strides: &[2, 1] };
+        let b = Strided { bytes: &[2, 2], offset: 0, strides: &[1, 1] };
+        contract(DType::Int8, Block { m: 1, n: 1, k: 2 }, a, b, &mut c, 1, false).unwrap();
+        // NumPy: (np.int8([[100, 100]]) @ np.int8([[2], [2]]))[0, 0] is -112.
+        assert_eq!(c[0] as i8, -112);
+    }
+}

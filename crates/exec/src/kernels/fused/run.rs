@@ -1,0 +1,408 @@
+#![expect(unsafe_code, reason = "tiles are passed by pointer; each block says why it is sound")]
+//! The interpreter's loop.
+
+use super::compile::{Compiled, InputSource, Ins, OutputSlot, ReduceSlot};
+use super::feed::Feed;
+use super::walk::{self, Run, Walk};
+use super::{OutputFields, StridedInput};
+use crate::kernels::KernelError;
+use crate::kernels::ops::N;
+use crate::kernels::partial::{Fns, Piece};
+use tessera_planner::dtype::DType;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::Region;
+
+/// Bytes from one tile buffer to the next: a tile of 8-byte cells, and some more so that buffers do not compete for
+/// the same sets of the cache.
+const SLOT_BYTES: usize = N * 8 + 128;
+/// Bytes of the lanes of a reduction.
+const LANES_BYTES: usize = N * 8;
+/// Tiles between two questions whether to stop: about a million cells.
+const CANCEL_TILES: usize = 1 << 14;
+/// How far ahead of a tile its inputs are fetched.
+const PREFETCH_BYTES: usize = 4096;
+
+/// Tile buffers, reusable from run to run. A few kilobytes.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "only its room is used")] [u8; 64]);
+
+impl Scratch {
+    /// No buffers yet; they grow as programs want them.
+    pub fn new() -> Self {
+        Scratch::default()
+    }
+
+    fn room(&mut self, bytes: usize) -> *mut u8 {
+        let lines = bytes.div_ceil(64);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0; 64]));
+        }
+        self.lines.as_mut_ptr().cast()
+    }
+}
+
+/// A store on its way.
+struct Store {
+    slot: usize,
+    base: *mut u8,
+    size: usize,
+}
+
+/// One part of a reduction on its way.
+struct Part {
+    fns: Fns,
+    value: usize,
+    valid: Option<usize>,
+    piece: Piece,
+    /// Multiply these two instead of reading the value.
+    product: Option<(usize, usize)>,
+}
+
+struct Reduction {
+    walk: Walk,
+    parts: Vec<Part>,
+}
+
+impl Compiled {
+    /// Runs the program over the cells of `region` (positions of the whole stage, whose shape is `stage_shape`).
+    ///
+    /// `inputs` are the program's field inputs in order, as views relative to the region; `outputs` one for each of
+    /// the program's. `cancel` is asked now and then. An empty region stores nothing and leaves states of no cells.
+    ///
+    /// # Errors
+    /// [`KernelError::Domain`] as told at [`super`], [`KernelError::Cancelled`], [`KernelError::Buffer`] for inputs
+    /// and outputs that do not fit the region. After an error the outputs hold anything.
+    pub fn run(
+        &self,
+        region: &Region,
+        stage_shape: &[u64],
+        inputs: &[StridedInput<'_>],
+        outputs: &mut [OutputFields<'_>],
+        scratch: &mut Scratch,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), KernelError> {
+        let shape = region.shape();
+        expect("axes of the region", region.rank(), self.rank)?;
+        expect("axes of the stage", stage_shape.len(), self.rank)?;
+        expect("inputs", inputs.len(), self.fields)?;
+        expect("outputs", outputs.len(), self.outputs.len())?;
+        let cells = tessera_planner::region::cells(&shape).ok_or(KernelError::Buffer {
+            what: "cells of the region",
+            got: u64::MAX,
+            expected: i64::MAX as u64,
+        })? as usize;
+        let lanes = self
+            .outputs
+            .iter()
+            .map(|o| if let OutputSlot::Reduce(r) = o { r.parts.len() } else { 0 })
+            .sum::<usize>();
+        let base = scratch.room(self.slots * SLOT_BYTES + lanes * LANES_BYTES);
+        let buffer = |slot: usize| base.wrapping_add(slot * SLOT_BYTES);
+        let mut lane_room = base.wrapping_add(self.slots * SLOT_BYTES);
+        let mut ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
+        for (slot, c) in &self.consts {
+            let size = c.dtype().size();
+            for i in 0..N {
+                // SAFETY: a tile buffer has N cells of up to 8 bytes.
+                unsafe {
+                    let to = buffer(*slot as usize).add(i * size);
+                    std::ptr::copy_nonoverlapping(native(*c).as_ptr(), to, size);
+                }
+            }
+        }
+
+        let mut feeds: Vec<(usize, Feed)> = Vec::new();
+        for i in &self.inputs {
+            let slot = i.slot as usize;
+            feeds.push((
+                slot,
+                match &i.source {
+                    InputSource::Field(f, dtype) => {
+                        let input = &inputs[*f];
+                        input.check(&shape)?;
+                        expect("bytes of an input's cells", input.dtype.size(), dtype.size())?;
+                        Feed::memory(input, &shape, buffer(slot))
+                    }
+                    InputSource::Index(offset, strides) => {
+                        expect("axes of an index", strides.len(), self.rank)?;
+                        let first = strides
+                            .iter()
+                            .zip(&region.start)
+                            .fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
+                        Feed::index(first, strides, &shape, buffer(slot))
+                    }
+                },
+            ));
+        }
+
+        let mut stores: Vec<Store> = Vec::new();
+        let mut reductions: Vec<Reduction> = Vec::new();
+        let mut skipped: Vec<usize> = Vec::new();
+        for (slot, out) in self.outputs.iter().zip(outputs.iter_mut()) {
+            match slot {
+                OutputSlot::Store(fields) => {
+                    expect("fields of a stored output", out.fields.len(), fields.len())?;
+                    for ((slot, dtype), bytes) in fields.iter().zip(out.fields.iter_mut()) {
+                        room(bytes, *dtype, cells)?;
+                        stores.push(Store {
+                            slot: *slot as usize,
+                            base: bytes.as_mut_ptr(),
+                            size: dtype.size(),
+                        });
+                    }
+                }
+                OutputSlot::Reduce(r) => {
+                    reductions.push(begin(
+                        r,
+                        region,
+                        stage_shape,
+                        out,
+                        &mut lane_room,
+                        &mut skipped,
+                    )?);
+                }
+            }
+        }
+
+        let code: Vec<Ins> =
+            (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
+        let fetch = Fetch::new(&feeds, code.len());
+        let tiles = cells.div_ceil(N);
+        for t in 0..tiles {
+            if t % CANCEL_TILES == 0 && cancel() {
+                return Err(KernelError::Cancelled);
+            }
+            let p = t * N;
+            let n = (cells - p).min(N);
+            for (slot, feed) in &mut feeds {
+                ptr[*slot] = feed.next(n).cast_mut();
+            }
+            for s in &stores {
+                ptr[s.slot] = if n == N { s.base.wrapping_add(p * s.size) } else { buffer(s.slot) };
+            }
+            for (k, i) in code.iter().enumerate() {
+                fetch.step(k, &ptr);
+                let at = |s: u16| ptr[s as usize];
+                // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
+                // destination is no source.
+                unsafe { (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm) };
+            }
+            for c in &self.checks {
+                // SAFETY: the slot is a tile of N bytes that the code has written.
+                let bad = unsafe { std::slice::from_raw_parts(ptr[c.slot as usize], n) };
+                if bad.iter().any(|b| *b != 0) {
+                    return Err(c.error.clone());
+                }
+            }
+            for r in &mut reductions {
+                r.tile(&ptr, n);
+            }
+            if n < N {
+                for s in &stores {
+                    // SAFETY: the output has `cells` cells, of which n are left.
+                    unsafe {
+                        let to = s.base.add(p * s.size);
+                        std::ptr::copy_nonoverlapping(ptr[s.slot], to, n * s.size);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reduction {
+    #[inline]
+    fn tile(&mut self, ptr: &[*mut u8], n: usize) {
+        let mut k = 0;
+        while k < n {
+            let m = self.walk.left().min((n - k) as u64) as usize;
+            let run = self.walk.run();
+            let out = self.walk.out();
+            let (position, step) = self.walk.position();
+            let codes = self.walk.codes().as_ptr();
+            let ended = self.walk.advance(m as u64);
+            for part in &mut self.parts {
+                let piece = &mut part.piece;
+                piece.out = out;
+                piece.from = k;
+                piece.to = k + m;
+                piece.position = position;
+                piece.step = step;
+                piece.codes = codes;
+                piece.values = ptr[part.value];
+                piece.valid = part.valid.map_or(std::ptr::null(), |v| ptr[v].cast_const());
+                let f = match run {
+                    Run::Kept => part.fns.row,
+                    Run::Grouped => part.fns.group,
+                    Run::Reduced { lanes: false } => part.fns.seq,
+                    Run::Reduced { lanes: true } => match part.product {
+                        None => part.fns.lanes,
+                        Some((a, b)) => {
+                            (piece.values, piece.valid) = (ptr[a], ptr[b]);
+                            match part.fns.lanes_mul {
+                                Some(f) => f,
+                                None => part.fns.lanes,
+                            }
+                        }
+                    },
+                };
+                // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
+                // tiles are valid.
+                unsafe {
+                    f(piece);
+                    if ended && part.fns.uses_lanes && run == (Run::Reduced { lanes: true }) {
+                        (part.fns.fold)(piece);
+                    }
+                }
+            }
+            if ended {
+                self.walk.next_run();
+            }
+            k += m;
+        }
+    }
+}
+
+/// Checks the buffers of a reduction and sets its state to that of no cells.
+fn begin(
+    r: &ReduceSlot,
+    region: &Region,
+    stage_shape: &[u64],
+    out: &mut OutputFields<'_>,
+    lane_room: &mut *mut u8,
+    skipped: &mut Vec<usize>,
+) -> Result<Reduction, KernelError> {
+    let positions = matches!(r.kind, ReduceKind::ArgMin | ReduceKind::ArgMax);
+    let walk = Walk::new(&r.axes, region, stage_shape, positions)?;
+    expect("fields of a state", out.fields.len(), r.state.len())?;
+    let mut fields = Vec::new();
+    for (bytes, dtype) in out.fields.iter_mut().zip(&r.state) {
+        room(bytes, *dtype, walk.cells)?;
+        fields.push(bytes.as_mut_ptr());
+    }
+    if let Some(f) = r.static_count {
+        let to = fields[f].cast::<i64>();
+        // SAFETY: the field was checked to have a cell for each of the state.
+        walk::counts(&r.axes, region, |cell, n| unsafe { to.add(cell).write(n) })?;
+    }
+    let mut parts = Vec::new();
+    for p in &r.parts {
+        let mut piece = Piece {
+            fields: [std::ptr::null_mut(); 4],
+            out: 0,
+            values: std::ptr::null(),
+            valid: std::ptr::null(),
+            from: 0,
+            to: walk.cells,
+            lanes: *lane_room,
+            codes: std::ptr::null(),
+            position: 0,
+            step: 0,
+        };
+        *lane_room = lane_room.wrapping_add(LANES_BYTES);
+        for (to, from) in piece.fields.iter_mut().zip(&fields[p.first_field..]) {
+            *to = *from;
+        }
+        // SAFETY: the fields have `cells` cells and there is room for the lanes.
+        unsafe {
+            (p.fns.init)(&piece);
+            (p.fns.reset)(&piece);
+        }
+        // Where the region is one run, every tile but the last starts at lane 0: whole tiles may take the product. The
+        // last one may be short, so the product is only taken if there is none.
+        let product = p.product.filter(|_| walk.whole() && region.cells() % N as u64 == 0);
+        if let Some((ins, ..)) = product {
+            skipped.push(ins);
+        }
+        parts.push(Part {
+            fns: p.fns,
+            value: p.value as usize,
+            valid: p.valid.map(usize::from),
+            piece,
+            product: product.map(|(_, a, b)| (a as usize, b as usize)),
+        });
+    }
+    Ok(Reduction { walk, parts })
+}
+
+/// Fetches ahead what the next tiles read in place, spread over the operations of a tile: a burst of loads would
+/// stall on the few misses that a core can have outstanding.
+struct Fetch {
+    /// (slot, bytes from the tile's start), cut into one part for each operation.
+    lines: Vec<(usize, usize)>,
+    steps: usize,
+}
+
+impl Fetch {
+    fn new(feeds: &[(usize, Feed)], steps: usize) -> Fetch {
+        let mut lines = Vec::new();
+        for (slot, feed) in feeds {
+            if let Some(size) = feed.in_place() {
+                lines.extend((0..size).map(|l| (*slot, PREFETCH_BYTES + l * 64)));
+            }
+        }
+        Fetch { lines, steps: steps.max(1) }
+    }
+
+    #[inline]
+    fn step(&self, k: usize, ptr: &[*mut u8]) {
+        let n = self.lines.len();
+        for (slot, offset) in &self.lines[n * k / self.steps..n * (k + 1) / self.steps] {
+            prefetch(ptr[*slot].wrapping_add(*offset));
+        }
+    }
+}
+
+#[inline]
+fn prefetch(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address does nothing that can be seen.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// A constant's bytes in the machine's order, in the first places.
+fn native(c: tessera_planner::scalar::Scalar) -> [u8; 8] {
+    let mut b = c.to_le_bytes();
+    if cfg!(target_endian = "big") {
+        b[..c.dtype().size()].reverse();
+    }
+    b
+}
+
+fn expect(what: &'static str, got: usize, expected: usize) -> Result<(), KernelError> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(KernelError::Buffer { what, got: got as u64, expected: expected as u64 })
+}
+
+/// Refuses a buffer that is too short or not aligned for its cells.
+fn room(bytes: &[u8], dtype: DType, cells: usize) -> Result<(), KernelError> {
+    let need = cells.saturating_mul(dtype.size());
+    if bytes.len() < need {
+        return Err(KernelError::Buffer {
+            what: "bytes of an output",
+            got: bytes.len() as u64,
+            expected: need as u64,
+        });
+    }
+    if need > 0 && bytes.as_ptr().align_offset(dtype.size()) != 0 {
+        return Err(KernelError::Buffer {
+            what: "alignment of an output",
+            got: 1 << (bytes.as_ptr() as usize).trailing_zeros().min(3),
+            expected: dtype.size() as u64,
+        });
+    }
+    Ok(())
+}

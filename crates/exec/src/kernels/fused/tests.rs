@@ -1,0 +1,410 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! Whole programs, at every level.
+
+use super::*;
+use crate::kernels::combine;
+use tessera_planner::ir::{AxisReduce, Groups};
+use tessera_planner::plan::{FusedInput, FusedOutput};
+use tessera_planner::program::{Arg, Program, ScalarOp as S};
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::scalar::Scalar;
+
+/// Bytes aligned for every type.
+pub(super) fn buffer(bytes: usize) -> Vec<u64> {
+    vec![0xdead_beef_dead_beef; bytes.div_ceil(8)]
+}
+pub(super) fn bytes_of<T: Copy>(v: &[T]) -> &[u8] {
+    // SAFETY: plain numbers as bytes.
+    unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), size_of_val(v)) }
+}
+fn bytes_mut(v: &mut [u64]) -> &mut [u8] {
+    // SAFETY: plain numbers as bytes.
+    unsafe { std::slice::from_raw_parts_mut(v.as_mut_ptr().cast(), size_of_val(v)) }
+}
+pub(super) fn typed<T: Copy>(v: &[u64], n: usize) -> Vec<T> {
+    assert!(n * size_of::<T>() <= v.len() * 8);
+    // SAFETY: enough bytes, aligned for 8.
+    unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), n) }.to_vec()
+}
+
+/// Runs at a level; gives the fields of the outputs.
+pub(super) fn run_at(
+    level: Level,
+    fused: &Fused,
+    region: &Region,
+    stage: &[u64],
+    inputs: &[StridedInput<'_>],
+) -> Result<Vec<Vec<Vec<u64>>>, KernelError> {
+    let c = compile_at(fused, stage.len(), level)?;
+    let mut bufs: Vec<Vec<Vec<u64>>> = Vec::new();
+    for o in &fused.outputs {
+        bufs.push(match o {
+            FusedOutput::Store { value, valid } => {
+                let n = region.cells() as usize;
+                let mut f = vec![buffer(n * fused.program.dtype(*value).size())];
+                if valid.is_some() {
+                    f.push(buffer(n));
+                }
+                f
+            }
+            FusedOutput::Reduce { kind, axes, value, valid } => {
+                let n: u64 = axes
+                    .iter()
+                    .enumerate()
+                    .map(|(a, r)| match r {
+                        AxisReduce::Keep => region.len(a),
+                        AxisReduce::All => 1,
+                        AxisReduce::Group(g) => u64::from(g.count),
+                    })
+                    .product();
+                let state = kind.state(fused.program.dtype(*value), valid.is_some());
+                state.iter().map(|d| buffer(n as usize * d.size())).collect()
+            }
+        });
+    }
+    let mut outs: Vec<OutputFields<'_>> = bufs
+        .iter_mut()
+        .map(|f| OutputFields { fields: f.iter_mut().map(|b| bytes_mut(b)).collect() })
+        .collect();
+    c.run(region, stage, inputs, &mut outs, &mut Scratch::new(), &|| false)?;
+    Ok(bufs)
+}
+
+/// Runs at every level and insists on the same bits.
+pub(super) fn run(
+    fused: &Fused,
+    region: &Region,
+    stage: &[u64],
+    inputs: &[StridedInput<'_>],
+) -> Result<Vec<Vec<Vec<u64>>>, KernelError> {
+    let mut all: Vec<_> =
+        Level::available().into_iter().map(|l| run_at(l, fused, region, stage, inputs)).collect();
+    let first = all.remove(0);
+    for other in all {
+        assert_eq!(first, other);
+    }
+    first
+}
+
+fn field(i: u32) -> FusedInput {
+    FusedInput::Field { input: i, field: 0 }
+}
+
+pub(super) fn dense<'a, T: Copy>(v: &'a [T], strides: &'a [i64], dtype: DType) -> StridedInput<'a> {
+    StridedInput { bytes: bytes_of(v), offset: 0, strides, dtype }
+}
+
+/// sum(sqrt(a*a + b*b) * exp(-c)), and the value itself stored.
+pub(super) fn bench_program(store: bool) -> Fused {
+    let f = DType::Float64;
+    let mut p = Program { inputs: vec![f; 3], insts: vec![] };
+    let (a, b, c) = (Arg::Input(0), Arg::Input(1), Arg::Input(2));
+    let aa = p.push(S::Mul, f, &[a, a]);
+    let bb = p.push(S::Mul, f, &[b, b]);
+    let s = p.push(S::Add, f, &[aa, bb]);
+    let s = p.push(S::Sqrt, f, &[s]);
+    let n = p.push(S::Neg, f, &[c]);
+    let e = p.push(S::Exp, f, &[n]);
+    let v = p.push(S::Mul, f, &[s, e]);
+    let mut outputs = vec![FusedOutput::Reduce {
+        kind: ReduceKind::Sum,
+        axes: [AxisReduce::All].into_iter().collect(),
+        value: v,
+        valid: None,
+    }];
+    if store {
+        outputs.push(FusedOutput::Store { value: v, valid: None });
+    }
+    Fused { program: p, inputs: (0..3).map(field).collect(), outputs }
+}
+
+fn lcg(seed: u64) -> impl FnMut() -> f64 {
+    let mut s = seed;
+    move || {
+        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (s >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[test]
+fn the_sum_is_the_sum_of_the_cells() {
+    for n in [0u64, 1, 31, 63, 64, 65, 640, 1000] {
+        let mut r = lcg(n);
+        let mut make = || (0..n).map(|_| r() * 4.0 - 2.0).collect::<Vec<f64>>();
+        let (a, b, c) = (make(), make(), make());
+        let ins = [
+            dense(&a, &[1], DType::Float64),
+            dense(&b, &[1], DType::Float64),
+            dense(&c, &[1], DType::Float64),
+        ];
+        let out = run(&bench_program(true), &Region::whole(&[n]), &[n], &ins).unwrap();
+        let only = run(&bench_program(false), &Region::whole(&[n]), &[n], &ins).unwrap();
+        assert_eq!(out[0], only[0], "what else is computed does not change the bits");
+        let cells: Vec<f64> = typed(&out[1][0], n as usize);
+        let mut want = 0.0;
+        for i in 0..n as usize {
+            let x = (a[i] * a[i] + b[i] * b[i]).sqrt() * (-c[i]).exp();
+            assert!((cells[i] - x).abs() <= 4e-16 * x.abs(), "{} {x}", cells[i]);
+            want += x;
+        }
+        let got = typed::<f64>(&out[0][0], 1)[0];
+        assert!((got - want).abs() <= 1e-13 * want.abs(), "{got} {want}");
+    }
+}
+
+/// All reductions of an array of `shape` through random strides against a loop over cells.
+fn reduce_case(shape: &[u64], how: &[u8], nullable: bool, dtype: DType) {
+    let n: u64 = shape.iter().product();
+    let rank = shape.len();
+    // The region starts at 1 on each axis of a larger stage.
+    let stage: Vec<u64> = shape.iter().map(|x| x + 3).collect();
+    let region = Region::at(&vec![1; rank], shape);
+    let axes: Vec<AxisReduce> = how
+        .iter()
+        .enumerate()
+        .map(|(a, h)| match h {
+            0 => AxisReduce::Keep,
+            1 => AxisReduce::All,
+            _ => AxisReduce::Group(Groups {
+                codes: (0..stage[a]).map(|i| (i * 7 % 3) as u32).collect::<Vec<_>>().into(),
+                count: 3,
+            }),
+        })
+        .collect();
+    let mut r = lcg(n + u64::from(nullable));
+    let cells: Vec<i32> = (0..n).map(|_| (r() * 20.0) as i32 - 10).collect();
+    let valid: Vec<u8> = (0..n).map(|_| u8::from(r() < 0.7)).collect();
+    // Stored transposed, so that the inner axis is strided.
+    let mut strides = vec![0i64; rank];
+    let mut s = 1;
+    for a in 0..rank {
+        strides[a] = s;
+        s *= shape[a] as i64;
+    }
+    let at = |i: usize, step: &[i64]| {
+        let (mut i, mut o) = (i as u64, 0i64);
+        for a in (0..rank).rev() {
+            o += (i % shape[a]) as i64 * step[a];
+            i /= shape[a];
+        }
+        o as usize
+    };
+    let mut moved = vec![0f64; n as usize];
+    for (i, c) in cells.iter().enumerate() {
+        moved[at(i, &strides)] = f64::from(*c);
+    }
+    let row: Vec<i64> = tessera_planner::region::strides(shape).to_vec();
+    let mut p = Program { inputs: vec![DType::Float64, DType::Bool], insts: vec![] };
+    let v = p.push(S::Cast, dtype, &[Arg::Input(0)]);
+    let kinds: Vec<ReduceKind> = [
+        ReduceKind::Sum,
+        ReduceKind::Prod,
+        ReduceKind::Mean,
+        ReduceKind::Var { ddof: 1 },
+        ReduceKind::Min,
+        ReduceKind::Max,
+        ReduceKind::MinTotal,
+        ReduceKind::MaxTotal,
+        ReduceKind::Count,
+        ReduceKind::ArgMin,
+        ReduceKind::ArgMax,
+    ]
+    .into_iter()
+    .filter(|k| k.result(dtype).is_some())
+    .collect();
+    let mask = nullable.then_some(Arg::Input(1));
+    let fused = Fused {
+        program: p,
+        inputs: vec![field(0), field(1)],
+        outputs: kinds
+            .iter()
+            .map(|k| FusedOutput::Reduce {
+                kind: *k,
+                axes: axes.iter().cloned().collect(),
+                value: v,
+                valid: mask,
+            })
+            .collect(),
+    };
+    let ins = [
+        StridedInput {
+            bytes: bytes_of(&moved),
+            offset: 0,
+            strides: &strides,
+            dtype: DType::Float64,
+        },
+        StridedInput { bytes: &valid, offset: 0, strides: &row, dtype: DType::Bool },
+    ];
+    let out = run(&fused, &region, &stage, &ins).unwrap();
+    // By hand: the cells of each output cell, with their positions over the reduced axes of the stage.
+    let out_shape: Vec<usize> = axes
+        .iter()
+        .enumerate()
+        .map(|(a, r)| match r {
+            AxisReduce::Keep => shape[a] as usize,
+            AxisReduce::All => 1,
+            AxisReduce::Group(_) => 3,
+        })
+        .collect();
+    let outs: usize = out_shape.iter().product();
+    let mut lists: Vec<Vec<(f64, i64)>> = vec![vec![]; outs];
+    for i in 0..n as usize {
+        if nullable && valid[i] == 0 {
+            continue;
+        }
+        let (mut rest, mut o, mut pos) = (i as u64, 0usize, 0i64);
+        let mut index = vec![0u64; rank];
+        for a in (0..rank).rev() {
+            index[a] = rest % shape[a];
+            rest /= shape[a];
+        }
+        for a in 0..rank {
+            let absolute = index[a] + 1;
+            let place = match &axes[a] {
+                AxisReduce::Keep => index[a] as usize,
+                AxisReduce::All => 0,
+                AxisReduce::Group(g) => g.codes[absolute as usize] as usize,
+            };
+            o = o * out_shape[a] + place;
+            if !matches!(axes[a], AxisReduce::Keep) {
+                pos = pos * stage[a] as i64 + absolute as i64;
+            }
+        }
+        lists[o].push((f64::from(cells[i]), pos));
+    }
+    for (k, state) in kinds.iter().zip(&out) {
+        let result = k.result(dtype).unwrap();
+        let fields: Vec<&[u8]> = state.iter().map(|f| bytes_of(f)).collect();
+        let masks = k.nullable(nullable);
+        let (mut value, mut ok) = (buffer(outs * result.size()), vec![7u8; outs]);
+        let value_bytes = &mut bytes_mut(&mut value)[..outs * result.size()];
+        combine::finish(*k, dtype, nullable, &fields, value_bytes, masks.then_some(&mut ok[..]))
+            .unwrap();
+        for (o, list) in lists.iter().enumerate() {
+            let s = result.size();
+            let got = Scalar::from_le_bytes(result, &bytes_of(&value)[o * s..(o + 1) * s]);
+            if masks {
+                assert_eq!(ok[o] == 0, list.is_empty(), "{k} {shape:?} {how:?} cell {o}");
+                if list.is_empty() {
+                    continue;
+                }
+            }
+            let c = list.len() as f64;
+            let sum: f64 = list.iter().map(|x| x.0).sum();
+            let first = |best: f64| list.iter().find(|x| x.0 == best).map_or(-1, |x| x.1) as f64;
+            let min = list.iter().map(|x| x.0).fold(f64::INFINITY, f64::min);
+            let max = list.iter().map(|x| x.0).fold(f64::NEG_INFINITY, f64::max);
+            let want = match k {
+                ReduceKind::Sum => sum,
+                ReduceKind::Prod if dtype.is_float() => list.iter().map(|x| x.0).product(),
+                ReduceKind::Prod => {
+                    list.iter().fold(1i64, |p, x| p.wrapping_mul(x.0 as i64)) as f64
+                }
+                ReduceKind::Mean => sum / c,
+                ReduceKind::Var { .. } if list.is_empty() => f64::NAN,
+                ReduceKind::Var { .. } => {
+                    list.iter().map(|x| (x.0 - sum / c).powi(2)).sum::<f64>() / (c - 1.0)
+                }
+                ReduceKind::Count => c,
+                _ if list.is_empty() => continue,
+                ReduceKind::Min | ReduceKind::MinTotal => min,
+                ReduceKind::Max | ReduceKind::MaxTotal => max,
+                ReduceKind::ArgMin => first(min),
+                _ => first(max),
+            };
+            let got = got.as_f64();
+            let near = got == want
+                || (got.is_nan() && want.is_nan())
+                || (dtype.is_float() && (got - want).abs() <= 1e-6 * want.abs() + 1e-12);
+            assert!(near, "{k} {shape:?} {how:?} {nullable} {dtype} cell {o}: {got} {want}");
+        }
+    }
+}
+
+#[test]
+fn reductions_of_any_axes_are_those_of_a_loop() {
+    let shapes: &[&[u64]] =
+        &[&[1], &[5], &[70], &[200], &[3, 70], &[70, 3], &[5, 4, 33], &[4, 1, 40], &[2, 3, 4, 5]];
+    for shape in shapes {
+        let rank = shape.len() as u32;
+        for code in 0..3u32.pow(rank) {
+            let how: Vec<u8> = (0..rank).map(|a| (code / 3u32.pow(a) % 3) as u8).collect();
+            for nullable in [false, true] {
+                reduce_case(shape, &how, nullable, DType::Float64);
+                if code % 2 == 0 {
+                    reduce_case(shape, &how, nullable, DType::Int16);
+                    reduce_case(shape, &how, nullable, DType::Float32);
+                    reduce_case(shape, &how, nullable, DType::Int64);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn division_by_zero_is_an_error_only_where_it_is_needed() {
+    let i = DType::Int32;
+    let mut p = Program { inputs: vec![i, i, DType::Bool], insts: vec![] };
+    let q = p.push(S::TruncDiv, i, &[Arg::Input(0), Arg::Input(1)]);
+    let zero = Arg::Const(Scalar::zero(i));
+    let safe = p.push(S::Ne, DType::Bool, &[Arg::Input(1), zero]);
+    let guarded = p.push(S::Where, i, &[safe, q, zero]);
+    let (a, b, m) = ([7i32, -7, 5], [2i32, 2, 0], [1u8, 1, 0]);
+    let ins = [dense(&a, &[1], i), dense(&b, &[1], i), dense(&m, &[1], DType::Bool)];
+    let go = |value, valid| {
+        let fused = Fused {
+            program: p.clone(),
+            inputs: (0..3).map(field).collect(),
+            outputs: vec![FusedOutput::Store { value, valid }],
+        };
+        run(&fused, &Region::whole(&[3]), &[3], &ins)
+    };
+    assert!(matches!(go(q, None), Err(KernelError::Domain { .. })));
+    let masked = go(q, Some(Arg::Input(2))).unwrap();
+    assert_eq!(typed::<i32>(&masked[0][0], 2), [3, -3]);
+    assert_eq!(typed::<i32>(&go(guarded, None).unwrap()[0][0], 3), [3, -3, 0]);
+    // The same where the value is summed.
+    let sum = |value, valid| {
+        let fused = Fused {
+            program: p.clone(),
+            inputs: (0..3).map(field).collect(),
+            outputs: vec![FusedOutput::Reduce {
+                kind: ReduceKind::Sum,
+                axes: [AxisReduce::All].into_iter().collect(),
+                value,
+                valid,
+            }],
+        };
+        run(&fused, &Region::whole(&[3]), &[3], &ins)
+    };
+    assert!(sum(q, None).is_err());
+    assert_eq!(typed::<i64>(&sum(q, Some(Arg::Input(2))).unwrap()[0][0], 1), [0]);
+}
+
+#[test]
+fn indices_count_over_the_stage() {
+    let p = Program { inputs: vec![DType::Int64], insts: vec![] };
+    let fused = Fused {
+        program: p,
+        inputs: vec![FusedInput::Index { offset: 5, strides: [100, -1].into_iter().collect() }],
+        outputs: vec![FusedOutput::Store { value: Arg::Input(0), valid: None }],
+    };
+    let region = Region::at(&[2, 3], &[3, 50]);
+    let got: Vec<i64> = typed(&run(&fused, &region, &[10, 60], &[]).unwrap()[0][0], 150);
+    for (k, g) in got.iter().enumerate() {
+        let (i, j) = (2 + k as i64 / 50, 3 + k as i64 % 50);
+        assert_eq!(*g, 5 + 100 * i - j);
+    }
+}
+
+#[test]
+fn views_that_leave_their_memory_are_refused() {
+    let a = [1.0f64; 10];
+    let fused = bench_program(false);
+    for (offset, stride) in [(1, 1), (0, 2), (0, -1), (-1, 1)] {
+        let i =
+            StridedInput { bytes: bytes_of(&a), offset, strides: &[stride], dtype: DType::Float64 };
+        let e = run(&fused, &Region::whole(&[10]), &[10], &[i, i, i]);
+        assert!(matches!(e, Err(KernelError::Buffer { .. })), "{offset} {stride}");
+    }
+}

@@ -1,0 +1,258 @@
+//! From cells in row-major order to the cells of a state.
+
+use crate::kernels::KernelError;
+use crate::kernels::partial::LANE_RUN;
+use std::sync::Arc;
+use tessera_planner::ir::AxisReduce;
+use tessera_planner::region::Region;
+
+/// What becomes of a run of cells along the inner axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Run {
+    /// They are reduced to one, through lanes if the run is long.
+    Reduced {
+        /// Long enough for lanes.
+        lanes: bool,
+    },
+    /// They stay.
+    Kept,
+    /// They go to their groups.
+    Grouped,
+}
+
+#[derive(Debug, Clone)]
+struct Axis {
+    run: Run,
+    len: u64,
+    /// Cells of the state from one position (or group) to the next.
+    out: usize,
+    /// Step of the position among the reduced axes.
+    position: i64,
+    /// Groups of the positions, and where this region starts among them.
+    codes: Option<(Arc<[u32]>, usize)>,
+}
+
+/// Where in a state the next cell goes.
+#[derive(Debug, Clone)]
+pub(super) struct Walk {
+    axes: Vec<Axis>,
+    at: Vec<u64>,
+    /// State cell of the current inner run.
+    base: usize,
+    /// Position of the current inner run's first cell.
+    position: i64,
+    /// Cells of the state.
+    pub(super) cells: usize,
+    /// Axes of the state.
+    shape: Vec<usize>,
+}
+
+impl Walk {
+    /// `positions`: whether positions are asked for, which keeps apart reduced axes that are not whole.
+    pub(super) fn new(
+        axes: &[AxisReduce],
+        region: &Region,
+        stage_shape: &[u64],
+        positions: bool,
+    ) -> Result<Walk, KernelError> {
+        let rank = axes.len();
+        let shape: Vec<usize> = (0..rank)
+            .map(|a| match &axes[a] {
+                AxisReduce::Keep => region.len(a) as usize,
+                AxisReduce::All => 1,
+                AxisReduce::Group(g) => g.count as usize,
+            })
+            .collect();
+        let mut w = Walk {
+            axes: Vec::new(),
+            at: Vec::new(),
+            base: 0,
+            position: 0,
+            cells: shape.iter().product(),
+            shape,
+        };
+        let (mut out, mut step) = (1usize, 1i64);
+        for a in (0..rank).rev() {
+            let len = region.len(a);
+            let (run, axis_out, position, codes) = match &axes[a] {
+                AxisReduce::Keep => (Run::Kept, out, 0, None),
+                AxisReduce::All => (Run::Reduced { lanes: false }, 0, step, None),
+                AxisReduce::Group(g) => {
+                    let range = region.start[a] as usize..region.end[a] as usize;
+                    let Some(codes) = g.codes.get(range) else {
+                        return Err(KernelError::Buffer {
+                            what: "group codes",
+                            got: g.codes.len() as u64,
+                            expected: region.end[a],
+                        });
+                    };
+                    if let Some(bad) = codes.iter().find(|c| **c >= g.count) {
+                        return Err(KernelError::Buffer {
+                            what: "groups",
+                            got: u64::from(g.count),
+                            expected: u64::from(*bad) + 1,
+                        });
+                    }
+                    let codes = Some((g.codes.clone(), region.start[a] as usize));
+                    (Run::Grouped, out, step, codes)
+                }
+            };
+            w.position = w.position.wrapping_add(position.wrapping_mul(region.start[a] as i64));
+            if run != Run::Kept {
+                step = step.wrapping_mul(stage_shape[a].max(1) as i64);
+            }
+            out = out.saturating_mul(w.shape[a].max(1));
+            // A single position moves nothing (the group of a single one is where it starts, though).
+            if len == 1 && run != Run::Grouped {
+                continue;
+            }
+            if let Some(inner) = w.axes.last_mut()
+                && inner.run == run
+                && run != Run::Grouped
+            {
+                let even = inner.position.wrapping_mul(inner.len as i64) == position;
+                if run == Run::Kept || !positions || even {
+                    inner.len *= len;
+                    continue;
+                }
+            }
+            w.axes.push(Axis { run, len, out: axis_out, position, codes });
+        }
+        w.axes.reverse();
+        if w.axes.is_empty() {
+            let run = Run::Reduced { lanes: false };
+            w.axes.push(Axis { run, len: 1, out: 0, position: 0, codes: None });
+        }
+        if let Some(l) = w.axes.last_mut()
+            && l.run == (Run::Reduced { lanes: false })
+            && l.len >= LANE_RUN
+        {
+            l.run = Run::Reduced { lanes: true };
+        }
+        w.at = vec![0; w.axes.len()];
+        if !region.is_empty() {
+            w.base = (0..w.axes.len() - 1).map(|a| w.group(a)).sum();
+        }
+        Ok(w)
+    }
+
+    /// State cells that the current group of an axis lies behind; 0 for other axes.
+    fn group(&self, a: usize) -> usize {
+        let axis = &self.axes[a];
+        match &axis.codes {
+            Some((codes, start)) => {
+                codes.get(start + self.at[a] as usize).map_or(0, |c| *c as usize * axis.out)
+            }
+            None => 0,
+        }
+    }
+
+    fn last(&self) -> usize {
+        self.axes.len() - 1
+    }
+
+    pub(super) fn run(&self) -> Run {
+        self.axes[self.last()].run
+    }
+
+    /// True if the whole region is one reduced run through lanes.
+    pub(super) fn whole(&self) -> bool {
+        self.axes.len() == 1 && self.run() == Run::Reduced { lanes: true }
+    }
+
+    /// Cells left of the current run.
+    pub(super) fn left(&self) -> u64 {
+        self.axes[self.last()].len - self.at[self.last()]
+    }
+
+    /// State cell of the current cell (of the whole run where it is reduced or grouped).
+    pub(super) fn out(&self) -> usize {
+        match self.run() {
+            Run::Kept => self.base + self.at[self.last()] as usize,
+            _ => self.base,
+        }
+    }
+
+    /// Position of the current cell and the step to the next.
+    pub(super) fn position(&self) -> (i64, i64) {
+        let l = &self.axes[self.last()];
+        let at = self.at[self.last()] as i64;
+        (self.position.wrapping_add(l.position.wrapping_mul(at)), l.position)
+    }
+
+    /// Groups of the current and the following cells of the run; empty where they have none.
+    pub(super) fn codes(&self) -> &[u32] {
+        match &self.axes[self.last()].codes {
+            Some((c, start)) => c.get(start + self.at[self.last()] as usize..).unwrap_or(&[]),
+            None => &[],
+        }
+    }
+
+    /// Moves `n` cells on, at most to the end of the run; true if it ended.
+    pub(super) fn advance(&mut self, n: u64) -> bool {
+        let last = self.last();
+        self.at[last] += n;
+        self.at[last] == self.axes[last].len
+    }
+
+    /// Moves to the next run.
+    pub(super) fn next_run(&mut self) {
+        let last = self.last();
+        self.at[last] = 0;
+        for a in (0..last).rev() {
+            let codes = self.axes[a].codes.is_some();
+            let before = if codes { self.group(a) } else { self.at[a] as usize * self.axes[a].out };
+            self.base -= before;
+            let back = self.axes[a].position.wrapping_mul(self.at[a] as i64);
+            self.position = self.position.wrapping_sub(back);
+            self.at[a] += 1;
+            let done = self.at[a] == self.axes[a].len;
+            if done {
+                self.at[a] = 0;
+            }
+            let after = if codes { self.group(a) } else { self.at[a] as usize * self.axes[a].out };
+            self.base += after;
+            let ahead = self.axes[a].position.wrapping_mul(self.at[a] as i64);
+            self.position = self.position.wrapping_add(ahead);
+            if !done {
+                return;
+            }
+        }
+    }
+}
+
+/// For each cell of a state the number of the region's cells that go to it.
+pub(super) fn counts(
+    axes: &[AxisReduce],
+    region: &Region,
+    mut put: impl FnMut(usize, i64),
+) -> Result<(), KernelError> {
+    // The count of a cell is the product of what each axis brings to its position.
+    let mut per_axis: Vec<Vec<i64>> = Vec::new();
+    for (a, r) in axes.iter().enumerate() {
+        per_axis.push(match r {
+            AxisReduce::Keep => vec![1; region.len(a) as usize],
+            AxisReduce::All => vec![region.len(a) as i64],
+            AxisReduce::Group(g) => {
+                let mut n = vec![0; g.count as usize];
+                for c in &g.codes[region.start[a] as usize..region.end[a] as usize] {
+                    n[*c as usize] += 1;
+                }
+                n
+            }
+        });
+    }
+    let cells: usize = per_axis.iter().map(Vec::len).product();
+    let mut at = vec![0usize; axes.len()];
+    for cell in 0..cells {
+        put(cell, per_axis.iter().zip(&at).map(|(n, i)| n[*i]).product());
+        for a in (0..axes.len()).rev() {
+            at[a] += 1;
+            if at[a] < per_axis[a].len() {
+                break;
+            }
+            at[a] = 0;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The life of an operand.
+//!
+//! ```text
+//!   UNSCHEDULED ─▶ READY ─▶ RUNNING ─▶ FINISHED ─▶ FREED
+//!        │    ◀─────┘ │        │ │ └▶ FATAL ─▶ (successors) FATAL
+//!        │            │        │ └──▶ READY   (tried again)
+//!        └────────────┴─▶ CANCELLING ─▶ CANCELLED
+//! ```
+//! An operand that was never run can be forgotten (`UNSCHEDULED → FREED`): it is enumerated again when it is needed.
+
+use std::fmt;
+
+/// Where an operand is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// Known, and waits for inputs.
+    Unscheduled,
+    /// All inputs are in memory.
+    Ready,
+    /// Admitted: it has its memory and is fetching, queued for a thread or computing.
+    Running,
+    /// Its outputs are in memory.
+    Finished,
+    /// Its outputs are released.
+    Freed,
+    /// It failed, or cannot run as one of its inputs failed.
+    Fatal,
+    /// It runs, and was asked to stop.
+    Cancelling,
+    /// It stopped, or was never started, as its plan was cancelled.
+    Cancelled,
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [State; 8] = [
+        State::Unscheduled,
+        State::Ready,
+        State::Running,
+        State::Finished,
+        State::Freed,
+        State::Fatal,
+        State::Cancelling,
+        State::Cancelled,
+    ];
+
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Unscheduled => "UNSCHEDULED",
+            State::Ready => "READY",
+            State::Running => "RUNNING",
+            State::Finished => "FINISHED",
+            State::Freed => "FREED",
+            State::Fatal => "FATAL",
+            State::Cancelling => "CANCELLING",
+            State::Cancelled => "CANCELLED",
+        }
+    }
+
+    /// The transition table.
+    pub const fn may_become(self, next: State) -> bool {
+        use State::*;
+        matches!(
+            (self, next),
+            (Unscheduled, Ready | Freed | Fatal | Cancelling)
+                | (Ready, Running | Unscheduled | Cancelling)
+                | (Running, Finished | Ready | Fatal | Cancelling)
+                | (Finished, Freed)
+                | (Cancelling, Cancelled)
+        )
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Operands of a plan by state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    now: [u64; 8],
+    entered: [u64; 8],
+}
+
+impl StateCounts {
+    /// Operands in a state now. `Freed`, `Fatal` and `Cancelled` are ends: they count all that ever got there.
+    pub fn now(&self, state: State) -> u64 {
+        self.now[state as usize]
+    }
+
+    /// How often a state was entered.
+    pub fn entered(&self, state: State) -> u64 {
+        self.entered[state as usize]
+    }
+
+    /// Operands that hold memory or wait: zero when a plan is over.
+    pub fn live(&self) -> u64 {
+        use State::*;
+        [Unscheduled, Ready, Running, Finished, Cancelling].iter().map(|&s| self.now(s)).sum()
+    }
+
+    pub(crate) fn enter(&mut self, state: State) {
+        self.now[state as usize] += 1;
+        self.entered[state as usize] += 1;
+    }
+
+    pub(crate) fn leave(&mut self, state: State) {
+        self.now[state as usize] -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State::{self, *};
+
+    #[test]
+    fn the_table_is_the_seeds() {
+        let allowed = |from: State| {
+            State::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>()
+        };
+        assert_eq!(allowed(Unscheduled), [Ready, Freed, Fatal, Cancelling]);
+        assert_eq!(allowed(Ready), [Unscheduled, Running, Cancelling]);
+        assert_eq!(allowed(Running), [Ready, Finished, Fatal, Cancelling]);
+        assert_eq!(allowed(Finished), [Freed]);
+        assert_eq!(allowed(Cancelling), [Cancelled]);
+        for end in [Freed, Fatal, Cancelled] {
+            assert_eq!(allowed(end), []);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Buffers that are used again.
+//!
+//! A buffer is written as a [`PooledBuf`], frozen into an Arrow [`Buffer`] and shared; when the last holder lets go,
+//! its memory comes back here. All memory is initialised (zero when it is new, old values when it is used again) and
+//! aligned to 64 bytes; from 4 MiB on it is mapped at 2 MiB boundaries and offered huge pages, as page faults would
+//! otherwise cost more than the kernels.
+#![expect(unsafe_code, reason = "raw allocations and the Arrow buffers that own them")]
+
+use crate::quota::Quota;
+use arrow::buffer::Buffer;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Alignment of every buffer.
+pub const ALIGNMENT: usize = 64;
+/// From this size on buffers are mapped with huge pages.
+const HUGE: usize = 4 << 20;
+/// The size of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+/// Below this size the allocator is as fast as a pool.
+const POOLED_MIN: usize = 32 << 10;
+/// Sizes per power of two: a buffer is at most an eighth larger than asked for.
+const STEPS: usize = 8;
+
+/// A pool of buffers by size.
+#[derive(Debug)]
+pub struct Pool {
+    quota: Arc<Quota>,
+    keep_max: u64,
+    /// Free memory by class of size, each class a stack: what was freed last is still in a cache.
+    free: Vec<Mutex<Vec<Memory>>>,
+}
+
+impl Pool {
+    /// A pool that keeps at most `keep_max` bytes of free memory, and none that `quota` has other use for.
+    pub fn new(quota: Arc<Quota>, keep_max: u64) -> Arc<Self> {
+        let classes = class_of(1 << 47) + 1;
+        let pool = Arc::new(Pool {
+            quota: quota.clone(),
+            keep_max,
+            free: (0..classes).map(|_| Mutex::new(Vec::new())).collect(),
+        });
+        let weak: Weak<Pool> = Arc::downgrade(&pool);
+        let hooked = quota.set_trim(Box::new(move |keep| {
+            if let Some(pool) = weak.upgrade() {
+                pool.trim(keep);
+            }
+        }));
+        debug_assert!(hooked, "a quota has one pool");
+        pool
+    }
+
+    /// A buffer of `len` bytes with unspecified, initialised contents.
+    pub fn take(self: &Arc<Self>, len: usize) -> PooledBuf {
+        let size = rounded(len);
+        let reused = (size >= POOLED_MIN)
+            .then(|| self.list(class_of(size)).pop())
+            .flatten()
+            .inspect(|m| self.quota.uncache(m.size as u64));
+        let memory = reused.unwrap_or_else(|| Memory::new(size));
+        PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len }
+    }
+
+    /// A buffer of `len` zeros.
+    pub fn take_zeroed(self: &Arc<Self>, len: usize) -> PooledBuf {
+        let size = rounded(len);
+        if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
+            // New memory is zero already.
+            let owner = Owner { memory: Some(Memory::new(size)), pool: self.clone() };
+            return PooledBuf { owner, len };
+        }
+        let mut buf = self.take(len);
+        buf.as_mut_slice().fill(0);
+        buf
+    }
+
+    /// Frees cached memory until no more than `keep` bytes are left, the largest buffers first.
+    pub fn trim(&self, keep: u64) {
+        for class in (0..self.free.len()).rev() {
+            while self.quota.cached() > keep {
+                let Some(memory) = self.list(class).pop() else { break };
+                self.quota.uncache(memory.size as u64);
+                drop(memory);
+            }
+        }
+    }
+
+    fn put(&self, memory: Memory) {
+        if memory.size >= POOLED_MIN && self.quota.try_cache(memory.size as u64, self.keep_max) {
+            self.list(class_of(memory.size)).push(memory);
+        }
+    }
+
+    fn list(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Memory>> {
+        self.free[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.trim(0);
+    }
+}
+
+/// The class of a rounded size: eight for each power of two.
+fn class_of(size: usize) -> usize {
+    let size = size.max(STEPS);
+    let octave = size.ilog2() as usize;
+    octave * STEPS + ((size >> (octave - 3)) & (STEPS - 1))
+}
+
+/// The smallest size of a class that holds `len` bytes.
+fn rounded(len: usize) -> usize {
+    let len = len.max(ALIGNMENT);
+    let step = (1usize << len.ilog2()) / STEPS;
+    len.next_multiple_of(step.max(ALIGNMENT))
+}
+
+/// Memory of its own, initialised.
+#[derive(Debug)]
+struct Memory {
+    ptr: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: `Memory` is the only owner of plain bytes; nothing in it is tied to a thread.
+unsafe impl Send for Memory {}
+// SAFETY: a shared `Memory` gives only its address; reads and writes go through the borrow rules of its owners.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(size: usize) -> Self {
+        let ptr = if size >= HUGE { map(size) } else { None };
+        let ptr = ptr.unwrap_or_else(|| {
+            let layout = layout(size);
+            // SAFETY: `rounded` gives at least 64 bytes, so the layout's size is not zero.
+            NonNull::new(unsafe { alloc_zeroed(layout) })
+                .unwrap_or_else(|| handle_alloc_error(layout))
+        });
+        Memory { ptr, size }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.size >= HUGE && cfg!(target_os = "linux") {
+            // SAFETY: on Linux memory of this size comes from `map`, with this address and this length, or the
+            // process was aborted; nobody else holds it.
+            unsafe { libc::munmap(self.ptr.as_ptr().cast(), mapped(self.size)) };
+        } else {
+            // SAFETY: it was allocated with the same layout.
+            unsafe { dealloc(self.ptr.as_ptr(), layout(self.size)) };
+        }
+    }
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, ALIGNMENT)
+        .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; ALIGNMENT]>()))
+}
+
+/// The mapped length for a size: whole huge pages would waste up to 2 MiB, whole pages are enough.
+fn mapped(size: usize) -> usize {
+    size.next_multiple_of(4096)
+}
+
+/// Zeroed memory at a boundary of 2 MiB; `None` where there is no such call. Aborts as the allocator does if the
+/// system has no memory left.
+fn map(size: usize) -> Option<NonNull<u8>> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    let (len, whole) = (mapped(size), mapped(size) + HUGE_PAGE);
+    // SAFETY: a new anonymous private mapping at an address of the system's choice touches nothing that exists.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            whole,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        handle_alloc_error(layout(size));
+    }
+    let head = base.cast::<u8>().align_offset(HUGE_PAGE);
+    // SAFETY: `head < HUGE_PAGE`, so head, body and tail lie in the mapping of `len + HUGE_PAGE` bytes, at page
+    // boundaries; head and tail are given back once and not used.
+    unsafe {
+        let start = base.cast::<u8>().add(head);
+        if head > 0 {
+            libc::munmap(base, head);
+        }
+        if head < HUGE_PAGE {
+            libc::munmap(start.add(len).cast(), HUGE_PAGE - head);
+        }
+        // A refused advice leaves small pages, which is slower and as correct.
+        libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
+        NonNull::new(start)
+    }
+}
+
+/// Memory that goes back to its pool.
+#[derive(Debug)]
+struct Owner {
+    memory: Option<Memory>,
+    pool: Arc<Pool>,
+}
+
+impl Owner {
+    fn ptr(&self) -> NonNull<u8> {
+        self.memory.as_ref().map_or(NonNull::dangling(), |m| m.ptr)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.put(memory);
+        }
+    }
+}
+
+/// A buffer that is being written.
+#[derive(Debug)]
+pub struct PooledBuf {
+    owner: Owner,
+    len: usize,
+}
+
+/// Types that every bit pattern is a value of, without padding.
+pub trait Plain: Copy + Send + Sync + 'static + private::Sealed {}
+
+mod private {
+    /// Keeps [`super::Plain`] to the types below.
+    pub trait Sealed {}
+}
+
+macro_rules! plain {
+    ($($t:ty),*) => { $(impl private::Sealed for $t {} impl Plain for $t {})* };
+}
+plain!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+
+impl PooledBuf {
+    /// Bytes of the buffer.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the memory is initialised, at least `len` long and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.owner.ptr().as_ptr(), self.len) }
+    }
+
+    /// Its bytes, to write.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is the only owner and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.owner.ptr().as_ptr(), self.len) }
+    }
+
+    /// Its bytes as whole values; a rest shorter than a value is left out.
+    pub fn typed<T: Plain>(&self) -> &[T] {
+        // SAFETY: as `as_slice`; 64 bytes are a multiple of every alignment of a `Plain` type, and any bits are a `T`.
+        unsafe {
+            std::slice::from_raw_parts(self.owner.ptr().as_ptr().cast(), self.len / size_of::<T>())
+        }
+    }
+
+    /// Its bytes as whole values, to write.
+    pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
+        // SAFETY: as `typed`, and `self` is the only owner and borrowed mutably.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.owner.ptr().as_ptr().cast(),
+                self.len / size_of::<T>(),
+            )
+        }
+    }
+
+    /// The finished buffer; its memory returns to the pool with the last clone.
+    pub fn freeze(self) -> Buffer {
+        let (ptr, len) = (self.owner.ptr(), self.len);
+        // SAFETY: `ptr` is valid for `len` bytes as long as the owner lives, which the buffer keeps; nothing writes to
+        // them any more, as `self` is consumed.
+        unsafe { Buffer::from_custom_allocation(ptr, len, Arc::new(self.owner)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_up_by_at_most_an_eighth_and_have_one_class() {
+        for len in [0, 1, 64, 65, 1000, 32 << 10, (32 << 10) + 1, 5_000_000, 8 << 20, (1 << 30) + 7]
+        {
+            let size = rounded(len);
+            assert!(size >= len && size.is_multiple_of(ALIGNMENT), "{len} {size}");
+            assert!(size <= (len + len / 8).max(len + ALIGNMENT), "{len} {size}");
+            assert_eq!(rounded(size), size);
+            assert_ne!(class_of(size), class_of(rounded(size + 1)), "{len}");
+        }
+    }
+
+    #[test]
+    fn memory_is_aligned_zero_and_comes_back() {
+        let quota = Quota::new(64 << 20);
+        let pool = Pool::new(quota.clone(), 32 << 20);
+        for len in [0, 1, 100, 40_000, 5 << 20] {
+            let mut buf = pool.take(len);
+            assert_eq!(buf.as_slice().as_ptr().align_offset(ALIGNMENT), 0);
+            assert!(buf.as_slice().iter().all(|&b| b == 0));
+            buf.as_mut_slice().fill(7);
+            assert_eq!(buf.typed::<f64>().len(), len / 8);
+            let frozen = buf.freeze();
+            let clone = frozen.clone();
+            drop(frozen);
+            assert!(clone.iter().all(|&b| b == 7));
+        }
+        assert_eq!(quota.cached(), (rounded(40_000) + (5 << 20)) as u64);
+        let mut again = pool.take(5 << 20);
+        assert_eq!(again.typed_mut::<u8>()[0], 7);
+        assert_eq!(again.as_slice().as_ptr().align_offset(HUGE_PAGE), 0);
+        drop(again);
+        assert!(pool.take_zeroed(5 << 20).as_slice().iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn free_memory_yields_to_reservations() {
+        let quota = Quota::new(10 << 20);
+        let pool = Pool::new(quota.clone(), 100 << 20);
+        drop((pool.take(5 << 20), pool.take(4 << 20)));
+        assert_eq!(quota.cached(), 9 << 20);
+        let held = quota.account().try_reserve(6 << 20);
+        assert!(held.is_some());
+        assert_eq!(quota.cached(), 4 << 20);
+        drop(pool.take(1 << 20));
+        assert_eq!(quota.cached(), 4 << 20, "no room is left to keep more");
+        drop(pool);
+        assert_eq!(quota.cached(), 0);
+    }
+}

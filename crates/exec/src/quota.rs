@@ -1,0 +1,266 @@
+//! One budget of bytes for everything that runs.
+//!
+//! ```text
+//!   limit ├────────────────────────────────────────────────────────┤
+//!   used  ├── running operands ──┼── chunks ──┤   cached (pool) ├──┤
+//! ```
+//! An operand reserves its whole peak before it runs. Of that, what its outputs occupy becomes a [`Charge`] that lives
+//! as long as the chunk, wherever it is held; the rest goes back. Free buffers in the [`crate::pool`] are not `used`,
+//! but they are given up as soon as a reservation needs their room.
+//!
+//! Not counted: up to an eighth by which the pool rounds a buffer's size up, the scheduler's own state (some hundred
+//! bytes for a live operand), and what code allocates beside the plan's arithmetic.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// A budget of bytes, shared by statements.
+pub struct Quota {
+    limit: u64,
+    used: AtomicU64,
+    peak: AtomicU64,
+    cached: AtomicU64,
+    overrun: AtomicU64,
+    /// Asked to free cached bytes until no more than the argument are left.
+    trim: OnceLock<Hook<u64>>,
+    /// Called after bytes were given back.
+    released: OnceLock<Hook<()>>,
+}
+
+type Hook<T> = AssertUnwindSafe<Box<dyn Fn(T) + Send + Sync>>;
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quota")
+            .field("limit", &self.limit)
+            .field("used", &self.used)
+            .field("peak", &self.peak)
+            .field("cached", &self.cached)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Quota {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Quota {
+            limit,
+            used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            cached: AtomicU64::new(0),
+            overrun: AtomicU64::new(0),
+            trim: OnceLock::new(),
+            released: OnceLock::new(),
+        })
+    }
+
+    /// The budget.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes reserved by running operands or charged for chunks.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// The most bytes that ever were in use at a time.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+
+    /// Bytes of free buffers that the pool keeps.
+    pub fn cached(&self) -> u64 {
+        self.cached.load(Relaxed)
+    }
+
+    /// Bytes by which outputs were larger than their operand's reservation: 0 if the planner's arithmetic is right.
+    pub fn overrun(&self) -> u64 {
+        self.overrun.load(Relaxed)
+    }
+
+    /// An account of this budget, such as one for each statement.
+    pub fn account(self: &Arc<Self>) -> Arc<Account> {
+        Arc::new(Account { quota: self.clone(), used: AtomicU64::new(0), peak: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn set_trim(&self, hook: Box<dyn Fn(u64) + Send + Sync>) -> bool {
+        self.trim.set(AssertUnwindSafe(hook)).is_ok()
+    }
+
+    pub(crate) fn set_released(&self, hook: Box<dyn Fn(()) + Send + Sync>) -> bool {
+        self.released.set(AssertUnwindSafe(hook)).is_ok()
+    }
+
+    /// True if the pool may keep `bytes` more; they are then counted as cached.
+    pub(crate) fn try_cache(&self, bytes: u64, max: u64) -> bool {
+        let now = self.cached.fetch_add(bytes, Relaxed) + bytes;
+        if now > max || now + self.used() > self.limit {
+            self.cached.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn uncache(&self, bytes: u64) {
+        self.cached.fetch_sub(bytes, Relaxed);
+    }
+
+    fn try_take(&self, bytes: u64) -> bool {
+        let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= self.limit);
+        match self.used.fetch_update(Relaxed, Relaxed, add) {
+            Ok(before) => {
+                self.took(before + bytes);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn force(&self, bytes: u64) {
+        self.overrun.fetch_add(bytes, Relaxed);
+        let before = self.used.fetch_add(bytes, Relaxed);
+        self.took(before + bytes);
+    }
+
+    fn took(&self, used: u64) {
+        if used > self.peak.load(Relaxed) {
+            self.peak.fetch_max(used, Relaxed);
+        }
+        if self.cached() > self.limit.saturating_sub(used)
+            && let Some(trim) = self.trim.get()
+        {
+            trim(self.limit.saturating_sub(used));
+        }
+    }
+
+    fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+        if let Some(released) = self.released.get() {
+            released(());
+        }
+    }
+}
+
+/// A part of a budget that is counted by itself.
+#[derive(Debug)]
+pub struct Account {
+    quota: Arc<Quota>,
+    used: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Account {
+    /// The budget.
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.quota
+    }
+
+    /// Bytes that this account holds, chunks with clients included.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// The most it ever held.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+
+    /// Reserves bytes at once, or not at all.
+    pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        if !self.quota.try_take(bytes) {
+            return None;
+        }
+        self.took(bytes);
+        Some(Reservation { account: self.clone(), bytes })
+    }
+
+    fn took(&self, bytes: u64) {
+        let used = self.used.fetch_add(bytes, Relaxed) + bytes;
+        if used > self.peak.load(Relaxed) {
+            self.peak.fetch_max(used, Relaxed);
+        }
+    }
+}
+
+/// Bytes set aside; they go back when it drops.
+#[derive(Debug)]
+pub struct Reservation {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+/// Bytes that something alive occupies; they go back when it drops.
+pub type Charge = Reservation;
+
+impl Reservation {
+    /// Bytes left in it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a part out, as a guard of its own. What this reservation lacks is added to the budget even beyond the
+    /// limit and counted in [`Quota::overrun`], since the memory is in use already.
+    pub fn split(&mut self, bytes: u64) -> Charge {
+        let missing = bytes.saturating_sub(self.bytes);
+        if missing > 0 {
+            self.account.quota.force(missing);
+            self.account.took(missing);
+            self.bytes += missing;
+        }
+        self.bytes -= bytes;
+        Reservation { account: self.account.clone(), bytes }
+    }
+
+    /// Gives back all but `bytes`; it never grows.
+    pub fn shrink(&mut self, bytes: u64) {
+        if bytes < self.bytes {
+            drop(self.split(self.bytes - bytes));
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.account.used.fetch_sub(self.bytes, Relaxed);
+            self.account.quota.give(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn reservations_are_all_or_nothing_and_go_back() {
+        let quota = Quota::new(100);
+        let account = quota.account();
+        let mut r = account.try_reserve(70).unwrap();
+        assert!(account.try_reserve(31).is_none());
+        assert!(account.try_reserve(u64::MAX).is_none());
+        let chunk = r.split(20);
+        assert_eq!((r.bytes(), chunk.bytes(), quota.used()), (50, 20, 70));
+        r.shrink(10);
+        assert_eq!((quota.used(), account.used()), (30, 30));
+        drop(r);
+        assert_eq!(quota.used(), 20);
+        drop(chunk);
+        assert_eq!((quota.used(), account.used(), quota.peak(), quota.overrun()), (0, 0, 70, 0));
+    }
+
+    #[test]
+    fn an_overrun_is_charged_and_counted() {
+        let quota = Quota::new(100);
+        let account = quota.account();
+        let mut r = account.try_reserve(90).unwrap();
+        let chunk = r.split(120);
+        assert_eq!((quota.used(), quota.overrun(), r.bytes()), (120, 30, 0));
+        drop((r, chunk));
+        assert_eq!((quota.used(), account.used()), (0, 0));
+    }
+}

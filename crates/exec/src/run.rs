@@ -1,0 +1,415 @@
+//! The runtime: threads, memory and I/O for all statements.
+//!
+//! Threads are the scheduler: each takes the lock, says what it finished, takes the next operands and lets go. There
+//! is no driver to wait for, and a thread without work sleeps.
+
+use crate::cancel::CancelToken;
+use crate::chunk::Chunk;
+use crate::config::Config;
+use crate::error::Error;
+use crate::operand::StateCounts;
+use crate::pool::Pool;
+use crate::quota::Quota;
+use crate::schedule::admit::{Limits, Work};
+use crate::schedule::core::{After, Core, Finished};
+use crate::schedule::job::{Job, Statement};
+use crate::schedule::{Inputs, Outcome, Sink, Stats, TaskContext, TaskRunner, Tiling};
+use futures::FutureExt;
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Threads, buffers and a budget, for any number of statements at a time. Dropping it cancels what runs and waits for
+/// its threads.
+pub struct Runtime {
+    shared: Arc<Shared>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    core: Mutex<Core>,
+    wake: Condvar,
+    /// True while a statement waits for memory that clients hold.
+    starved: AtomicBool,
+    config: Config,
+    quota: Arc<Quota>,
+    pool: Arc<Pool>,
+    io: Handle,
+    next_statement: AtomicU64,
+}
+
+/// A statement that runs. Dropping it cancels the statement.
+pub struct Running {
+    shared: Arc<Shared>,
+    id: u64,
+    token: CancelToken,
+    outcome: oneshot::Receiver<Outcome>,
+}
+
+impl Runtime {
+    /// Starts the threads; I/O runs on the given tokio runtime, which has its timers enabled.
+    pub fn new(config: Config, io: Handle) -> Result<Self, Error> {
+        let threads = config.threads.max(1);
+        let quota = Quota::new(config.quota_bytes_max);
+        let pool = Pool::new(quota.clone(), config.pool_bytes_max);
+        let fetches = config.fetches_max.max(1);
+        let limits = Limits { threads, fetches, quota: quota.clone() };
+        let stall_timeout = Duration::from_millis(config.stall_timeout_ms);
+        let shared = Arc::new(Shared {
+            core: Mutex::new(Core::new(limits, config.retries_max, stall_timeout)),
+            wake: Condvar::new(),
+            starved: AtomicBool::new(false),
+            config,
+            quota: quota.clone(),
+            pool,
+            io,
+            next_statement: AtomicU64::new(1),
+        });
+        let weak = Arc::downgrade(&shared);
+        quota.set_released(Box::new(move |()| {
+            // The thread that waits also looks by itself every few milliseconds, as this may come before it sleeps.
+            if let Some(shared) = weak.upgrade()
+                && shared.starved.load(Ordering::Relaxed)
+            {
+                shared.wake.notify_all();
+            }
+        }));
+        let mut runtime = Runtime { shared, threads: Vec::with_capacity(threads) };
+        for i in 0..threads {
+            let shared = runtime.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("tessera-{i}"))
+                .spawn(move || shared.work())
+                .map_err(|e| Error::Broken {
+                    what: format!("a thread could not be started: {e}"),
+                })?;
+            runtime.threads.push(thread);
+        }
+        Ok(runtime)
+    }
+
+    /// The budget.
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.shared.quota
+    }
+
+    /// Where buffers come from.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.shared.pool
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Starts a plan and returns at once.
+    pub fn start(
+        &self,
+        plan: Arc<dyn Tiling>,
+        runner: Arc<dyn TaskRunner>,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+    ) -> Result<Running, Error> {
+        cancel.check()?;
+        let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
+        let token = cancel.child();
+        let account = self.shared.quota.account();
+        let (sender, outcome) = oneshot::channel();
+        // The watcher ends with the statement: `ended` is dropped when the outcome is sent.
+        let (ended, wait) = oneshot::channel::<()>();
+        let statement = Statement { id, tiling: plan, runner, sink, token: token.clone(), account };
+        let done = Box::new(move |outcome| {
+            drop(ended);
+            // A receiver that is gone did not want to know.
+            let _ = sender.send(outcome);
+        });
+        let job = Job::new(statement, done, self.shared.config.idle_chunks_max)?;
+        self.shared.lock().add(job);
+        self.shared.wake.notify_one();
+        let (shared, watched) = (self.shared.clone(), token.clone());
+        self.shared.io.spawn(async move {
+            tokio::select! {
+                () = watched.cancelled() => {
+                    shared.with(|core, after| core.fail(id, watched.error(), after));
+                }
+                _ = wait => {}
+            }
+        });
+        Ok(Running { shared: self.shared.clone(), id, token, outcome })
+    }
+
+    /// Runs a plan and waits for its end; not to be called on a tokio thread.
+    pub fn run(
+        &self,
+        plan: Arc<dyn Tiling>,
+        runner: Arc<dyn TaskRunner>,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+    ) -> Result<Stats, Error> {
+        let outcome = self.start(plan, runner, sink, cancel)?.wait();
+        outcome.result.map(|()| outcome.stats)
+    }
+
+    /// Runs a plan; dropping the future cancels it.
+    pub async fn run_async(
+        &self,
+        plan: Arc<dyn Tiling>,
+        runner: Arc<dyn TaskRunner>,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+    ) -> Result<Stats, Error> {
+        let outcome = self.start(plan, runner, sink, cancel)?.outcome().await;
+        outcome.result.map(|()| outcome.stats)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shared.with(|core, after| {
+            core.shutdown = true;
+            core.fail_all(after);
+        });
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread's panics are fenced; one that got through was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Running {
+    /// Asks the statement to stop; its end comes soon after.
+    pub fn cancel(&self) {
+        self.token.cancel();
+    }
+
+    /// Operands by state; `None` when it is over.
+    pub fn progress(&self) -> Option<StateCounts> {
+        self.shared.lock().counts(self.id)
+    }
+
+    /// Waits for the end; not to be called on a tokio thread.
+    pub fn wait(mut self) -> Outcome {
+        let (_, closed) = oneshot::channel();
+        let outcome = std::mem::replace(&mut self.outcome, closed);
+        outcome.blocking_recv().unwrap_or_else(|_| gone())
+    }
+
+    /// Waits for the end.
+    pub async fn outcome(mut self) -> Outcome {
+        (&mut self.outcome).await.unwrap_or_else(|_| gone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+fn gone() -> Outcome {
+    let what = "a statement ended without an outcome".to_owned();
+    Outcome { result: Err(Error::Broken { what }), stats: Stats::default() }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // Panics under the lock are fenced for each statement, so the state is sound.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a thread.
+    fn work(self: &Arc<Self>) {
+        let (mut batch, mut finished) = (Vec::new(), Vec::new());
+        let mut after = After::default();
+        let mut core = self.lock();
+        loop {
+            core.complete(&mut finished, &mut after);
+            let mut wait = None;
+            if after.is_empty() {
+                wait = core.pick(&mut batch, &mut after);
+            }
+            if !after.is_empty() || !batch.is_empty() {
+                let more = core.has_more();
+                let settles = !after.is_empty();
+                core.settling += usize::from(settles);
+                drop(core);
+                if more {
+                    self.wake.notify_one();
+                }
+                self.settle(std::mem::take(&mut after));
+                if settles && !batch.is_empty() {
+                    self.lock().settling -= 1;
+                }
+                let settles = settles && batch.is_empty();
+                for work in batch.drain(..) {
+                    self.begin(work, &mut finished);
+                }
+                core = self.lock();
+                core.settling -= usize::from(settles);
+                continue;
+            }
+            if core.shutdown && core.is_idle() {
+                return;
+            }
+            let time = wait.unwrap_or_default();
+            let starved = time < Duration::from_secs(1);
+            self.starved.store(starved, Ordering::Relaxed);
+            core = self.wake.wait_timeout(core, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Changes the scheduler's state from outside its threads, and has one of them look at it.
+    fn with(self: &Arc<Self>, f: impl FnOnce(&mut Core, &mut After)) {
+        let mut after = After::default();
+        {
+            let mut core = self.lock();
+            f(&mut core, &mut after);
+            core.settling += 1;
+        }
+        self.settle(after);
+        self.lock().settling -= 1;
+        self.wake.notify_one();
+    }
+
+    /// Does what must not happen under the lock.
+    fn settle(self: &Arc<Self>, after: After) {
+        // The end of a statement may let others go on that were parked behind it.
+        let over = !after.over.is_empty();
+        drop(after.trash);
+        for work in after.again {
+            let wait =
+                self.config.retry_backoff_ms.saturating_mul(1 << (work.attempts - 1).min(16));
+            self.fetch(work, Duration::from_millis(wait));
+        }
+        for (done, outcome) in after.over {
+            if let Some(done) = done {
+                done(outcome);
+            }
+        }
+        if over {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Starts an operand: on this thread, or on tokio if it has to fetch first.
+    fn begin(self: &Arc<Self>, work: Work, finished: &mut Vec<Finished>) {
+        if work.fetch {
+            self.fetch(work, Duration::ZERO)
+        } else {
+            finished.push(self.compute(work))
+        }
+    }
+
+    /// Fetches in the background; then the operand waits for a thread.
+    fn fetch(self: &Arc<Self>, work: Work, delay: Duration) {
+        let mut guard = Fetch { shared: self.clone(), work: Some(work) };
+        self.io.spawn(async move {
+            let Some(work) = &guard.work else { return };
+            let (statement, key) = (work.statement.clone(), work.key);
+            let fetch = async {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                let index = statement.tiling.grid(key.stage).unravel(key.number);
+                match statement.runner.prepare(key.stage, &index) {
+                    Some(future) => future.await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let result = tokio::select! {
+                result = AssertUnwindSafe(fetch).catch_unwind() => {
+                    result.unwrap_or_else(|p| Err(statement.panicked(key, p.as_ref())))
+                }
+                () = statement.token.cancelled() => Err(statement.token.error()),
+            };
+            guard.end(result);
+        });
+    }
+
+    /// Runs an operand and delivers its results.
+    fn compute(&self, mut work: Work) -> Finished {
+        let started = Instant::now();
+        let statement = work.statement.clone();
+        let run = catch_unwind(AssertUnwindSafe(|| self.run(&mut work)));
+        let result = run.unwrap_or_else(|p| Err(statement.panicked(work.key, p.as_ref())));
+        let nanos = started.elapsed().as_nanos() as u64;
+        let (slot, fetch) = (work.slot, work.fetch);
+        let again = result.is_err().then(|| Box::new(work));
+        Finished { statement: statement.id, slot, result, nanos, fetch, again }
+    }
+
+    fn run(&self, work: &mut Work) -> Result<SmallVec<[Arc<Chunk>; 1]>, Error> {
+        let statement = &work.statement;
+        statement.token.check()?;
+        let (stage, tiling) = (work.key.stage, &statement.tiling);
+        let index = tiling.grid(stage).unravel(work.key.number);
+        let cx = TaskContext {
+            pool: &self.pool,
+            reserved: work.reservation.bytes(),
+            cancel: &statement.token,
+        };
+        let inputs = Inputs::new(tiling.clone(), work.inputs.clone());
+        let chunks = statement.runner.run(stage, &index, &inputs, work.prepared.take(), &cx)?;
+        drop(inputs);
+        if chunks.len() != tiling.outputs(stage) {
+            let what = format!(
+                "{} made {} chunks instead of {}",
+                statement.name(work.key),
+                chunks.len(),
+                tiling.outputs(stage)
+            );
+            return Err(Error::Broken { what });
+        }
+        let mut shared: SmallVec<[Arc<Chunk>; 1]> = SmallVec::new();
+        for mut chunk in chunks {
+            let charge = work.reservation.split(chunk.bytes());
+            chunk.charge(charge);
+            shared.push(Arc::new(chunk));
+        }
+        for &(result, output) in &work.deliver {
+            let of = tessera_planner::plan::OutputRef { stage, output };
+            let region = tiling.output_grid(of).region(&index);
+            let chunk = shared[output as usize].clone();
+            statement.sink.chunk(result as usize, index.clone(), region, chunk)?;
+        }
+        Ok(shared)
+    }
+}
+
+/// A fetch under way. If tokio drops it, as when its runtime ends, the operand fails instead of hanging.
+struct Fetch {
+    shared: Arc<Shared>,
+    work: Option<Work>,
+}
+
+impl Fetch {
+    fn end(&mut self, result: Result<Option<crate::schedule::Prepared>, Error>) {
+        let Some(mut work) = self.work.take() else { return };
+        match result {
+            Ok(prepared) => {
+                work.prepared = prepared;
+                self.shared.with(|core, after| core.fetched(work, after));
+            }
+            Err(error) => {
+                let (statement, slot, fetch) = (work.statement.id, work.slot, work.fetch);
+                let again = Some(Box::new(work));
+                let result = Err(error);
+                let f = Finished { statement, slot, result, nanos: 0, fetch, again };
+                self.shared.with(|core, after| core.complete(&mut vec![f], after));
+            }
+        }
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        let what = "the I/O runtime ended while a statement was reading".to_owned();
+        self.end(Err(Error::Broken { what }));
+    }
+}

@@ -1,0 +1,235 @@
+//! How a plan runs: lazily, depth-first, within a budget of bytes.
+//!
+//! The life of one operand:
+//! 1. [`job`] finds it while it walks depth-first from a chunk of a result (UNSCHEDULED). Its inputs are found next,
+//!    those furthest from the sources first; each holds a place in memory as long as something known waits for it.
+//! 2. When its last input is there, it joins the [`ready`] queue (READY): older root first, deeper first, smaller
+//!    output first.
+//! 3. A thread takes it when its whole peak fits the quota (RUNNING). A load first fetches on tokio, without a thread.
+//! 4. Its outputs are kept until their last reader is done (FINISHED → FREED); chunks of results go to the [`Sink`].
+//!
+//! Loaded chunks that nothing known waits for are dropped when memory is short and read again on demand. If nothing
+//! runs and nothing fits, what the plan has computed ahead is given up and the plan goes on one operand at a time, in
+//! plain depth-first order, which needs the least memory; only if that does not fit either, it fails. So whether a plan
+//! can run does not depend on the number of threads.
+//!
+//! Invariants: no list of a stage's operands is ever made; an operand never waits for memory while it runs; results
+//! do not depend on the order of arrival; nothing here knows what an operand computes.
+
+use crate::cancel::CancelToken;
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::operand::StateCounts;
+use crate::pool::{Pool, PooledBuf};
+use futures::future::BoxFuture;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::sync::Arc;
+use tessera_planner::grid::{ChunkIndex, Grid};
+use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::region::Region;
+
+pub(crate) mod admit;
+pub(crate) mod core;
+pub(crate) mod job;
+pub(crate) mod ranges;
+pub(crate) mod ready;
+pub(crate) mod table;
+
+/// What the scheduler asks of a plan. All answers are pure functions.
+pub trait Tiling: Send + Sync {
+    /// Number of stages.
+    fn stages(&self) -> usize;
+    /// The outputs that are the answer.
+    fn results(&self) -> &[OutputRef];
+    /// The operands of a stage, as the chunks of a grid.
+    fn grid(&self, stage: StageId) -> &Grid;
+    /// Number of outputs of a stage.
+    fn outputs(&self, stage: StageId) -> usize;
+    /// The cells of an output; as many chunks along each axis as the stage's grid.
+    fn output_grid(&self, of: OutputRef) -> &Grid;
+    /// A name of the stage, for errors and statistics.
+    fn name(&self, stage: StageId) -> String;
+    /// Calls `f` with each chunk that an operand reads, once.
+    fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex));
+    /// Operands that read a chunk, over all stages; saturates.
+    fn readers(&self, of: OutputRef, index: &[u64]) -> u64;
+    /// Bytes that an operand needs beside its inputs: assembled inputs, scratch, outputs.
+    fn peak(&self, stage: StageId, index: &[u64]) -> u64;
+    /// Bytes of an operand's outputs.
+    fn output_bytes(&self, stage: StageId, index: &[u64]) -> u64;
+    /// Distance of a stage from the sources.
+    fn depth(&self, stage: StageId) -> u32;
+    /// True for loads: their chunks may be dropped and read again.
+    fn is_rereadable(&self, stage: StageId) -> bool;
+}
+
+/// What a load fetched and has not decoded yet.
+pub type Prepared = Box<dyn Any + Send>;
+
+/// What an operand does.
+pub trait TaskRunner: Send + Sync {
+    /// The I/O that precedes an operand, to be awaited on tokio; `None` if there is none. It uses memory of the
+    /// operand's peak. Errors of class `retry` make it run again, a bounded number of times.
+    fn prepare(
+        &self,
+        stage: StageId,
+        index: &[u64],
+    ) -> Option<BoxFuture<'static, Result<Prepared, Error>>>;
+
+    /// True if loads of a stage may have I/O to do. Those are started ahead of the threads, several at a time; a load
+    /// that only computes is run when its chunk is wanted.
+    fn fetches(&self, _stage: StageId) -> bool {
+        true
+    }
+
+    /// Computes the operand's chunks, one for each output of its stage, on a thread of the runtime. It polls
+    /// `cx.cancel` between blocks of work.
+    fn run(
+        &self,
+        stage: StageId,
+        index: &[u64],
+        inputs: &Inputs,
+        prepared: Option<Prepared>,
+        cx: &TaskContext<'_>,
+    ) -> Result<Vec<Chunk>, Error>;
+}
+
+/// Who takes the results.
+pub trait Sink: Send + Sync {
+    /// Takes chunk `index` of a result, whose cells are `region`. Called once for each chunk, in no fixed order and by
+    /// several threads. The chunk's bytes count against the quota until the sink lets it go. A call that blocks keeps
+    /// a thread; an error cancels the plan.
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error>;
+
+    /// True if the sink lets chunks go while the plan still runs, so that a plan short of memory should wait for it.
+    /// A sink that collects all chunks says false: the plan then fails at once when they do not fit.
+    fn drains(&self) -> bool {
+        false
+    }
+}
+
+/// What a running operand may use.
+#[derive(Debug)]
+pub struct TaskContext<'a> {
+    /// Where buffers come from.
+    pub pool: &'a Arc<Pool>,
+    /// Bytes reserved for the operand: the planner's peak. Buffers that are alive at a time stay below it.
+    pub reserved: u64,
+    /// Polled between blocks of work.
+    pub cancel: &'a CancelToken,
+}
+
+impl TaskContext<'_> {
+    /// A buffer with unspecified, initialised contents.
+    pub fn buffer(&self, bytes: usize) -> PooledBuf {
+        self.pool.take(bytes)
+    }
+}
+
+/// The chunks that an operand reads.
+#[derive(Default)]
+pub struct Inputs {
+    /// Output, row-major number of the chunk, chunk.
+    chunks: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+    tiling: Option<Arc<dyn Tiling>>,
+    /// True if there are enough chunks that they were sorted to be searched.
+    sorted: bool,
+}
+
+impl Inputs {
+    pub(crate) fn new(
+        tiling: Arc<dyn Tiling>,
+        mut chunks: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+    ) -> Self {
+        let sorted = chunks.len() > 8;
+        if sorted {
+            chunks.sort_unstable_by_key(|c| (c.0, c.1));
+        }
+        Inputs { chunks, tiling: Some(tiling), sorted }
+    }
+
+    /// A chunk by its place; an error if the operand's reads do not name it.
+    pub fn get(&self, from: OutputRef, index: &[u64]) -> Result<&Arc<Chunk>, Error> {
+        let number = self.tiling.as_ref().map_or(0, |t| t.grid(from.stage).ravel(index));
+        let found = if self.sorted {
+            self.chunks.binary_search_by_key(&(from, number), |c| (c.0, c.1)).ok()
+        } else {
+            self.chunks.iter().position(|c| c.1 == number && c.0 == from)
+        };
+        found.map(|i| &self.chunks[i].2).ok_or_else(|| Error::Broken {
+            what: format!("chunk {index:?} of {from:?} is no declared input"),
+        })
+    }
+
+    /// All chunks with their row-major numbers, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (OutputRef, u64, &Arc<Chunk>)> {
+        self.chunks.iter().map(|(r, n, c)| (*r, *n, c))
+    }
+
+    /// Number of chunks.
+    pub fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// True if nothing is read.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Operands by state.
+    pub states: StateCounts,
+    /// The most operands that the scheduler knew at a time.
+    pub max_live_operands: u64,
+    /// The most chunks that it held at a time.
+    pub max_live_chunks: u64,
+    /// The most bytes that the statement held at a time, reservations included.
+    pub peak_bytes: u64,
+    /// Loads that ran.
+    pub reads: u64,
+    /// Bytes of the chunks that they made.
+    pub bytes_read: u64,
+    /// Operands that ran again as their chunk had been dropped.
+    pub reruns: u64,
+    /// Chunks dropped for want of memory.
+    pub evictions: u64,
+    /// Operands tried again after an error of class `retry`.
+    pub retries: u64,
+    /// How often work was given up to go on with less memory.
+    pub restarts: u64,
+    /// Time on threads for each stage, in the plan's order.
+    pub stages: Vec<StageStats>,
+}
+
+/// How a run ended, and what it did until then.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The first error, if there was one.
+    pub result: Result<(), Error>,
+    /// What was done.
+    pub stats: Stats,
+}
+
+/// What the operands of a stage took.
+#[derive(Debug, Clone, Default)]
+pub struct StageStats {
+    /// Name of the stage.
+    pub name: String,
+    /// Operands that ran.
+    pub operands: u64,
+    /// Seconds on threads, over all of them.
+    pub seconds: f64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Which operands of a plan start now: those that fit.
+//!
+//! ```text
+//!   0 ────────────── half ─────── three quarters ──────────── limit
+//!   │ loads start ahead, │ sources compute │ what reads chunks  │
+//!   │ the walk goes on   │                 │                    │
+//! ```
+//! What brings new bytes in leaves room for what turns bytes into fewer. When nothing of the plan runs, only the limit
+//! counts.
+
+use crate::chunk::Chunk;
+use crate::error::{Demand, Error};
+use crate::operand::State;
+use crate::quota::{Quota, Reservation};
+use crate::schedule::Prepared;
+use crate::schedule::job::{Job, Statement, Trash};
+use crate::schedule::ready::Ready;
+use crate::schedule::table::{Key, Slot};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tessera_planner::plan::OutputRef;
+
+/// Operands with a peak up to this are handed out several at a time: taking the lock costs more than they do.
+const SMALL: u64 = 256 << 10;
+/// The most operands that a thread takes at a time.
+const BATCH: usize = 32;
+
+/// What bounds a plan.
+pub(crate) struct Limits {
+    pub(crate) threads: usize,
+    pub(crate) fetches: usize,
+    pub(crate) quota: Arc<Quota>,
+}
+
+/// An operand that was admitted.
+pub(crate) struct Work {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) slot: Slot,
+    pub(crate) key: Key,
+    pub(crate) inputs: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+    pub(crate) reservation: Reservation,
+    pub(crate) prepared: Option<Prepared>,
+    /// Results that the chunks go to: result, output.
+    pub(crate) deliver: SmallVec<[(u32, u32); 1]>,
+    /// True if it may have to fetch first; it is then counted as fetching.
+    pub(crate) fetch: bool,
+    /// How often it failed before.
+    pub(crate) attempts: u32,
+}
+
+impl Job {
+    /// Takes operands that can start now: loads to fetch and a batch for one thread.
+    pub(crate) fn pick(&mut self, limits: &Limits, out: &mut Vec<Work>, trash: &mut Trash) {
+        if self.error.is_some() || self.parked {
+            return;
+        }
+        if self.statement.token.is_cancelled() {
+            return self.fail(self.statement.token.error(), None, trash);
+        }
+        if self.serial && self.running > 0 {
+            // The one operand that runs may have been fetched.
+            out.extend(self.take_fetched());
+            return;
+        }
+        self.walk(limits, false);
+        if let Some(demand) = self.impossible.take() {
+            let (limit_bytes, used_bytes) = (limits.quota.limit(), limits.quota.used());
+            let error = Error::MemoryExceeded { limit_bytes, used_bytes, worst: vec![demand] };
+            return self.fail(error, None, trash);
+        }
+        let before = out.len();
+        self.start(limits, out);
+        if out.len() == before && self.running == 0 && !self.is_over() {
+            // Nothing runs and nothing fits: what the walk finds next may.
+            self.walk(limits, true);
+            self.start(limits, out);
+        }
+        if out.len() == before && self.running == 0 && self.startable() == 0 && !self.is_over() {
+            let what = format!("{} operands wait for each other", self.table.len());
+            self.fail(Error::Broken { what }, None, trash);
+        }
+        if out.len() > before {
+            self.stalled = None;
+        }
+    }
+
+    /// Finds operands until the threads have enough to choose from.
+    fn walk(&mut self, limits: &Limits, regardless: bool) {
+        let threads = limits.threads;
+        let roots = threads * 4 * BATCH;
+        let half = limits.quota.limit() / 2;
+        loop {
+            let startable = self.startable();
+            let enough = if self.serial {
+                startable > 0
+            } else {
+                let used = limits.quota.used().saturating_sub(self.idle_bytes);
+                let short = used > half && !regardless && startable + self.running > 0;
+                short
+                    || self.ready.len() >= threads * BATCH
+                    || self.loads.len() + self.fetching >= limits.fetches + threads * 4
+            };
+            if enough || !self.step(self.undelivered < roots) {
+                return;
+            }
+        }
+    }
+
+    fn start(&mut self, limits: &Limits, out: &mut Vec<Work>) {
+        let mut denied: SmallVec<[Ready; 16]> = SmallVec::new();
+        while self.fetching < limits.fetches && !(self.serial && self.running > 0) {
+            let Some(ready) = self.loads.pop() else { break };
+            match self.admit(ready.slot, limits.quota.limit() / 2) {
+                Some(reservation) => {
+                    self.fetching += 1;
+                    out.push(self.work(ready.slot, reservation, true));
+                }
+                None => {
+                    denied.push(ready);
+                    break;
+                }
+            }
+        }
+        denied.drain(..).for_each(|r| self.loads.push(r));
+        if self.serial && self.running > 0 {
+            return;
+        }
+        if self.fetched_is_older() {
+            return out.extend(self.take_fetched());
+        }
+        let batch =
+            if self.serial { 1 } else { (self.ready.len() / limits.threads).clamp(1, BATCH) };
+        let mut taken = 0;
+        while taken < batch {
+            let Some(ready) = self.ready.pop() else { break };
+            let operand = self.table.at(ready.slot);
+            let (small, leaf) = (operand.peak <= SMALL, operand.reads.is_empty());
+            let limit = limits.quota.limit();
+            let limit = if leaf { limit - limit / 4 } else { limit };
+            if let Some(reservation) = self.admit(ready.slot, limit) {
+                out.push(self.work(ready.slot, reservation, false));
+                taken += 1;
+                if !small {
+                    break;
+                }
+            } else {
+                denied.push(ready);
+                // Others are tried as well, as one that fits may give back memory; all of them only when nothing runs.
+                if denied.len() >= 16 && self.running > 0 {
+                    break;
+                }
+            }
+        }
+        denied.drain(..).for_each(|r| self.ready.push(r));
+        if taken == 0 {
+            out.extend(self.take_fetched());
+        }
+    }
+
+    /// The load that was fetched first, to be decoded.
+    fn take_fetched(&mut self) -> Option<Work> {
+        let mut work = self.fetched.pop_front()?;
+        self.fetching -= 1;
+        work.fetch = false;
+        Some(work)
+    }
+
+    /// True if the first fetched load belongs to an older root than all that is ready to compute: a stream of ready
+    /// operands must not starve it.
+    fn fetched_is_older(&mut self) -> bool {
+        let (Some(work), Some(first)) = (self.fetched.front(), self.ready.peek()) else {
+            return false;
+        };
+        self.table.get(work.slot).is_some_and(|o| o.root < first.root)
+    }
+
+    /// Reserves an operand's peak, dropping idle chunks if they are in the way.
+    fn admit(&mut self, slot: Slot, limit: u64) -> Option<Reservation> {
+        let peak = self.table.at(slot).peak;
+        let statement = self.statement.clone();
+        let quota = statement.account.quota();
+        let mut trash = Trash::new();
+        loop {
+            if (self.running == 0 || quota.used().saturating_add(peak) <= limit)
+                && let Some(reservation) = statement.account.try_reserve(peak)
+            {
+                return Some(reservation);
+            }
+            if !self.evict(&mut trash) {
+                return None;
+            }
+            // Dropped here and now, since the next attempt needs the room.
+            trash.clear();
+        }
+    }
+
+    fn work(&mut self, slot: Slot, reservation: Reservation, fetch: bool) -> Work {
+        self.table.turn(slot, State::Running);
+        self.running += 1;
+        let deliver = self.deliveries(slot);
+        let operand = self.table.at(slot);
+        let (key, attempts) = (operand.key, operand.attempts);
+        let reads = operand.reads.clone();
+        let inputs = reads
+            .iter()
+            .filter_map(|r| {
+                let made = self.table.at(r.slot).made.get(r.output as usize)?;
+                let from = OutputRef { stage: r.stage, output: r.output };
+                Some((from, r.number, made.chunk.clone()?))
+            })
+            .collect();
+        let statement = self.statement.clone();
+        Work { statement, slot, key, inputs, reservation, prepared: None, deliver, fetch, attempts }
+    }
+
+    /// What to say when nothing fits: the ready operands that ask for most.
+    pub(crate) fn memory_exceeded(&self, quota: &Quota) -> Error {
+        let mut worst: Vec<Demand> = Vec::new();
+        for ready in self.ready.iter().chain(self.loads.iter()) {
+            let Some(operand) = self.table.get(ready.slot) else { continue };
+            let input = |r: &crate::schedule::table::Read| {
+                let made = self.table.get(r.slot)?.made.get(r.output as usize)?;
+                Some(made.chunk.as_ref()?.bytes())
+            };
+            worst.push(Demand {
+                stage: self.statement.tiling.name(operand.key.stage),
+                index: self
+                    .statement
+                    .tiling
+                    .grid(operand.key.stage)
+                    .unravel(operand.key.number)
+                    .to_vec(),
+                peak_bytes: operand.peak,
+                input_bytes: operand.reads.iter().filter_map(input).sum(),
+            });
+        }
+        worst.sort_by(|a, b| {
+            let bytes = |d: &Demand| d.peak_bytes.saturating_add(d.input_bytes);
+            bytes(b).cmp(&bytes(a)).then_with(|| a.index.cmp(&b.index))
+        });
+        worst.truncate(3);
+        Error::MemoryExceeded { limit_bytes: quota.limit(), used_bytes: quota.used(), worst }
+    }
+}

@@ -1,0 +1,279 @@
+//! All plans that run, and which of them a thread works for next.
+//!
+//! Plans take turns. They share the quota; when all of them stand still for want of memory, the youngest that holds
+//! some gives its work up and waits until the older ones are over.
+
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::operand::{State, StateCounts};
+use crate::schedule::Outcome;
+use crate::schedule::admit::{Limits, Work};
+use crate::schedule::job::{Done, Job, Statement, Trash};
+use crate::schedule::table::Slot;
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tessera_planner::error::Class;
+
+/// What became of an operand that was handed out.
+pub(crate) struct Finished {
+    pub(crate) statement: u64,
+    pub(crate) slot: Slot,
+    pub(crate) result: Result<SmallVec<[Arc<Chunk>; 1]>, Error>,
+    pub(crate) nanos: u64,
+    /// True if it was counted as fetching.
+    pub(crate) fetch: bool,
+    /// The operand itself, to be tried again if its error and the number of attempts allow it.
+    pub(crate) again: Option<Box<Work>>,
+}
+
+/// What has to happen after the lock is gone.
+#[derive(Default)]
+pub(crate) struct After {
+    pub(crate) trash: Trash,
+    /// Operands to try again.
+    pub(crate) again: Vec<Work>,
+    /// Plans that are over.
+    pub(crate) over: Vec<(Option<Done>, Outcome)>,
+}
+
+impl After {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.trash.is_empty() && self.again.is_empty() && self.over.is_empty()
+    }
+}
+
+/// The scheduler's state, under one lock.
+pub(crate) struct Core {
+    /// By age: the oldest first.
+    jobs: Vec<Job>,
+    /// Statement that had the last turn.
+    last: u64,
+    limits: Limits,
+    retries_max: u32,
+    stall_timeout: Duration,
+    pub(crate) shutdown: bool,
+    /// Threads that are about to drop chunks: their bytes are still counted, but come back by themselves.
+    pub(crate) settling: usize,
+}
+
+impl Core {
+    pub(crate) fn new(limits: Limits, retries_max: u32, stall_timeout: Duration) -> Self {
+        Core {
+            jobs: Vec::new(),
+            last: 0,
+            limits,
+            retries_max,
+            stall_timeout,
+            shutdown: false,
+            settling: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, job: Job) {
+        let at = self.jobs.partition_point(|j| j.statement.id < job.statement.id);
+        self.jobs.insert(at, job);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Operands of a statement by state, while it runs.
+    pub(crate) fn counts(&self, statement: u64) -> Option<StateCounts> {
+        self.jobs.iter().find(|j| j.statement.id == statement).map(|j| j.table.counts.clone())
+    }
+
+    fn job(&mut self, statement: u64) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|j| j.statement.id == statement)
+    }
+
+    /// Stops a statement.
+    pub(crate) fn fail(&mut self, statement: u64, error: Error, after: &mut After) {
+        if let Some(job) = self.job(statement) {
+            job.fail(error, None, &mut after.trash);
+        }
+        self.reap(after);
+    }
+
+    /// Stops all statements.
+    pub(crate) fn fail_all(&mut self, after: &mut After) {
+        for job in &mut self.jobs {
+            job.fail(Error::Cancelled, None, &mut after.trash);
+        }
+        self.reap(after);
+    }
+
+    /// Takes note of operands that came to an end.
+    pub(crate) fn complete(&mut self, finished: &mut Vec<Finished>, after: &mut After) {
+        let retries_max = self.retries_max;
+        for f in finished.drain(..) {
+            let Some(job) = self.job(f.statement) else { continue };
+            if f.fetch {
+                job.fetching -= 1;
+            }
+            if let (Err(e), Some(mut work)) = (&f.result, f.again)
+                && e.class() == Class::Retry
+                && work.attempts < retries_max
+                && job.table.get(f.slot).is_some_and(|o| o.state == State::Running)
+            {
+                work.attempts += 1;
+                work.fetch = true;
+                job.fetching += 1;
+                job.stats.retries += 1;
+                after.again.push(*work);
+                continue;
+            }
+            fenced(job, after, |job, after| {
+                job.complete(f.slot, f.result, f.nanos, &mut after.trash)
+            });
+        }
+        self.reap(after);
+    }
+
+    /// Takes a fetched load in; it waits for a thread.
+    pub(crate) fn fetched(&mut self, work: Work, after: &mut After) {
+        let Some(job) = self.job(work.statement.id) else { return };
+        if job.error.is_some() {
+            job.fetching -= 1;
+            let cancelled = Err(Error::Cancelled);
+            job.complete(work.slot, cancelled, 0, &mut after.trash);
+            self.reap(after);
+        } else {
+            job.fetched.push_back(work);
+        }
+    }
+
+    /// Hands out operands of the statement whose turn it is. The time to wait is `None` if something was handed out,
+    /// and bounded if a statement waits for memory that others hold.
+    pub(crate) fn pick(&mut self, out: &mut Vec<Work>, after: &mut After) -> Option<Duration> {
+        loop {
+            let count = self.jobs.len();
+            // Jobs are sorted by id, so the turn goes to the first after the last one, or around to the oldest.
+            let first = self.jobs.partition_point(|j| j.statement.id <= self.last);
+            for i in (0..count).map(|i| (first + i) % count) {
+                let (job, limits) = (&mut self.jobs[i], &self.limits);
+                job.parked &= i > 0;
+                fenced(job, after, |job, after| job.pick(limits, out, &mut after.trash));
+                if !out.is_empty() {
+                    self.last = self.jobs[i].statement.id;
+                    self.reap(after);
+                    return None;
+                }
+            }
+            let before = self.jobs.len();
+            self.reap(after);
+            if self.jobs.len() < before {
+                continue;
+            }
+            match self.resolve(after) {
+                Resolved::Again => {}
+                Resolved::Wait(time) => return Some(time),
+            }
+        }
+    }
+
+    /// True if another thread would find something to do.
+    pub(crate) fn has_more(&self) -> bool {
+        self.jobs.iter().any(|j| j.error.is_none() && !j.parked && !j.serial && j.startable() > 0)
+    }
+
+    /// What to do when nothing can start.
+    fn resolve(&mut self, after: &mut After) -> Resolved {
+        const FOREVER: Duration = Duration::from_secs(3600);
+        if self.jobs.is_empty() || self.settling > 0 || self.jobs.iter().any(|j| j.running > 0) {
+            return Resolved::Wait(FOREVER);
+        }
+        // Every statement stands still: each has ready operands, and none fits. What others keep for later goes first.
+        let mut evicted = false;
+        for job in &mut self.jobs {
+            while job.evict(&mut after.trash) {
+                evicted = true;
+            }
+        }
+        if evicted || !after.trash.is_empty() {
+            after.trash.clear();
+            return Resolved::Again;
+        }
+        if let Some(job) = self.jobs.iter_mut().skip(1).rev().find(|j| j.held_bytes > 0) {
+            job.restart(&mut after.trash);
+            job.parked = true;
+            after.trash.clear();
+            return Resolved::Again;
+        }
+        let job = &mut self.jobs[0];
+        let quota = &self.limits.quota;
+        // Bytes outside the scheduler come back when clients let chunks go. Those of a sink that collects do not.
+        let outside = quota.used().saturating_sub(job.held_bytes);
+        let collected = match job.statement.sink.drains() {
+            true => 0,
+            false => job.statement.account.used().saturating_sub(job.held_bytes),
+        };
+        if outside > collected {
+            let since = *job.stalled.get_or_insert_with(Instant::now);
+            if since.elapsed() < self.stall_timeout {
+                return Resolved::Wait(Duration::from_millis(20));
+            }
+        }
+        if job.serial {
+            let error = job.memory_exceeded(quota);
+            job.fail(error, None, &mut after.trash);
+            self.reap(after);
+        } else {
+            job.restart(&mut after.trash);
+            after.trash.clear();
+        }
+        Resolved::Again
+    }
+
+    /// Takes plans out that are over.
+    fn reap(&mut self, after: &mut After) {
+        let mut i = 0;
+        while i < self.jobs.len() {
+            if self.jobs[i].is_over() {
+                let mut job = self.jobs.remove(i);
+                job.clear(&mut after.trash);
+                after.over.push(job.into_result());
+            } else {
+                i += 1;
+            }
+        }
+    }
+}
+
+enum Resolved {
+    Again,
+    Wait(Duration),
+}
+
+/// Runs a part of the scheduler for a statement. A panic there, as by a fault in the plan's arithmetic, ends that
+/// statement and no other.
+fn fenced(job: &mut Job, after: &mut After, f: impl FnOnce(&mut Job, &mut After)) {
+    let run = catch_unwind(AssertUnwindSafe(|| f(job, after)));
+    if let Err(payload) = run {
+        let operand = "the scheduler".to_owned();
+        let error = Error::Panicked { operand, message: panic_message(payload.as_ref()) };
+        job.fail(error, None, &mut after.trash);
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(s), _) => (*s).to_owned(),
+        (_, Some(s)) => s.clone(),
+        _ => "no message".to_owned(),
+    }
+}
+
+impl Statement {
+    /// The operand's error for a panic in its code.
+    pub(crate) fn panicked(
+        &self,
+        key: crate::schedule::table::Key,
+        payload: &(dyn std::any::Any + Send),
+    ) -> Error {
+        Error::Panicked { operand: self.name(key), message: panic_message(payload) }
+    }
+}

@@ -1,0 +1,609 @@
+//! One plan that runs: the walk that finds operands, and what happens to them.
+
+use crate::cancel::CancelToken;
+use crate::chunk::Chunk;
+use crate::error::{Demand, Error};
+use crate::operand::State;
+use crate::quota::Account;
+use crate::schedule::admit::Work;
+use crate::schedule::ranges::RangeSet;
+use crate::schedule::ready::{Ready, ReadyQueue};
+use crate::schedule::table::{Key, Made, Operand, Read, Slot, Table};
+use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+use tessera_planner::plan::{OutputRef, StageId};
+
+/// What the threads need of a statement; it does not change.
+pub(crate) struct Statement {
+    pub(crate) id: u64,
+    pub(crate) tiling: Arc<dyn Tiling>,
+    pub(crate) runner: Arc<dyn TaskRunner>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) token: CancelToken,
+    pub(crate) account: Arc<Account>,
+}
+
+/// Called once, when nothing of the plan runs any more.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// What is asked of a plan's stage again and again.
+struct StageInfo {
+    depth: u32,
+    rereadable: bool,
+    /// True for loads that do I/O.
+    fetches: bool,
+    outputs: u32,
+    /// Results that are outputs of this stage: result, output.
+    results: SmallVec<[(u32, u32); 1]>,
+    ran: u64,
+    nanos: u64,
+    /// Chunks that were dropped and may be made again.
+    dropped: RangeSet,
+}
+
+/// An operand whose reads are being visited.
+struct Frame {
+    slot: Slot,
+    next: u32,
+}
+
+/// A running plan.
+pub(crate) struct Job {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) done: Option<Done>,
+    stages: Vec<StageInfo>,
+    pub(crate) table: Table,
+    /// Operands that compute.
+    pub(crate) ready: ReadyQueue,
+    /// Loads, which may have to fetch.
+    pub(crate) loads: ReadyQueue,
+    pub(crate) fetched: VecDeque<Work>,
+    stack: Vec<Frame>,
+    /// Chunks of each result, and how many of them were started, in row-major order.
+    roots: Vec<(u64, u64)>,
+    /// Chunks of each result beyond its cursor that were found as inputs and are delivered already, or will be.
+    early: Vec<RangeSet>,
+    /// Chunks of results (number, result) whose work was given up.
+    redo: BTreeSet<(u64, u32)>,
+    roots_opened: u64,
+    found: u64,
+    /// Operands found that have chunks to deliver.
+    pub(crate) undelivered: usize,
+    /// Operands admitted, and those of them that fetch or were fetched and wait for a thread.
+    pub(crate) running: usize,
+    pub(crate) fetching: usize,
+    /// Bytes of chunks in the table.
+    pub(crate) held_bytes: u64,
+    live_chunks: u64,
+    /// Chunks that nothing known waits for and that can be made again: slot and time; stale entries are skipped.
+    idle: VecDeque<(Slot, u64)>,
+    idle_count: usize,
+    /// Bytes of the idle chunks.
+    pub(crate) idle_bytes: u64,
+    idle_clock: u64,
+    idle_max: usize,
+    pub(crate) error: Option<Error>,
+    /// An operand that asks for more than there ever is.
+    pub(crate) impossible: Option<Demand>,
+    /// One operand at a time.
+    pub(crate) serial: bool,
+    /// Waits until every older statement is over.
+    pub(crate) parked: bool,
+    /// Since when it waits for memory that others hold.
+    pub(crate) stalled: Option<Instant>,
+    pub(crate) stats: Stats,
+}
+
+/// Chunks to drop once the scheduler is unlocked.
+pub(crate) type Trash = Vec<Arc<Chunk>>;
+
+impl Job {
+    pub(crate) fn new(statement: Statement, done: Done, idle_max: usize) -> Result<Self, Error> {
+        let tiling = &statement.tiling;
+        let mut stages = Vec::with_capacity(tiling.stages());
+        for s in 0..tiling.stages() {
+            let id = StageId(s as u32);
+            if tiling.grid(id).count() > i64::MAX as u64 {
+                return Err(Error::TooManyChunks { stage: tiling.name(id) });
+            }
+            stages.push(StageInfo {
+                depth: tiling.depth(id),
+                rereadable: tiling.is_rereadable(id),
+                fetches: tiling.is_rereadable(id) && statement.runner.fetches(id),
+                outputs: tiling.outputs(id) as u32,
+                results: SmallVec::new(),
+                ran: 0,
+                nanos: 0,
+                dropped: RangeSet::default(),
+            });
+        }
+        let mut roots = Vec::new();
+        for (r, result) in tiling.results().iter().enumerate() {
+            let stage = stages.get_mut(result.stage.0 as usize);
+            let stage = stage.filter(|s| result.output < s.outputs).ok_or_else(|| {
+                Error::Broken { what: format!("result {r} names {result:?}, which does not exist") }
+            })?;
+            stage.results.push((r as u32, result.output));
+            roots.push((0, tiling.grid(result.stage).count()));
+        }
+        Ok(Job {
+            early: vec![RangeSet::default(); roots.len()],
+            statement: Arc::new(statement),
+            done: Some(done),
+            stages,
+            table: Table::default(),
+            ready: ReadyQueue::default(),
+            loads: ReadyQueue::default(),
+            fetched: VecDeque::new(),
+            stack: Vec::new(),
+            roots,
+            redo: BTreeSet::new(),
+            roots_opened: 0,
+            found: 0,
+            undelivered: 0,
+            running: 0,
+            fetching: 0,
+            held_bytes: 0,
+            live_chunks: 0,
+            idle: VecDeque::new(),
+            idle_count: 0,
+            idle_bytes: 0,
+            idle_clock: 0,
+            idle_max,
+            error: None,
+            impossible: None,
+            serial: false,
+            parked: false,
+            stalled: None,
+            stats: Stats::default(),
+        })
+    }
+
+    /// True when nothing is left to do and nothing runs.
+    pub(crate) fn is_over(&self) -> bool {
+        self.running == 0
+            && (self.error.is_some()
+                || (self.undelivered == 0
+                    && self.redo.is_empty()
+                    && self.roots.iter().all(|(next, count)| next == count)))
+    }
+
+    /// Operands that could start if there were room.
+    pub(crate) fn startable(&self) -> usize {
+        self.ready.len() + self.loads.len() + self.fetched.len()
+    }
+
+    // ---- The walk.
+
+    /// One step of the walk: visits one read of the innermost unfinished operand, or starts the next root if
+    /// `new_roots` allows. False if there is nothing to find.
+    pub(crate) fn step(&mut self, new_roots: bool) -> bool {
+        let Some(frame) = self.stack.last_mut() else {
+            return new_roots && self.open_root();
+        };
+        let slot = frame.slot;
+        let operand = self.table.at(slot);
+        let Some(&read) = operand.reads.get(frame.next as usize) else {
+            self.stack.pop();
+            self.arrived(slot);
+            return true;
+        };
+        frame.next += 1;
+        let i = frame.next as usize - 1;
+        let root = operand.root;
+        let key = Key { stage: read.stage, number: read.number };
+        let known = self.table.find(key);
+        let producer = known.unwrap_or_else(|| self.find(key, root, None));
+        self.table.at(slot).reads[i].slot = producer;
+        let from = self.table.at(producer);
+        from.pins += 1;
+        if from.state == State::Finished {
+            if from.pins == 1 && from.idle_since != 0 {
+                from.idle_since = 0;
+                self.idle_count -= 1;
+                self.idle_bytes -= from.bytes();
+            }
+        } else {
+            from.waiters.push(slot);
+            self.table.at(slot).waiting += 1;
+        }
+        true
+    }
+
+    /// Starts the next chunk of a result: those of all results in step, so that what they share is shared in time.
+    fn open_root(&mut self) -> bool {
+        let (result, number) = match self.redo.pop_first() {
+            Some((number, result)) => (result, number),
+            None => {
+                let mut next: Option<usize> = None;
+                for (r, &(done, count)) in self.roots.iter().enumerate() {
+                    let sooner = |o: usize| {
+                        let (other, others) = self.roots[o];
+                        u128::from(done) * u128::from(others)
+                            < u128::from(other) * u128::from(count)
+                    };
+                    if done < count && next.is_none_or(sooner) {
+                        next = Some(r);
+                    }
+                }
+                let Some(r) = next else { return false };
+                let number = self.roots[r].0;
+                self.roots[r].0 += 1;
+                if self.early[r].remove(number) {
+                    return true;
+                }
+                (r as u32, number)
+            }
+        };
+        let root = self.roots_opened;
+        self.roots_opened += 1;
+        let stage = self.statement.tiling.results()[result as usize].stage;
+        self.find(Key { stage, number }, root, Some(result));
+        true
+    }
+
+    /// Enters an operand into the table and puts its reads before everything else on the walk.
+    fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
+        let statement = self.statement.clone();
+        let tiling = &statement.tiling;
+        let index = tiling.grid(key.stage).unravel(key.number);
+        let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
+        tiling.reads(key.stage, &index, &mut |from, at| {
+            let number = tiling.grid(from.stage).ravel(&at);
+            reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
+        });
+        // What takes the most work is found first, so that loads are not held in memory meanwhile.
+        let stages = &self.stages;
+        reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
+        let info = &mut self.stages[key.stage.0 as usize];
+        if info.dropped.remove(key.number) {
+            self.stats.reruns += 1;
+        }
+        let made = (0..info.outputs)
+            .map(|output| Made {
+                chunk: None,
+                remaining: tiling.readers(OutputRef { stage: key.stage, output }, &index),
+            })
+            .collect();
+        let mut pending = SmallVec::new();
+        for &(r, _) in &info.results {
+            let unseen = key.number >= self.roots[r as usize].0;
+            if claim == Some(r)
+                || (unseen && self.early[r as usize].insert(key.number))
+                || self.redo.remove(&(key.number, r))
+            {
+                pending.push(r);
+            }
+        }
+        self.undelivered += usize::from(!pending.is_empty());
+        self.found += 1;
+        let peak = tiling.peak(key.stage, &index);
+        let limit = statement.account.quota().limit();
+        if peak > limit && self.impossible.is_none() {
+            self.impossible = Some(Demand {
+                stage: tiling.name(key.stage),
+                index: index.to_vec(),
+                peak_bytes: peak,
+                input_bytes: 0,
+            });
+        }
+        let leaf = reads.is_empty();
+        let slot = self.table.insert(Operand {
+            key,
+            state: State::Unscheduled,
+            waiting: 1,
+            pins: 0,
+            root,
+            found: self.found,
+            peak,
+            output_bytes: tiling.output_bytes(key.stage, &index),
+            idle_since: 0,
+            reads,
+            waiters: SmallVec::new(),
+            made,
+            pending,
+            attempts: 0,
+        });
+        if leaf {
+            self.arrived(slot);
+        } else {
+            self.stack.push(Frame { slot, next: 0 });
+        }
+        slot
+    }
+
+    /// One thing less that an operand waits for.
+    fn arrived(&mut self, slot: Slot) {
+        let operand = self.table.at(slot);
+        operand.waiting -= 1;
+        if operand.waiting == 0 {
+            self.table.turn(slot, State::Ready);
+            self.enqueue(slot);
+        }
+    }
+
+    /// Puts a ready operand into its queue.
+    pub(crate) fn enqueue(&mut self, slot: Slot) {
+        let operand = self.table.at(slot);
+        let info = &self.stages[operand.key.stage.0 as usize];
+        let ready = Ready {
+            root: operand.root,
+            depth: Reverse(info.depth),
+            output_bytes: operand.output_bytes,
+            found: operand.found,
+            slot,
+        };
+        if info.fetches && operand.reads.is_empty() {
+            self.loads.push(ready);
+        } else {
+            self.ready.push(ready);
+        }
+    }
+
+    // ---- What happens to operands.
+
+    /// An operand came to its end on a thread: its chunks, charged and delivered, or an error.
+    pub(crate) fn complete(
+        &mut self,
+        slot: Slot,
+        result: Result<SmallVec<[Arc<Chunk>; 1]>, Error>,
+        nanos: u64,
+        trash: &mut Trash,
+    ) {
+        self.running -= 1;
+        if self.table.at(slot).state == State::Cancelling {
+            self.table.turn(slot, State::Cancelled);
+            self.table.remove(slot);
+            if let Ok(chunks) = result {
+                trash.extend(chunks);
+            }
+            return;
+        }
+        let chunks = match result {
+            Ok(chunks) => chunks,
+            Err(error) => return self.fail(error, Some(slot), trash),
+        };
+        self.table.turn(slot, State::Finished);
+        let operand = self.table.at(slot);
+        let key = operand.key;
+        if !operand.pending.is_empty() {
+            operand.pending.clear();
+            self.undelivered -= 1;
+        }
+        let (mut live, mut bytes) = (0, 0);
+        for (made, chunk) in operand.made.iter_mut().zip(chunks) {
+            bytes += chunk.bytes();
+            if made.remaining > 0 {
+                live += 1;
+                self.held_bytes += chunk.bytes();
+                made.chunk = Some(chunk);
+            } else {
+                trash.push(chunk);
+            }
+        }
+        let reads = std::mem::take(&mut operand.reads);
+        let waiters = std::mem::take(&mut operand.waiters);
+        self.live_chunks += live;
+        self.stats.max_live_chunks = self.stats.max_live_chunks.max(self.live_chunks);
+        let info = &mut self.stages[key.stage.0 as usize];
+        info.ran += 1;
+        info.nanos += nanos;
+        if info.rereadable {
+            self.stats.reads += 1;
+            self.stats.bytes_read += bytes;
+        }
+        for waiter in waiters {
+            self.arrived(waiter);
+        }
+        for read in reads {
+            self.was_read(read, trash);
+        }
+        self.settle(slot, trash);
+    }
+
+    /// A reader of a chunk is done.
+    fn was_read(&mut self, read: Read, trash: &mut Trash) {
+        let from = self.table.at(read.slot);
+        from.pins -= 1;
+        let made = &mut from.made[read.output as usize];
+        // A saturated count never ends. After a restart operands are made and read again, so that counts may be off:
+        // chunks then go when memory is short, and all outputs of an operand go together.
+        if made.remaining != u64::MAX {
+            made.remaining = made.remaining.saturating_sub(1);
+        }
+        if made.remaining == 0
+            && !self.serial
+            && let Some(chunk) = made.chunk.take()
+        {
+            self.held_bytes -= chunk.bytes();
+            self.live_chunks -= 1;
+            trash.push(chunk);
+        }
+        self.settle(read.slot, trash);
+    }
+
+    /// Frees a finished operand that nothing reads any more, or lists it as idle if it can be made again.
+    fn settle(&mut self, slot: Slot, trash: &mut Trash) {
+        let serial = self.serial;
+        let operand = self.table.at(slot);
+        if operand.state != State::Finished || operand.pins > 0 {
+            return;
+        }
+        if operand.is_read() {
+            self.release(slot, trash);
+        } else if (serial || self.stages[operand.key.stage.0 as usize].rereadable)
+            && operand.idle_since == 0
+        {
+            self.idle_clock += 1;
+            operand.idle_since = self.idle_clock;
+            self.idle.push_back((slot, self.idle_clock));
+            self.idle_count += 1;
+            self.idle_bytes += operand.bytes();
+            if self.idle.len() > 2 * self.idle_count + 64 {
+                let table = &self.table;
+                self.idle.retain(|&(s, t)| table.get(s).is_some_and(|o| o.idle_since == t));
+            }
+            if self.idle_count > self.idle_max {
+                self.evict(trash);
+            }
+        }
+    }
+
+    fn release(&mut self, slot: Slot, trash: &mut Trash) {
+        self.table.turn(slot, State::Freed);
+        let Some(operand) = self.table.remove(slot) else { return };
+        if operand.idle_since != 0 {
+            self.idle_count -= 1;
+            self.idle_bytes -= operand.bytes();
+        }
+        self.held_bytes -= operand.bytes();
+        for chunk in operand.made.into_iter().filter_map(|m| m.chunk) {
+            self.live_chunks -= 1;
+            trash.push(chunk);
+        }
+    }
+
+    /// Drops the chunk that has been idle longest; false if there is none.
+    pub(crate) fn evict(&mut self, trash: &mut Trash) -> bool {
+        while let Some((slot, since)) = self.idle.pop_front() {
+            if self.table.get(slot).is_some_and(|o| o.idle_since == since) {
+                let key = self.table.at(slot).key;
+                self.stages[key.stage.0 as usize].dropped.insert(key.number);
+                self.stats.evictions += 1;
+                self.release(slot, trash);
+                return true;
+            }
+        }
+        false
+    }
+
+    // ---- Giving up.
+
+    /// Stops the plan: what runs is asked to stop, everything else is dropped. Only the first error counts.
+    pub(crate) fn fail(&mut self, error: Error, failed: Option<Slot>, trash: &mut Trash) {
+        if let Some(slot) = failed {
+            self.spread(slot);
+        }
+        if self.error.is_none() {
+            self.error = Some(error);
+        }
+        self.statement.token.cancel();
+        self.clear_queues();
+        for fetched in self.fetched.drain(..) {
+            self.running -= 1;
+            self.fetching -= 1;
+            self.table.turn(fetched.slot, State::Cancelling);
+            self.table.turn(fetched.slot, State::Cancelled);
+            self.table.remove(fetched.slot);
+        }
+        for slot in self.table.slots() {
+            match self.table.at(slot).state {
+                State::Finished => self.release(slot, trash),
+                State::Running => self.table.turn(slot, State::Cancelling),
+                State::Unscheduled | State::Ready => {
+                    self.table.turn(slot, State::Cancelling);
+                    self.table.turn(slot, State::Cancelled);
+                    self.table.remove(slot);
+                }
+                State::Freed | State::Fatal | State::Cancelling | State::Cancelled => {}
+            }
+        }
+        self.redo.clear();
+        self.undelivered = 0;
+    }
+
+    /// FATAL for an operand and all that would have read what it makes.
+    fn spread(&mut self, slot: Slot) {
+        let mut next = vec![slot];
+        while let Some(slot) = next.pop() {
+            if self.table.get(slot).is_none_or(|o| !o.state.may_become(State::Fatal)) {
+                continue;
+            }
+            self.table.turn(slot, State::Fatal);
+            if let Some(operand) = self.table.remove(slot) {
+                next.extend(operand.waiters);
+            }
+        }
+    }
+
+    /// Drops all that was computed and not delivered, and goes on one operand at a time. Nothing runs.
+    pub(crate) fn restart(&mut self, trash: &mut Trash) {
+        debug_assert_eq!(self.running, 0, "only a plan that stands still is started again");
+        self.clear_queues();
+        for slot in self.table.slots() {
+            let operand = self.table.at(slot);
+            let number = operand.key.number;
+            let pending = std::mem::take(&mut operand.pending);
+            self.redo.extend(pending.into_iter().map(|r| (number, r)));
+            match operand.state {
+                State::Finished => {
+                    let stage = operand.key.stage.0 as usize;
+                    self.stages[stage].dropped.insert(number);
+                    self.release(slot, trash);
+                    continue;
+                }
+                State::Ready => self.table.turn(slot, State::Unscheduled),
+                _ => {}
+            }
+            self.table.turn(slot, State::Freed);
+            self.table.remove(slot);
+        }
+        self.undelivered = 0;
+        self.serial = true;
+        self.stats.restarts += 1;
+    }
+
+    fn clear_queues(&mut self) {
+        self.ready.clear();
+        self.loads.clear();
+        self.stack.clear();
+        self.idle.clear();
+    }
+
+    /// What the plan did, when it is over.
+    pub(crate) fn into_result(mut self) -> (Option<Done>, Outcome) {
+        let done = self.done.take();
+        let tiling = &self.statement.tiling;
+        self.stats.stages = (0u32..)
+            .zip(&self.stages)
+            .map(|(s, info)| StageStats {
+                name: tiling.name(StageId(s)),
+                operands: info.ran,
+                seconds: info.nanos as f64 * 1e-9,
+            })
+            .collect();
+        self.stats.states = self.table.counts.clone();
+        self.stats.max_live_operands = self.table.max_live;
+        self.stats.peak_bytes = self.statement.account.peak();
+        (done, Outcome { result: self.error.map_or(Ok(()), Err), stats: self.stats })
+    }
+
+    /// Results that an operand's chunks go to: result, output.
+    pub(crate) fn deliveries(&self, slot: Slot) -> SmallVec<[(u32, u32); 1]> {
+        let Some(operand) = self.table.get(slot) else { return SmallVec::new() };
+        let results = &self.stages[operand.key.stage.0 as usize].results;
+        results.iter().filter(|(r, _)| operand.pending.contains(r)).copied().collect()
+    }
+
+    /// Drops what is left at a regular end: idle chunks, and chunks whose other readers no result needs.
+    pub(crate) fn clear(&mut self, trash: &mut Trash) {
+        self.clear_queues();
+        for slot in self.table.slots() {
+            if self.table.at(slot).state == State::Finished {
+                self.release(slot, trash);
+            }
+        }
+    }
+}
+
+impl Statement {
+    /// An operand as errors name it.
+    pub(crate) fn name(&self, key: Key) -> String {
+        let index = self.tiling.grid(key.stage).unravel(key.number);
+        format!("{} {:?}", self.tiling.name(key.stage), index.as_slice())
+    }
+}

@@ -1,0 +1,85 @@
+//! Stored arrays: from a URL to the cells of a region.
+//!
+//! 1. [`open`] parses the URL, finds Zarr metadata or a NumPy header, checks them and reads the labels.
+//! 2. It gives a [`Dataset`] for the frontend to bind, and one [`ArrayReader`] for each stored array.
+//! 3. The scheduler asks [`ArrayReader::estimate`] what a region costs, lets [`ArrayReader::fetch`] bring exactly the
+//!    chunks it touches (the only asynchronous step), and [`ArrayReader::decode`] make cells of them on a CPU thread.
+//!
+//! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
+
+mod boxes;
+mod cells;
+mod cf;
+mod chunked;
+mod codecs;
+mod coords;
+mod error;
+mod flat;
+mod location;
+mod meta;
+mod npy;
+mod npz;
+mod reader;
+mod store;
+mod time_units;
+mod variables;
+mod zarr;
+
+pub use error::SourceError;
+pub use location::Options;
+pub use reader::{ArrayReader, Fetched};
+pub use store::{Counters, Stores};
+
+#[cfg(test)]
+mod tests;
+
+use location::Location;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_planner::catalog::{Dataset, SourceRef};
+
+/// What [`open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    /// Variables, coordinates and attributes.
+    pub dataset: Dataset,
+    /// A reader for each array of `dataset.variables` and `dataset.auxiliary`.
+    pub readers: Vec<Arc<ArrayReader>>,
+    /// Arrays that are there but cannot be read, and why: the error to give when a query names one. A dimension whose
+    /// own coordinate is among them has labels that are not known.
+    pub unsupported: BTreeMap<String, SourceError>,
+    /// Groups inside the group: `url#group` opens them.
+    pub groups: Vec<String>,
+}
+
+impl Opened {
+    /// The reader of an array.
+    pub fn reader(&self, source: &SourceRef) -> Option<&Arc<ArrayReader>> {
+        self.readers.iter().find(|r| r.source() == source)
+    }
+}
+
+/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy` or an `.npz`; `url#group/path` is a nested group.
+pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
+    let location = Location::parse(url)?;
+    let store = stores.at(&location, options)?;
+    if let Some(opened) = npy::open(&store, &location).await? {
+        return Ok(opened);
+    }
+    if let Some(opened) = npz::open(&store, &location).await? {
+        return Ok(opened);
+    }
+    match zarr::find(&store, &location.group).await? {
+        Some(found) => variables::assemble(&store, &location, options, found).await,
+        None if !location.group.is_empty() => {
+            Err(SourceError::NotFound { what: format!("{}#{}", location.display, location.group) })
+        }
+        None => match store.local_exists() {
+            Some(false) => Err(SourceError::NotFound { what: location.display }),
+            Some(true) => Err(SourceError::NotAnArray { what: location.display }),
+            // An object store has no directories: nothing below the prefix is nothing at all.
+            None if store.is_empty().await => Err(SourceError::NotFound { what: location.display }),
+            None => Err(SourceError::NotAnArray { what: location.display }),
+        },
+    }
+}

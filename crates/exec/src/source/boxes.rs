@@ -1,0 +1,133 @@
+//! Boxes of cells copied between dense buffers.
+
+use smallvec::SmallVec;
+use tessera_planner::region::Dims;
+
+/// Copies the box of `len` cells at `from` of a dense row-major buffer of shape `src_shape` to `to` of one of shape
+/// `dst_shape`. Cells have `size` bytes.
+///
+/// ```text
+///   src . . . . .      dst . . . .
+///       . # # . .  ─▶      # # . .
+///       . # # . .          # # . .
+/// ```
+/// Both boxes lie inside their shapes and both buffers hold their shapes: callers check it, and a violation is a
+/// slice out of range.
+pub(crate) fn copy_box(
+    src: &[u8],
+    src_shape: &[u64],
+    from: &[u64],
+    dst: &mut [u8],
+    dst_shape: &[u64],
+    to: &[u64],
+    len: &[u64],
+    size: usize,
+) {
+    walk(src_shape, from, dst_shape, to, len, size, |s, d, n| {
+        dst[d..d + n].copy_from_slice(&src[s..s + n]);
+    });
+}
+
+/// Fills a box of a dense row-major buffer with one cell's bytes.
+pub(crate) fn fill_box(dst: &mut [u8], dst_shape: &[u64], to: &[u64], len: &[u64], cell: &[u8]) {
+    let size = cell.len();
+    let same = cell.iter().all(|&b| b == cell[0]);
+    walk(dst_shape, to, dst_shape, to, len, size, |_, d, n| {
+        let run = &mut dst[d..d + n];
+        if same {
+            run.fill(cell[0]);
+        } else {
+            run.chunks_exact_mut(size).for_each(|c| c.copy_from_slice(cell));
+        }
+    });
+}
+
+/// Calls `run(source byte, destination byte, bytes)` for each stretch that is contiguous on both sides.
+fn walk(
+    src_shape: &[u64],
+    from: &[u64],
+    dst_shape: &[u64],
+    to: &[u64],
+    len: &[u64],
+    size: usize,
+    mut run: impl FnMut(usize, usize, usize),
+) {
+    if len.contains(&0) {
+        return;
+    }
+    let rank = len.len();
+    // Trailing axes that the box covers on both sides join into one stretch.
+    let mut inner = rank;
+    let mut stretch = size;
+    while inner > 0 {
+        inner -= 1;
+        stretch *= len[inner] as usize;
+        if len[inner] != src_shape[inner] || len[inner] != dst_shape[inner] {
+            break;
+        }
+    }
+    let (ss, ds) = (byte_strides(src_shape, size), byte_strides(dst_shape, size));
+    let start = |at: &[u64], strides: &[usize]| -> usize {
+        at.iter().zip(strides).map(|(&p, s)| p as usize * s).sum()
+    };
+    let (mut s, mut d) = (start(from, &ss), start(to, &ds));
+    let mut index: Dims = SmallVec::from_elem(0, inner);
+    loop {
+        run(s, d, stretch);
+        let mut axis = inner;
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            index[axis] += 1;
+            s += ss[axis];
+            d += ds[axis];
+            if index[axis] < len[axis] {
+                break;
+            }
+            s -= ss[axis] * len[axis] as usize;
+            d -= ds[axis] * len[axis] as usize;
+            index[axis] = 0;
+        }
+    }
+}
+
+fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
+    let mut out: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
+    for a in (0..shape.len().saturating_sub(1)).rev() {
+        out[a] = out[a + 1] * shape[a + 1].max(1) as usize;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_of_each_rank_arrives() {
+        // 0-d, and a 3-d box against the plain triple loop.
+        let mut one = [0u8; 2];
+        copy_box(&[7, 8], &[], &[], &mut one, &[], &[], &[], 2);
+        assert_eq!(one, [7, 8]);
+        let src: Vec<u8> = (0..60).collect();
+        for (from, len) in [([0, 0, 0], [3, 4, 5]), ([1, 1, 2], [2, 2, 3]), ([0, 2, 0], [3, 2, 5])]
+        {
+            let mut dst = vec![255u8; 4 * 5 * 6];
+            copy_box(&src, &[3, 4, 5], &from, &mut dst, &[4, 5, 6], &[1, 1, 1], &len, 1);
+            for z in 0..4u64 {
+                for y in 0..5u64 {
+                    for x in 0..6u64 {
+                        let at = [z, y, x];
+                        let inside = (0..3).all(|a| at[a] >= 1 && at[a] < 1 + len[a]);
+                        let p: Vec<u64> =
+                            (0..3).map(|a| (from[a] + at[a]).wrapping_sub(1)).collect();
+                        let want = if inside { (p[0] * 20 + p[1] * 5 + p[2]) as u8 } else { 255 };
+                        assert_eq!(dst[(z * 30 + y * 6 + x) as usize], want, "{at:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Cells as files keep them, and as Tessera's types.
+
+use std::borrow::Cow;
+use tessera_planner::dtype::{Calendar, DType};
+
+/// A cell type in a file, after its codecs: native-endian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// One of ours.
+    Plain(DType),
+    /// IEEE 754 binary16, widened exactly to `float32`.
+    Half,
+    /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970; `NaT` is `i64::MIN` on both sides.
+    Time { multiply: i64, divide: i64 },
+    /// Texts of a fixed number of UTF-32 characters. Only coordinates can be texts.
+    Utf32 { chars: u64 },
+    /// Texts of any length. Only coordinates can be texts.
+    Utf8,
+}
+
+impl Raw {
+    /// The type that readers give; texts have none.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        match self {
+            Raw::Plain(d) => Some(*d),
+            Raw::Half => Some(DType::Float32),
+            Raw::Time { .. } => Some(DType::Datetime(Calendar::Standard)),
+            Raw::Utf32 { .. } | Raw::Utf8 => None,
+        }
+    }
+
+    /// Bytes of a cell in a file; texts of any length count as a pointer and a length would.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Raw::Plain(d) => d.size() as u64,
+            Raw::Half => 2,
+            Raw::Time { .. } => 8,
+            Raw::Utf32 { chars } => chars.saturating_mul(4),
+            Raw::Utf8 => 16,
+        }
+    }
+
+    /// The type behind NumPy's name for it (`<f8`, `|b1`, `>M8[ns]`, `<U5`) and whether it is big-endian.
+    ///
+    /// # Source
+    /// Zarr v2 specification, "Data type encoding"; NumPy's array interface protocol.
+    pub(crate) fn parse_numpy(name: &str) -> Option<(Raw, bool)> {
+        let order = *name.as_bytes().first()?;
+        let big = match order {
+            b'>' => true,
+            b'<' | b'|' | b'=' => false,
+            _ => return None,
+        };
+        let kind = name.get(1..2)?;
+        let rest = name.get(2..)?;
+        if kind == "M" {
+            let unit = rest.strip_prefix("8[")?.strip_suffix(']')?;
+            let digits = unit.bytes().take_while(u8::is_ascii_digit).count();
+            let count = if digits == 0 { 1 } else { unit[..digits].parse().ok()? };
+            return Some((Raw::time(&unit[digits..], count)?, big));
+        }
+        let size: u64 = rest.parse().ok()?;
+        use DType::*;
+        let raw = match (kind, size) {
+            ("b", 1) => Raw::Plain(Bool),
+            ("i", 1) => Raw::Plain(Int8),
+            ("i", 2) => Raw::Plain(Int16),
+            ("i", 4) => Raw::Plain(Int32),
+            ("i", 8) => Raw::Plain(Int64),
+            ("u", 1) => Raw::Plain(UInt8),
+            ("u", 2) => Raw::Plain(UInt16),
+            ("u", 4) => Raw::Plain(UInt32),
+            ("u", 8) => Raw::Plain(UInt64),
+            ("f", 2) => Raw::Half,
+            ("f", 4) => Raw::Plain(Float32),
+            ("f", 8) => Raw::Plain(Float64),
+            ("U", 1..) => Raw::Utf32 { chars: size },
+            _ => return None,
+        };
+        // Types of more than one byte need an order.
+        (order != b'|' || raw.size() == 1).then_some((raw, big))
+    }
+
+    /// `datetime64` of `count` units; `None` for units that are no whole fraction or multiple of a microsecond, and
+    /// for months and years, which have no fixed length.
+    pub(crate) fn time(unit: &str, count: i64) -> Option<Raw> {
+        let (multiply, divide): (i64, i64) = match unit {
+            "W" => (7 * 86_400_000_000, 1),
+            "D" => (86_400_000_000, 1),
+            "h" => (3_600_000_000, 1),
+            "m" => (60_000_000, 1),
+            "s" => (1_000_000, 1),
+            "ms" => (1000, 1),
+            "us" | "μs" => (1, 1),
+            "ns" => (1, 1000),
+            _ => return None,
+        };
+        let multiply = multiply.checked_mul(count)?;
+        (count > 0).then_some(Raw::Time { multiply, divide })
+    }
+
+    /// Running sums of the cells, in their type: integers wrap around, as NumPy's `cumsum` into the same type.
+    pub(crate) fn sum_up<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let mut cells = cells.into_owned();
+        macro_rules! sum {
+            ($t:ty, $add:expr) => {{
+                let mut total: $t = Default::default();
+                for c in cells.as_chunks_mut::<{ size_of::<$t>() }>().0 {
+                    total = $add(total, <$t>::from_ne_bytes(*c));
+                    *c = total.to_ne_bytes();
+                }
+            }};
+        }
+        match self.dtype() {
+            Some(DType::Float32) => sum!(f32, |a: f32, b: f32| a + b),
+            Some(DType::Float64) => sum!(f64, |a: f64, b: f64| a + b),
+            // Two's complement adds signed and unsigned integers alike.
+            _ => match self.size() {
+                1 => sum!(u8, u8::wrapping_add),
+                2 => sum!(u16, u16::wrapping_add),
+                4 => sum!(u32, u32::wrapping_add),
+                _ => sum!(u64, u64::wrapping_add),
+            },
+        }
+        Cow::Owned(cells)
+    }
+
+    /// The cells in the type of [`Raw::dtype`]; texts come back as they are. A moment beyond the range of an `i64` of
+    /// microseconds is `NaT`, a nanosecond is cut down to the microsecond before it.
+    pub(crate) fn convert<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        match self {
+            Raw::Plain(DType::Bool) if cells.iter().any(|&b| b > 1) => {
+                Cow::Owned(cells.iter().map(|&b| u8::from(b != 0)).collect())
+            }
+            Raw::Half => {
+                let mut out = Vec::with_capacity(cells.len() * 2);
+                for c in cells.as_chunks::<2>().0 {
+                    out.extend_from_slice(&half::f16::from_ne_bytes(*c).to_f32().to_ne_bytes());
+                }
+                Cow::Owned(out)
+            }
+            Raw::Time { multiply, divide } if (*multiply, *divide) != (1, 1) => {
+                let mut out = Vec::with_capacity(cells.len());
+                for c in cells.as_chunks::<8>().0 {
+                    let us = match i64::from_ne_bytes(*c) {
+                        i64::MIN => i64::MIN,
+                        v => {
+                            let wide = (i128::from(v) * i128::from(*multiply))
+                                .div_euclid(i128::from(*divide));
+                            i64::try_from(wide).unwrap_or(i64::MIN)
+                        }
+                    };
+                    out.extend_from_slice(&us.to_ne_bytes());
+                }
+                Cow::Owned(out)
+            }
+            _ => cells,
+        }
+    }
+}
+
+/// Reverses the bytes of each cell of `size` bytes.
+pub(crate) fn swap_bytes(cells: &mut [u8], size: usize) {
+    match size {
+        2 => cells.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
+        4 => cells.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),
+        8 => cells.as_chunks_mut::<8>().0.iter_mut().for_each(|c| c.reverse()),
+        _ => {}
+    }
+}

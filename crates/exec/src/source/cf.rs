@@ -1,0 +1,225 @@
+//! CF conventions: attributes become [`Decode`].
+//!
+//! # Source
+//! CF Conventions 1.11, sections 2.5.1, 4.4 and 8.1; where they leave room, xarray 2026.
+
+use crate::source::error::SourceError;
+use crate::source::time_units;
+use serde_json::Value;
+use tessera_planner::catalog::{Attrs, Decode, Unpack};
+use tessera_planner::dtype::DType;
+use tessera_planner::scalar::Scalar;
+
+/// What CF makes of a variable.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// The cells' type: that of the file, or its unsigned twin if the attributes say so.
+    pub(crate) dtype: DType,
+    pub(crate) decode: Decode,
+    /// The attributes that are left.
+    pub(crate) attrs: Attrs,
+}
+
+/// Decodes the attributes of the variable `array`, whose raw cells are `dtype`. `fill_v2` is Zarr v2's `fill_value`,
+/// which xarray takes for a `_FillValue`.
+pub(crate) fn decode(
+    array: &str,
+    mut dtype: DType,
+    mut attrs: Attrs,
+    fill_v2: Option<&Value>,
+) -> Result<Decoded, SourceError> {
+    let stored = dtype;
+    let bad = |attribute: &str, value: &Value| SourceError::Attribute {
+        array: array.into(),
+        attribute: attribute.into(),
+        reason: format!("{value} is no value of dtype {stored}"),
+    };
+    let mut out = Decode::default();
+    if dtype.is_datetime() {
+        // NaT is the one missing value of datetime64.
+        out.missing.push(Scalar::from_le_bytes(dtype, &i64::MIN.to_le_bytes()));
+    }
+    if let Some(flag) = attrs.get("_Unsigned").and_then(Value::as_str) {
+        let twin = match (flag.to_ascii_lowercase().as_str(), dtype) {
+            ("true", DType::Int8) => Some(DType::UInt8),
+            ("true", DType::Int16) => Some(DType::UInt16),
+            ("true", DType::Int32) => Some(DType::UInt32),
+            ("true", DType::Int64) => Some(DType::UInt64),
+            ("false", DType::UInt8) => Some(DType::Int8),
+            _ => None,
+        };
+        if let Some(twin) = twin {
+            dtype = twin;
+            attrs.remove("_Unsigned");
+        }
+    }
+    if dtype.is_numeric() {
+        for key in ["_FillValue", "missing_value"] {
+            if let Some(value) = attrs.remove(key) {
+                for v in items(&value) {
+                    let n = number(v).ok_or_else(|| bad(key, v))?;
+                    push(
+                        &mut out.missing,
+                        n.exact(stored).map(|s| s.cast(dtype)).or_else(|| n.exact(dtype)),
+                    );
+                }
+            }
+        }
+        if let Some(n) = fill_v2.and_then(number) {
+            push(&mut out.missing, n.exact(stored).map(|s| s.cast(dtype)));
+        }
+        if let Some(range) = attrs.remove("valid_range") {
+            let [lo, hi] = items(&range) else { return Err(bad("valid_range", &range)) };
+            let bounds = (number(lo), number(hi));
+            let (Some(lo), Some(hi)) = bounds else { return Err(bad("valid_range", &range)) };
+            (out.valid_min, out.valid_max) = (Some(lo.ceil(dtype)), Some(hi.floor(dtype)));
+        }
+        if let Some(v) = attrs.remove("valid_min") {
+            out.valid_min = Some(number(&v).ok_or_else(|| bad("valid_min", &v))?.ceil(dtype));
+        }
+        if let Some(v) = attrs.remove("valid_max") {
+            out.valid_max = Some(number(&v).ok_or_else(|| bad("valid_max", &v))?.floor(dtype));
+        }
+        let mut factor = |key: &str| -> Result<Option<f64>, SourceError> {
+            let Some(v) = attrs.remove(key) else { return Ok(None) };
+            let n = match items(&v) {
+                [one] => number(one),
+                _ => None,
+            };
+            n.map(|n| Some(n.as_f64())).ok_or_else(|| bad(key, &v))
+        };
+        let (scale, offset) = (factor("scale_factor")?, factor("add_offset")?);
+        if scale.is_some() || offset.is_some() {
+            // Attributes in JSON are float64, and xarray unpacks to the type of the factors.
+            out.unpack = Some(Unpack {
+                dtype: DType::Float64,
+                scale: scale.unwrap_or(1.0),
+                offset: offset.unwrap_or(0.0),
+            });
+        }
+        if let Some(units) = attrs.get("units").and_then(Value::as_str).map(str::to_string)
+            && time_units::is_time(&units)
+        {
+            let calendar = attrs.get("calendar").and_then(Value::as_str);
+            let time = time_units::parse(&units, calendar)
+                .map_err(|reason| SourceError::TimeUnits { array: array.into(), reason })?;
+            out.time = Some(time);
+            attrs.remove("units");
+            attrs.remove("calendar");
+        }
+    }
+    Ok(Decoded { dtype, decode: out, attrs })
+}
+
+fn push(missing: &mut Vec<Scalar>, value: Option<Scalar>) {
+    // A value that the type does not hold marks no cell.
+    if let Some(v) = value
+        && !missing.contains(&v)
+    {
+        missing.push(v);
+    }
+}
+
+/// A list's items, or the one value.
+fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(v) => v,
+        v => std::slice::from_ref(v),
+    }
+}
+
+/// A number of an attribute: whole, or not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Number {
+    Whole(i128),
+    Float(f64),
+}
+
+impl Number {
+    fn as_f64(self) -> f64 {
+        match self {
+            Number::Whole(v) => v as f64,
+            Number::Float(v) => v,
+        }
+    }
+
+    /// The number in `dtype`: rounded for floats; `None` if an integer type does not hold it.
+    fn exact(self, dtype: DType) -> Option<Scalar> {
+        if dtype.is_float() {
+            return Some(Scalar::from_f64(dtype, self.as_f64()));
+        }
+        let whole = match self {
+            Number::Whole(v) => v,
+            Number::Float(v) if v.fract() == 0.0 && v.abs() < 1e30 => v as i128,
+            Number::Float(_) => return None,
+        };
+        Scalar::from_i128(dtype, whole)
+    }
+
+    /// The least value of `dtype` that is not below; the greatest of the type if there is none.
+    fn ceil(self, dtype: DType) -> Scalar {
+        match self {
+            Number::Float(v) => {
+                Scalar::from_f64(dtype, if dtype.is_float() { v } else { v.ceil() })
+            }
+            Number::Whole(v) => clamp(dtype, v),
+        }
+    }
+
+    /// The greatest value of `dtype` that is not above; the least of the type if there is none.
+    fn floor(self, dtype: DType) -> Scalar {
+        match self {
+            Number::Float(v) => {
+                Scalar::from_f64(dtype, if dtype.is_float() { v } else { v.floor() })
+            }
+            Number::Whole(v) => clamp(dtype, v),
+        }
+    }
+}
+
+fn clamp(dtype: DType, v: i128) -> Scalar {
+    // Casts from floats saturate, and 64 bits beyond 2^53 are only met with exact values.
+    Scalar::from_i128(dtype, v).unwrap_or_else(|| Scalar::from_f64(dtype, v as f64))
+}
+
+/// A JSON number; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
+fn number(value: &Value) -> Option<Number> {
+    match value {
+        Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
+            (Some(v), _, _) => Some(Number::Whole(v.into())),
+            (_, Some(v), _) => Some(Number::Whole(v.into())),
+            (_, _, v) => v.map(Number::Float),
+        },
+        Value::Bool(b) => Some(Number::Whole((*b).into())),
+        Value::String(s) => match s.as_str() {
+            "NaN" | "nan" => Some(Number::Float(f64::NAN)),
+            "Infinity" | "inf" => Some(Number::Float(f64::INFINITY)),
+            "-Infinity" | "-inf" => Some(Number::Float(f64::NEG_INFINITY)),
+            s => base64_f64(s).map(Number::Float).or_else(|| s.parse().ok().map(Number::Float)),
+        },
+        _ => None,
+    }
+}
+
+/// Eight bytes in base64: eleven digits and one `=`.
+fn base64_f64(text: &str) -> Option<f64> {
+    let digits = text.strip_suffix('=')?;
+    if digits.len() != 11 {
+        return None;
+    }
+    let mut bits: u128 = 0;
+    for b in digits.bytes() {
+        let v = match b {
+            b'A'..=b'Z' => b - b'A',
+            b'a'..=b'z' => b - b'a' + 26,
+            b'0'..=b'9' => b - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u128::from(v);
+    }
+    // 66 bits: the last two are padding.
+    let bytes = ((bits >> 2) as u64).to_be_bytes();
+    Some(f64::from_le_bytes(bytes))
+}

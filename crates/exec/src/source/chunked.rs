@@ -1,0 +1,399 @@
+//! Arrays in encoded chunks: Zarr.
+//!
+//! ```text
+//!   region ─▶ chunks it touches ─▶ objects, or byte ranges of shards ─▶ codecs ─▶ cells copied into the region
+//! ```
+
+use crate::source::boxes::{copy_box, fill_box};
+use crate::source::codecs;
+use crate::source::error::SourceError;
+use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
+use crate::source::reader::{ArrayReader, Fetched, Piece};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use tessera_planner::region::{Dims, Region};
+use zarrs::array::{ArrayBytes, FillValue, data_type};
+
+/// Chunks fetched at the same time for one region.
+const CONCURRENT_MAX: usize = 16;
+
+/// Bytes of shard indices that one array keeps.
+const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// Offset and length of each unit of a shard, row-major; both `u64::MAX` if it is absent.
+type ShardIndex = Arc<Vec<[u64; 2]>>;
+
+/// How to read one Zarr array.
+#[derive(Debug)]
+pub(crate) struct Chunked {
+    meta: ArrayMeta,
+    /// Key of the array in its store; empty if the store is the array.
+    prefix: String,
+    /// Indices of shards read before; `None` for absent shards.
+    indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
+}
+
+impl Chunked {
+    pub(crate) fn new(meta: ArrayMeta, prefix: String) -> Self {
+        Chunked { meta, prefix, indices: Mutex::default() }
+    }
+
+    pub(crate) async fn fetch(
+        &self,
+        reader: &ArrayReader,
+        region: &Region,
+    ) -> Result<Vec<Piece>, SourceError> {
+        let units = indices(&self.units(region));
+        reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
+        let Some(shard) = &self.meta.shard else {
+            return stream::iter(units)
+                .map(|at| async move {
+                    let key = self.key(&at);
+                    // Codecs may make a chunk longer, but not by much.
+                    let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+                    let bytes = reader.store.get(&key, limit.min(CHUNK_BYTES_MAX * 2)).await?;
+                    Ok(Piece { at, len: Dims::new(), bytes })
+                })
+                .buffered(CONCURRENT_MAX)
+                .try_collect()
+                .await;
+        };
+        let mut by_shard: BTreeMap<Dims, Vec<Dims>> = BTreeMap::new();
+        for at in units {
+            let of = at.iter().zip(&shard.counts).map(|(i, n)| i / n).collect();
+            by_shard.entry(of).or_default().push(at);
+        }
+        let parts: Vec<Vec<Piece>> = stream::iter(by_shard)
+            .map(|(of, units)| self.fetch_shard(reader, shard, of, units))
+            .buffered(CONCURRENT_MAX)
+            .try_collect()
+            .await?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    async fn fetch_shard(
+        &self,
+        reader: &ArrayReader,
+        shard: &Shard,
+        of: Dims,
+        units: Vec<Dims>,
+    ) -> Result<Vec<Piece>, SourceError> {
+        let piece = |at: Dims, bytes| Piece { at, len: Dims::new(), bytes };
+        let Some(index) = self.index(reader, shard, &of).await? else {
+            return Ok(units.into_iter().map(|at| piece(at, None)).collect());
+        };
+        let key = self.key(&of);
+        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+        let mut present: Vec<(Dims, Range<u64>)> = Vec::new();
+        let mut out = Vec::with_capacity(units.len());
+        for at in units {
+            let local = at.iter().zip(&shard.counts).fold(0, |n, (i, c)| n * c + i % c);
+            let [offset, length] = index[local as usize];
+            if (offset, length) == (u64::MAX, u64::MAX) {
+                out.push(piece(at, None));
+                continue;
+            }
+            let end = offset.checked_add(length).filter(|_| length <= limit);
+            let Some(end) = end else {
+                return Err(self.damaged(
+                    reader,
+                    &at,
+                    format!("the shard's index says {length} bytes at {offset}"),
+                ));
+            };
+            present.push((at, offset..end));
+        }
+        // Neighbours in the file come with one request.
+        present.sort_by_key(|(_, r)| (r.start, r.end));
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for (_, r) in &present {
+            match merged.last_mut() {
+                Some(last) if last.end == r.start => last.end = r.end,
+                _ => merged.push(r.clone()),
+            }
+        }
+        let parts = reader
+            .store
+            .get_ranges(&key, &merged)
+            .await?
+            .ok_or_else(|| SourceError::Changed { what: reader.store.show(&key) })?;
+        for (at, r) in present {
+            let i = merged.partition_point(|m| m.end <= r.start && m.end < r.end);
+            let (start, end) =
+                ((r.start - merged[i].start) as usize, (r.end - merged[i].start) as usize);
+            match parts[i].get(start..end) {
+                Some(_) => out.push(piece(at, Some(parts[i].slice(start..end)))),
+                None => {
+                    let got = merged[i].start + parts[i].len() as u64;
+                    return Err(self.damaged(
+                        reader,
+                        &at,
+                        format!(
+                            "the shard's index says bytes {} to {}, the shard ends at {got} or before",
+                            r.start, r.end
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The index of a shard, `None` if the shard is absent.
+    async fn index(
+        &self,
+        reader: &ArrayReader,
+        shard: &Shard,
+        of: &Dims,
+    ) -> Result<Option<ShardIndex>, SourceError> {
+        let cached = self.indices.lock().unwrap_or_else(PoisonError::into_inner).get(of).cloned();
+        if let Some(index) = cached {
+            return Ok(index);
+        }
+        let key = self.key(of);
+        let n = shard.index_bytes;
+        let bytes = if shard.at_end {
+            reader.store.get_suffix(&key, n).await?
+        } else {
+            let parts = reader.store.get_ranges(&key, std::slice::from_ref(&(0..n))).await?;
+            parts.and_then(|mut p| p.pop())
+        };
+        let index = match bytes {
+            None => None,
+            Some(bytes) => Some(self.decode_index(reader, shard, of, &bytes)?),
+        };
+        let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let each: usize = shard.counts.iter().product::<u64>() as usize * 16;
+        if indices.len().saturating_mul(each) > INDEX_CACHE_BYTES_MAX {
+            indices.clear();
+        }
+        indices.insert(of.clone(), index.clone());
+        Ok(index)
+    }
+
+    fn decode_index(
+        &self,
+        reader: &ArrayReader,
+        shard: &Shard,
+        of: &Dims,
+        bytes: &Bytes,
+    ) -> Result<ShardIndex, SourceError> {
+        let damaged = |reason: String| SourceError::Chunk {
+            array: reader.name.clone(),
+            chunk: show(of),
+            path: reader.store.show(&self.key(of)),
+            reason: format!("the shard's index: {reason}"),
+        };
+        if bytes.len() as u64 != shard.index_bytes {
+            return Err(damaged(format!("{} bytes, expected {}", bytes.len(), shard.index_bytes)));
+        }
+        let cells = codecs::run(
+            &shard.index_chain,
+            Cow::Borrowed(bytes),
+            &index_shape(&shard.counts),
+            &data_type::uint64(),
+            &FillValue::from(u64::MAX),
+        )
+        .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
+        .map_err(damaged)?;
+        let number = |c: &[u8; 8]| u64::from_ne_bytes(*c);
+        let pairs: Vec<[u64; 2]> = cells
+            .as_chunks::<8>()
+            .0
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|[a, b]| [number(a), number(b)])
+            .collect();
+        if pairs.len() as u64 != shard.counts.iter().product::<u64>() {
+            return Err(damaged(format!("{} entries", pairs.len())));
+        }
+        Ok(Arc::new(pairs))
+    }
+
+    pub(crate) fn decode(
+        &self,
+        reader: &ArrayReader,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let size = reader.source.dtype.size();
+        let shape = region.shape();
+        let expected = self.units(region);
+        if fetched.pieces.len() as u64 != expected.cells() {
+            return Err(reader.internal(format!(
+                "{} chunks were fetched for {region}, expected {}",
+                fetched.pieces.len(),
+                expected.cells()
+            )));
+        }
+        let fill = self.meta.raw.convert(Cow::Borrowed(self.meta.array.fill_value().as_ne_bytes()));
+        for Piece { at, bytes, .. } in fetched.pieces {
+            let origin: Dims = at.iter().zip(&self.meta.unit).map(|(i, n)| i * n).collect();
+            let Some(part) = Region::at(&origin, &self.meta.unit).intersect(region) else {
+                return Err(reader.internal(format!("chunk {} is not in {region}", show(&at))));
+            };
+            let to = part.relative_to(&region.start).start;
+            let Some(bytes) = bytes else {
+                fill_box(out, &shape, &to, &part.shape(), &fill);
+                continue;
+            };
+            let cells = self.decode_unit(reader, &at, &bytes)?;
+            let from = part.relative_to(&origin).start;
+            copy_box(&cells, &self.meta.unit, &from, out, &shape, &to, &part.shape(), size);
+        }
+        Ok(())
+    }
+
+    /// All cells of a unit, in the reader's type.
+    fn decode_unit<'a>(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        bytes: &'a Bytes,
+    ) -> Result<Cow<'a, [u8]>, SourceError> {
+        let cells = self
+            .meta
+            .codecs
+            .decode(bytes)
+            .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
+            .map_err(|reason| self.damaged(reader, at, reason))?;
+        if cells.len() as u64 != self.meta.unit_bytes() {
+            return Err(self.damaged(
+                reader,
+                at,
+                format!("{} bytes, expected {}", cells.len(), self.meta.unit_bytes()),
+            ));
+        }
+        Ok(self.meta.raw.convert(if self.meta.delta { self.meta.raw.sum_up(cells) } else { cells }))
+    }
+
+    pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {
+        if region.is_empty() {
+            return 0;
+        }
+        let cells = self.meta.unit.iter().fold(1u64, |n, &d| n.saturating_mul(d));
+        let raw = self.meta.unit_bytes();
+        let converted = match self.meta.raw.size() as usize == reader.source.dtype.size() {
+            true => 0,
+            false => cells.saturating_mul(reader.source.dtype.size() as u64),
+        };
+        // Encoded chunks are at most as long as decoded ones (and a header); of decoded ones there are two while a
+        // codec that is not the last one works.
+        let encoded = self.units(region).cells().saturating_mul(raw.saturating_add(64));
+        encoded.saturating_add(raw.saturating_mul(2)).saturating_add(converted)
+    }
+
+    /// The units that a region touches, as a box of indices.
+    fn units(&self, region: &Region) -> Region {
+        let unit = &self.meta.unit;
+        Region {
+            start: region.start.iter().zip(unit).map(|(s, n)| s / n).collect(),
+            end: region.end.iter().zip(unit).map(|(e, n)| e.div_ceil(*n)).collect(),
+        }
+    }
+
+    fn key(&self, stored: &[u64]) -> String {
+        let key = self.meta.array.chunk_key(stored);
+        match self.prefix.is_empty() {
+            true => key.as_str().to_string(),
+            false => format!("{}/{}", self.prefix, key.as_str()),
+        }
+    }
+
+    fn damaged(&self, reader: &ArrayReader, at: &Dims, reason: String) -> SourceError {
+        let stored: Dims = match &self.meta.shard {
+            Some(s) => at.iter().zip(&s.counts).map(|(i, n)| i / n).collect(),
+            None => at.clone(),
+        };
+        SourceError::Chunk {
+            array: reader.name.clone(),
+            chunk: show(at),
+            path: reader.store.show(&self.key(&stored)),
+            reason,
+        }
+    }
+
+    /// All texts of a 1-d array of texts, in order.
+    pub(crate) async fn texts(
+        &self,
+        reader: &ArrayReader,
+        region: &Region,
+    ) -> Result<Vec<String>, SourceError> {
+        let mut out = Vec::new();
+        for Piece { at, bytes, .. } in self.fetch(reader, region).await? {
+            let from = at[0] * self.meta.unit[0];
+            let len = (region.end[0] - from).min(self.meta.unit[0]) as usize;
+            let cells = match bytes {
+                None => vec![String::new(); len],
+                Some(b) => {
+                    self.decode_texts(&b).map_err(|reason| self.damaged(reader, &at, reason))?
+                }
+            };
+            out.extend(cells.into_iter().take(len));
+        }
+        Ok(out)
+    }
+
+    fn decode_texts(&self, bytes: &Bytes) -> Result<Vec<String>, String> {
+        let decoded = self.meta.codecs.decode(bytes)?;
+        match decoded {
+            ArrayBytes::Variable(v) => {
+                let (data, offsets) = v.into_parts();
+                offsets
+                    .windows(2)
+                    .map(|w| {
+                        let cell = data.get(w[0]..w[1]).ok_or("a text lies beyond the chunk")?;
+                        String::from_utf8(cell.to_vec()).map_err(|_| "a text is no UTF-8".into())
+                    })
+                    .collect()
+            }
+            ArrayBytes::Fixed(cells) => {
+                let size = self.meta.raw.size().max(4) as usize;
+                cells
+                    .chunks_exact(size)
+                    .map(|cell| {
+                        cell.as_chunks::<4>()
+                            .0
+                            .iter()
+                            .map(|c| u32::from_ne_bytes(*c))
+                            .take_while(|&c| c != 0)
+                            .map(|c| char::from_u32(c).ok_or("a text is no Unicode".to_string()))
+                            .collect()
+                    })
+                    .collect()
+            }
+            ArrayBytes::Optional(_) => Err("texts that may be null are not supported".into()),
+        }
+    }
+}
+
+/// The indices of a box, row-major.
+fn indices(of: &Region) -> Vec<Dims> {
+    if of.is_empty() {
+        return Vec::new();
+    }
+    let mut out = Vec::with_capacity(of.cells() as usize);
+    let mut at = of.start.clone();
+    loop {
+        out.push(at.clone());
+        let mut axis = at.len();
+        loop {
+            if axis == 0 {
+                return out;
+            }
+            axis -= 1;
+            at[axis] += 1;
+            if at[axis] < of.end[axis] {
+                break;
+            }
+            at[axis] = of.start[axis];
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Codec chains run backwards, on the caller's thread alone, within bounds.
+//!
+//! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
+//! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use zarrs::array::codec::api::{
+    ArrayToBytesCodecTraits, BytesToBytesCodecTraits, CodecError, CodecOptions,
+};
+use zarrs::array::codec::{BloscCodec, Bz2Codec, CodecChain, GzipCodec, ZlibCodec, ZstdCodec};
+use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
+
+/// The codecs of a chunk.
+#[derive(Debug)]
+pub(crate) struct Codecs {
+    /// Array to array and array to bytes.
+    inner: CodecChain,
+    /// Bytes to bytes, in the order of encoding, each with what it encodes.
+    outer: Vec<(Arc<dyn BytesToBytesCodecTraits>, BytesRepresentation)>,
+    shape: Vec<NonZeroU64>,
+    dtype: DataType,
+    fill: FillValue,
+    /// The most that any stage may decode to, where its own size is not known.
+    limit: u64,
+}
+
+impl Codecs {
+    /// The codecs of chunks of `shape`, none of which is 0.
+    pub(crate) fn new(
+        chain: &CodecChain,
+        shape: &[u64],
+        dtype: &DataType,
+        fill: &FillValue,
+        limit: u64,
+    ) -> Result<Codecs, String> {
+        let shape: Vec<NonZeroU64> = shape.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
+        let fence = catch_unwind(AssertUnwindSafe(|| {
+            let inner = CodecChain::new(
+                chain.array_to_array_codecs().to_vec(),
+                chain.array_to_bytes_codec().clone(),
+                vec![],
+            );
+            let mut encoded = inner.encoded_representation(&shape, dtype, fill)?;
+            let mut outer = Vec::new();
+            for codec in chain.bytes_to_bytes_codecs() {
+                outer.push((codec.clone(), encoded));
+                encoded = codec.encoded_representation(&encoded);
+            }
+            Ok::<_, CodecError>((inner, outer))
+        }));
+        let (inner, outer) = match fence {
+            Ok(made) => made.map_err(|e| e.to_string())?,
+            Err(_) => return Err("the codecs do not go together".into()),
+        };
+        Ok(Codecs { inner, outer, shape, dtype: dtype.clone(), fill: fill.clone(), limit })
+    }
+
+    /// The cells of a chunk, native-endian; the error says what is wrong with the bytes.
+    pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
+        let mut bytes = Cow::Borrowed(bytes);
+        for (codec, decoded) in self.outer.iter().rev() {
+            bytes = self.undo(codec, decoded, bytes)?;
+        }
+        run(&self.inner, bytes, &self.shape, &self.dtype, &self.fill)
+    }
+
+    fn undo<'a>(
+        &self,
+        codec: &Arc<dyn BytesToBytesCodecTraits>,
+        decoded: &BytesRepresentation,
+        bytes: Cow<'a, [u8]>,
+    ) -> Result<Cow<'a, [u8]>, String> {
+        let limit = decoded.size().unwrap_or(self.limit).min(self.limit);
+        let any = codec.as_any();
+        if any.is::<ZstdCodec>() {
+            return match zstd::bulk::decompress(&bytes, limit as usize) {
+                Ok(v) => Ok(Cow::Owned(v)),
+                Err(e) => Err(format!("zstd: {e} (expected at most {limit} bytes)")),
+            };
+        }
+        if any.is::<GzipCodec>() {
+            return bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit);
+        }
+        if any.is::<ZlibCodec>() {
+            return bounded("zlib", flate2::read::ZlibDecoder::new(&*bytes), limit);
+        }
+        if any.is::<Bz2Codec>() {
+            return bounded("bz2", bzip2::read::MultiBzDecoder::new(&*bytes), limit);
+        }
+        if any.is::<BloscCodec>() {
+            check_blosc(&bytes, limit)?;
+        }
+        match catch_unwind(AssertUnwindSafe(|| codec.decode(bytes, decoded, &options()))) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(e)) => Err(e.to_string()),
+            Err(_) => Err("its codec failed".into()),
+        }
+    }
+}
+
+/// Runs a chain backwards; what a codec panics at is damaged data.
+pub(crate) fn run<'a>(
+    chain: &CodecChain,
+    bytes: Cow<'a, [u8]>,
+    shape: &[NonZeroU64],
+    dtype: &DataType,
+    fill: &FillValue,
+) -> Result<ArrayBytes<'a>, String> {
+    match catch_unwind(AssertUnwindSafe(|| chain.decode(bytes, shape, dtype, fill, &options()))) {
+        Ok(Ok(cells)) => Ok(cells),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(_) => Err("its codec failed".into()),
+    }
+}
+
+/// One thread: the scheduler counts threads, zarrs' own pool would escape it.
+fn options() -> CodecOptions {
+    CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1)
+}
+
+/// Everything that `from` gives, if that is no more than `limit` bytes.
+pub(crate) fn bounded<'a>(
+    what: &str,
+    from: impl Read,
+    limit: u64,
+) -> Result<Cow<'a, [u8]>, String> {
+    let mut out = Vec::with_capacity(limit.min(64 << 20) as usize);
+    from.take(limit.saturating_add(1)).read_to_end(&mut out).map_err(|e| format!("{what}: {e}"))?;
+    if out.len() as u64 > limit {
+        return Err(format!("{what}: it decodes to more than the {limit} bytes expected"));
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// Blosc's header says how much it decodes to; zarrs would allocate that.
+///
+/// # Source
+/// c-blosc 1.x, `README_CHUNK_FORMAT.rst`: nbytes at byte 4, cbytes at byte 12, little-endian.
+fn check_blosc(bytes: &[u8], limit: u64) -> Result<(), String> {
+    let Some(header) = bytes.first_chunk::<16>() else {
+        return Err(format!("blosc: {} bytes are no header", bytes.len()));
+    };
+    let number = |i: usize| {
+        u64::from(u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]))
+    };
+    let (decoded, encoded) = (number(4), number(12));
+    if decoded > limit {
+        return Err(format!("blosc: its header says {decoded} bytes, expected at most {limit}"));
+    }
+    if encoded > bytes.len() as u64 {
+        return Err(format!(
+            "blosc: its header says {encoded} encoded bytes, there are {}",
+            bytes.len()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! What can go wrong between a URL and the cells of an array.
+
+use tessera_planner::error::Class;
+use thiserror::Error;
+
+/// An error of opening or reading stored arrays.
+///
+/// Texts name the array, the chunk and the object; they never hold credentials or bodies of a server's answers
+/// (an S3 server repeats the access key in some).
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A URL that cannot be read.
+    #[error("`{url}` is not a location: {reason}")]
+    BadUrl {
+        /// The URL, without credentials.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A kind of storage that a later version will read.
+    #[error("reading from {scheme}:// is not supported yet")]
+    Scheme {
+        /// The scheme of the URL.
+        scheme: String,
+    },
+    /// An option of a table.
+    #[error("option `{key}`: {reason}")]
+    BadOption {
+        /// The option.
+        key: String,
+        /// What is wrong; never the value of a secret.
+        reason: String,
+    },
+    /// Nothing is there.
+    #[error("`{what}` does not exist")]
+    NotFound {
+        /// The URL or object.
+        what: String,
+    },
+    /// A bucket that does not exist.
+    #[error("the bucket of `{what}` does not exist")]
+    NoBucket {
+        /// The URL or object.
+        what: String,
+    },
+    /// The store, or the operating system, refused.
+    #[error("access to `{what}` is refused: {reason}")]
+    PermissionDenied {
+        /// The URL or object.
+        what: String,
+        /// The store's code for it.
+        reason: String,
+    },
+    /// No connection.
+    #[error("the storage of `{what}` cannot be reached: {reason}")]
+    Unreachable {
+        /// The URL or object.
+        what: String,
+        /// What happened to the connection.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("`{what}` gave no answer within {seconds} s")]
+    Timeout {
+        /// The URL or object.
+        what: String,
+        /// The storage time-out.
+        seconds: u64,
+    },
+    /// Any other failure of the storage.
+    #[error("`{what}` cannot be read: {reason}")]
+    Storage {
+        /// The URL or object.
+        what: String,
+        /// What the storage said.
+        reason: String,
+    },
+    /// The object is not what it was when it was opened.
+    #[error("`{what}` has changed since the statement was bound")]
+    Changed {
+        /// The object.
+        what: String,
+    },
+    /// Something is there, but no array.
+    #[error("`{what}` is neither a Zarr array or group nor an .npy or .npz file")]
+    NotAnArray {
+        /// The URL.
+        what: String,
+    },
+    /// Metadata that contradicts itself or its format.
+    #[error("metadata of array `{array}` in `{path}`: {reason}")]
+    Metadata {
+        /// The array.
+        array: String,
+        /// The object that holds the metadata.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Variables that do not go together.
+    #[error("dimension `{dim}` has length {a_len} in `{a}` and {b_len} in `{b}`")]
+    DimConflict {
+        /// The dimension.
+        dim: String,
+        /// A variable.
+        a: String,
+        /// Its length there.
+        a_len: u64,
+        /// Another variable.
+        b: String,
+        /// Its length there.
+        b_len: u64,
+    },
+    /// A time axis in units or a calendar that CF does not know.
+    #[error("time units of `{array}`: {reason}")]
+    TimeUnits {
+        /// The variable.
+        array: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An attribute that cannot be decoded.
+    #[error("attribute `{attribute}` of `{array}`: {reason}")]
+    Attribute {
+        /// The variable.
+        array: String,
+        /// The attribute.
+        attribute: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An element type that has no place in Tessera (yet).
+    #[error("array `{array}`: dtype {dtype} is not supported yet")]
+    UnsupportedDType {
+        /// The array.
+        array: String,
+        /// The type as the file writes it.
+        dtype: String,
+    },
+    /// A codec, filter, grid or key encoding that cannot be read.
+    #[error("array `{array}`: {what} is not supported")]
+    Unsupported {
+        /// The array.
+        array: String,
+        /// The codec, by name.
+        what: String,
+    },
+    /// A chunk beyond the bound.
+    #[error("array `{array}`: a chunk of {chunk} cells has {bytes} bytes, the limit is {limit}")]
+    ChunkTooLarge {
+        /// The array.
+        array: String,
+        /// Its chunk shape.
+        chunk: String,
+        /// Decoded bytes of a chunk.
+        bytes: String,
+        /// The most that is accepted.
+        limit: u64,
+    },
+    /// An object larger than what it can sensibly be.
+    #[error("`{what}` has {bytes} bytes, the limit is {limit}")]
+    ObjectTooLarge {
+        /// The object.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// The most that is accepted.
+        limit: u64,
+    },
+    /// A chunk that does not decode.
+    #[error("chunk {chunk} of array `{array}` in `{path}` is damaged: {reason}")]
+    Chunk {
+        /// The array.
+        array: String,
+        /// Index of the chunk in the stored grid.
+        chunk: String,
+        /// The object.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A fault of ours: a caller's region or buffer does not fit the array.
+    #[error("reading array `{array}`: {reason}")]
+    Internal {
+        /// The array.
+        array: String,
+        /// What does not hold.
+        reason: String,
+    },
+}
+
+impl SourceError {
+    /// Stable name for programs.
+    pub fn code(&self) -> &'static str {
+        use SourceError::*;
+        match self {
+            BadUrl { .. } => "bad_url",
+            Scheme { .. } | Unsupported { .. } => "unsupported",
+            UnsupportedDType { .. } => "unsupported_dtype",
+            BadOption { .. } => "bad_option",
+            NotFound { .. } | NoBucket { .. } => "not_found",
+            PermissionDenied { .. } => "permission_denied",
+            Unreachable { .. } => "unreachable",
+            Timeout { .. } => "storage_timeout",
+            Storage { .. } => "storage_error",
+            Changed { .. } => "source_changed",
+            NotAnArray { .. } => "not_an_array",
+            Metadata { .. } | DimConflict { .. } | Attribute { .. } => "bad_metadata",
+            TimeUnits { .. } => "bad_time_units",
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
+            Chunk { .. } => "bad_chunk",
+            Internal { .. } => "internal",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> Class {
+        use SourceError::*;
+        match self {
+            Unreachable { .. } | Timeout { .. } | Storage { .. } | Changed { .. } => Class::Retry,
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } => Class::Limit,
+            Internal { .. } => Class::Internal,
+            _ => Class::User,
+        }
+    }
+
+    /// The way out, if there is one to tell.
+    pub fn hint(&self) -> Option<String> {
+        use SourceError::*;
+        let text = match self {
+            Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
+            NotFound { .. } => "relative paths start at the working directory of the server",
+            NoBucket { .. } => "check the bucket's name, AWS_REGION and AWS_ENDPOINT_URL",
+            PermissionDenied { what, .. } if what.starts_with("s3://") => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or OPTIONS ('aws.access_key_id' …); without them \
+                 the bucket is read anonymously"
+            }
+            Unreachable { what, .. } if what.starts_with("s3://") => {
+                "check AWS_ENDPOINT_URL and AWS_REGION; an http:// endpoint needs AWS_ALLOW_HTTP=true"
+            }
+            TimeUnits { .. } | Attribute { .. } => {
+                "OPTIONS ('decode_cf' 'false') reads the numbers as they are stored"
+            }
+            Changed { .. } => "run the statement again",
+            ChunkTooLarge { .. } => "store the array in smaller chunks",
+            Chunk { .. } => "the stored data is damaged or was written by an incompatible writer",
+            Internal { .. } => "this is a fault in Tessera; please report the query",
+            _ => return None,
+        };
+        Some(text.into())
+    }
+}

@@ -1,0 +1,317 @@
+//! Arrays whose cells lie one after the other in one file: `.npy`, and members of `.npz` that are not compressed.
+//!
+//! ```text
+//!   file axes (slowest first)        a region is split at its slowest axes until each part is nearly contiguous
+//!   . . . . . . . .                  . . . . . . . .
+//!   . # # # # . . .      ─▶          . 1 1 1 1 . . .
+//!   . # # # # . . .                  . 2 2 2 2 . . .
+//! ```
+
+use crate::source::cells::{Raw, swap_bytes};
+use crate::source::error::SourceError;
+use crate::source::reader::{ArrayReader, Fetched, Piece};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::{Dims, Region};
+
+/// A stretch this long is read whole even if most of it is not wanted.
+const STRETCH_BYTES_MIN: u64 = 256 << 10;
+
+/// Bytes of the slabs in which flat files are offered as chunks. Part of the logical grid, so never changed lightly.
+const SLAB_BYTES: u64 = 8 << 20;
+
+/// Where cells lie in a flat file.
+#[derive(Debug)]
+pub(crate) struct Flat {
+    /// The file, as a key of the store.
+    pub(crate) key: String,
+    /// The cells' type.
+    pub(crate) raw: Raw,
+    /// True if cells are not in native byte order.
+    pub(crate) swapped: bool,
+    /// True if the first axis is the fastest.
+    pub(crate) fortran: bool,
+    /// Position of the first cell.
+    pub(crate) offset: u64,
+    /// The file's content, if it was unpacked into memory.
+    pub(crate) memory: Option<Bytes>,
+}
+
+/// Slabs of about 8 MiB along the slowest axes of the file.
+pub(crate) fn grid(shape: &[u64], cell_bytes: u64, fortran: bool) -> Grid {
+    let mut chunk: Dims = shape.into();
+    let mut bytes = shape.iter().fold(cell_bytes, |n, &d| n.saturating_mul(d.max(1)));
+    let axes: SmallVec<[usize; 6]> =
+        if fortran { (0..shape.len()).rev().collect() } else { (0..shape.len()).collect() };
+    for a in axes {
+        if bytes <= SLAB_BYTES {
+            break;
+        }
+        let row = bytes / shape[a].max(1);
+        chunk[a] = (SLAB_BYTES / row.max(1)).clamp(1, shape[a].max(1));
+        bytes = row * chunk[a];
+    }
+    Grid::regular(shape, &chunk)
+}
+
+impl Flat {
+    pub(crate) async fn fetch(
+        &self,
+        reader: &ArrayReader,
+        region: &Region,
+    ) -> Result<Vec<Piece>, SourceError> {
+        let parts = self.parts(reader, region);
+        reader.store.counters().chunks.fetch_add(parts.len() as u64, Ordering::Relaxed);
+        if reader.is_local() || self.memory.is_some() {
+            return Ok(parts
+                .into_iter()
+                .map(|p| Piece { len: p.shape(), at: p.start, bytes: None })
+                .collect());
+        }
+        let shape = self.file_order(&reader.source.shape);
+        let ranges: Vec<Range<u64>> = parts.iter().map(|p| self.stretch(p, &shape)).collect();
+        let bytes = reader
+            .store
+            .get_ranges(&self.key, &ranges)
+            .await?
+            .ok_or_else(|| SourceError::Changed { what: reader.store.show(&self.key) })?;
+        Ok(parts
+            .into_iter()
+            .zip(bytes)
+            .map(|(p, b)| Piece { len: p.shape(), at: p.start, bytes: Some(b) })
+            .collect())
+    }
+
+    pub(crate) fn decode(
+        &self,
+        reader: &ArrayReader,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let raw_size = self.raw.size() as usize;
+        if raw_size == reader.source.dtype.size() {
+            self.gather(reader, fetched, region, out)?;
+            if self.swapped {
+                swap_bytes(out, raw_size);
+            }
+            match self.raw.convert(Cow::Borrowed(&*out)) {
+                Cow::Borrowed(_) => {}
+                Cow::Owned(converted) => out.copy_from_slice(&converted),
+            }
+            return Ok(());
+        }
+        let mut cells = vec![0u8; region.cells() as usize * raw_size];
+        self.gather(reader, fetched, region, &mut cells)?;
+        if self.swapped {
+            swap_bytes(&mut cells, raw_size);
+        }
+        out.copy_from_slice(&self.raw.convert(Cow::Owned(cells)));
+        Ok(())
+    }
+
+    pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {
+        let parts = self.parts(reader, region);
+        let shape = self.file_order(&reader.source.shape);
+        let lengths = parts.iter().map(|p| {
+            let r = self.stretch(p, &shape);
+            r.end - r.start
+        });
+        let converted = region.cells().saturating_mul(self.raw.size());
+        let held: u64 = if reader.is_local() { lengths.max().unwrap_or(0) } else { lengths.sum() };
+        held.saturating_add(converted)
+    }
+
+    /// Raw cells of `region`, row-major, as the file has them.
+    fn gather(
+        &self,
+        reader: &ArrayReader,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let size = self.raw.size() as usize;
+        let shape = self.file_order(&reader.source.shape);
+        let wanted = self.file_order_region(region);
+        // Strides of `out`, in the file's order of axes.
+        let mut out_strides: Dims = Dims::from_elem(size as u64, region.rank());
+        for a in (0..region.rank().saturating_sub(1)).rev() {
+            out_strides[a] = out_strides[a + 1] * region.len(a + 1).max(1);
+        }
+        let out_strides = self.file_order(&out_strides);
+        let file_strides = byte_strides(&shape, size as u64);
+        let file = match self.memory {
+            Some(_) => None,
+            None => reader.store.local_file(&self.key)?,
+        };
+        let mut scratch = Vec::new();
+        for piece in fetched.pieces {
+            let part = Region::at(&piece.at, &piece.len);
+            if !wanted.contains(&part) {
+                return Err(reader.internal(format!("the part {part} is not in {wanted}")));
+            }
+            let range = self.stretch(&part, &shape);
+            let n = (range.end - range.start) as usize;
+            let to: u64 = part
+                .start
+                .iter()
+                .zip(&wanted.start)
+                .zip(&out_strides)
+                .map(|((p, s), o)| (p - s) * o)
+                .sum();
+            let to = to as usize;
+            let in_order = is_in_order(&piece.len, &file_strides, &out_strides, size as u64);
+            if let (Some(file), true, None) = (&file, in_order, &piece.bytes) {
+                reader.store.read_exact_at(file, &self.key, &mut out[to..to + n], range.start)?;
+                continue;
+            }
+            let bytes: &[u8] = match (&piece.bytes, &self.memory, &file) {
+                (Some(b), _, _) => b,
+                (None, Some(m), _) => {
+                    m.get(range.start as usize..range.end as usize).unwrap_or_default()
+                }
+                (None, None, Some(f)) => read_scratch(reader, f, &self.key, &mut scratch, &range)?,
+                (None, None, None) => {
+                    return Err(SourceError::Changed { what: reader.store.show(&self.key) });
+                }
+            };
+            if bytes.len() != n {
+                return Err(SourceError::Chunk {
+                    array: reader.name.clone(),
+                    chunk: part.to_string(),
+                    path: reader.store.show(&self.key),
+                    reason: format!("the file ends within it: {} of {n} bytes", bytes.len()),
+                });
+            }
+            scatter(bytes, &piece.len, &file_strides, &mut out[to..], &out_strides, size);
+        }
+        Ok(())
+    }
+
+    /// The parts to read, in the file's order of axes.
+    fn parts(&self, reader: &ArrayReader, region: &Region) -> Vec<Region> {
+        let mut out = Vec::new();
+        if !region.is_empty() {
+            let shape = self.file_order(&reader.source.shape);
+            self.split(self.file_order_region(region), &shape, &mut out);
+        }
+        out
+    }
+
+    fn split(&self, part: Region, shape: &Dims, out: &mut Vec<Region>) {
+        let range = self.stretch(&part, shape);
+        let stretch = range.end - range.start;
+        let wanted = part.cells() * self.raw.size();
+        let axis = (0..part.rank()).find(|&a| part.len(a) > 1);
+        match axis {
+            Some(a) if stretch > STRETCH_BYTES_MIN && stretch > wanted => {
+                let middle = part.start[a] + part.len(a) / 2;
+                let (mut low, mut high) = (part.clone(), part);
+                low.end[a] = middle;
+                high.start[a] = middle;
+                self.split(low, shape, out);
+                self.split(high, shape, out);
+            }
+            _ => out.push(part),
+        }
+    }
+
+    /// The bytes from the first to the last cell of a part that is not empty.
+    fn stretch(&self, part: &Region, shape: &Dims) -> Range<u64> {
+        let strides = byte_strides(shape, self.raw.size());
+        let at =
+            |p: &mut dyn Iterator<Item = u64>| -> u64 { p.zip(&strides).map(|(p, s)| p * s).sum() };
+        let first = at(&mut part.start.iter().copied());
+        let last = at(&mut part.end.iter().map(|e| e - 1));
+        self.offset + first..self.offset + last + self.raw.size()
+    }
+
+    fn file_order(&self, dims: &Dims) -> Dims {
+        if self.fortran { dims.iter().rev().copied().collect() } else { dims.clone() }
+    }
+
+    fn file_order_region(&self, region: &Region) -> Region {
+        Region { start: self.file_order(&region.start), end: self.file_order(&region.end) }
+    }
+}
+
+fn read_scratch<'a>(
+    reader: &ArrayReader,
+    file: &File,
+    key: &str,
+    scratch: &'a mut Vec<u8>,
+    range: &Range<u64>,
+) -> Result<&'a [u8], SourceError> {
+    scratch.resize((range.end - range.start) as usize, 0);
+    reader.store.read_exact_at(file, key, scratch, range.start)?;
+    Ok(scratch)
+}
+
+fn byte_strides(shape: &[u64], size: u64) -> Dims {
+    let mut out: Dims = Dims::from_elem(size, shape.len());
+    for a in (0..shape.len().saturating_sub(1)).rev() {
+        out[a] = out[a + 1] * shape[a + 1].max(1);
+    }
+    out
+}
+
+/// True if a part is contiguous on both sides, in the same order.
+fn is_in_order(len: &[u64], file: &[u64], out: &[u64], size: u64) -> bool {
+    let mut run = size;
+    (0..len.len()).rev().all(|a| {
+        let fits = len[a] == 1 || (file[a] == run && out[a] == run);
+        run *= len[a];
+        fits
+    })
+}
+
+/// Copies cells between two strided layouts; the first cell is at the begin of both.
+fn scatter(
+    src: &[u8],
+    len: &[u64],
+    src_strides: &[u64],
+    dst: &mut [u8],
+    dst_strides: &[u64],
+    size: usize,
+) {
+    let Some((&n, outer)) = len.split_last() else {
+        dst[..size].copy_from_slice(&src[..size]);
+        return;
+    };
+    let last = outer.len();
+    let (ss, ds) = (src_strides[last] as usize, dst_strides[last] as usize);
+    let mut index: Dims = Dims::from_elem(0, last);
+    let (mut s, mut d) = (0usize, 0usize);
+    loop {
+        if ss == size && ds == size {
+            let bytes = n as usize * size;
+            dst[d..d + bytes].copy_from_slice(&src[s..s + bytes]);
+        } else {
+            for i in 0..n as usize {
+                dst[d + i * ds..d + i * ds + size]
+                    .copy_from_slice(&src[s + i * ss..s + i * ss + size]);
+            }
+        }
+        let mut axis = last;
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            index[axis] += 1;
+            s += src_strides[axis] as usize;
+            d += dst_strides[axis] as usize;
+            if index[axis] < len[axis] {
+                break;
+            }
+            s -= src_strides[axis] as usize * len[axis] as usize;
+            d -= dst_strides[axis] as usize * len[axis] as usize;
+            index[axis] = 0;
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Where a dataset is: URLs, paths and the options of a table, parsed once.
+
+use crate::source::error::SourceError;
+use std::fmt;
+use std::path::PathBuf;
+use url::Url;
+
+/// How to open a table: `OPTIONS (…)` of `CREATE EXTERNAL TABLE`, checked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Options {
+    /// CF decoding of masks, scale, offset and time; on by default.
+    pub decode_cf: bool,
+    /// `aws.endpoint`.
+    pub(crate) endpoint: Option<String>,
+    /// `aws.region`.
+    pub(crate) region: Option<String>,
+    /// `aws.access_key_id`.
+    pub(crate) access_key_id: Option<String>,
+    /// `aws.secret_access_key`.
+    pub(crate) secret_access_key: Option<String>,
+    /// `aws.session_token`.
+    pub(crate) session_token: Option<String>,
+    /// `aws.skip_signature`, also called `aws.anonymous`.
+    pub(crate) skip_signature: Option<bool>,
+    /// `aws.allow_http`.
+    pub(crate) allow_http: Option<bool>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            decode_cf: true,
+            endpoint: None,
+            region: None,
+            access_key_id: None,
+            secret_access_key: None,
+            session_token: None,
+            skip_signature: None,
+            allow_http: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    /// Secrets are never shown, only whether they are set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("decode_cf", &self.decode_cf)
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .field("access_key_id", &self.access_key_id.is_some())
+            .field("secret_access_key", &self.secret_access_key.is_some())
+            .field("session_token", &self.session_token.is_some())
+            .field("skip_signature", &self.skip_signature)
+            .field("allow_http", &self.allow_http)
+            .finish()
+    }
+}
+
+impl Options {
+    /// The options of `pairs`, keys in any case; an unknown key or a value that is no truth value is
+    /// [`SourceError::BadOption`].
+    pub fn parse<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, SourceError> {
+        let mut o = Options::default();
+        for (key, value) in pairs {
+            let truth = || match value.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => Ok(true),
+                "false" | "0" | "no" | "off" => Ok(false),
+                _ => Err(SourceError::BadOption {
+                    key: key.to_string(),
+                    reason: format!("`{value}` is neither true nor false"),
+                }),
+            };
+            match key.to_ascii_lowercase().as_str() {
+                "decode_cf" => o.decode_cf = truth()?,
+                "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
+                "aws.region" => o.region = Some(value.to_string()),
+                "aws.access_key_id" => o.access_key_id = Some(value.to_string()),
+                "aws.secret_access_key" => o.secret_access_key = Some(value.to_string()),
+                "aws.session_token" => o.session_token = Some(value.to_string()),
+                "aws.skip_signature" | "aws.anonymous" => o.skip_signature = Some(truth()?),
+                "aws.allow_http" => o.allow_http = Some(truth()?),
+                _ => {
+                    return Err(SourceError::BadOption {
+                        key: key.to_string(),
+                        reason: "there is no such option; known are decode_cf, aws.endpoint, aws.region, \
+                                 aws.access_key_id, aws.secret_access_key, aws.session_token, aws.skip_signature and \
+                                 aws.allow_http"
+                            .into(),
+                    });
+                }
+            }
+        }
+        Ok(o)
+    }
+}
+
+/// A parsed URL or path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// Which storage, and where in it.
+    pub(crate) place: Place,
+    /// The group behind `#`, without slashes at its ends.
+    pub(crate) group: String,
+    /// The URL without credentials, query and group.
+    pub(crate) display: String,
+}
+
+/// A storage and a place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Local(PathBuf),
+    S3 {
+        bucket: String,
+        prefix: String,
+    },
+    /// `origin` is scheme, host and port; the query of the URL is not kept.
+    Http {
+        origin: String,
+        prefix: String,
+    },
+}
+
+impl Location {
+    /// Parses a path, `file://`, `s3://`, `http://` or `https://` URL.
+    pub(crate) fn parse(text: &str) -> Result<Location, SourceError> {
+        let bad = |reason: &str| {
+            // The text may hold a password: only what stands before and after the user part is repeated.
+            let shown = match (text.find("://"), text.rfind('@')) {
+                (Some(s), Some(at)) if at > s => format!("{}://…{}", &text[..s], &text[at..]),
+                _ => text.to_string(),
+            };
+            SourceError::BadUrl { url: shown, reason: reason.to_string() }
+        };
+        if text.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        if text.contains('\0') {
+            return Err(bad("it contains a NUL character"));
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            // A file may have `#` in its name; a group only counts if nothing of that name exists.
+            if !std::path::Path::new(text).exists()
+                && let Some((path, group)) = text.rsplit_once('#')
+            {
+                return Ok(local(PathBuf::from(path), path, group));
+            }
+            return Ok(local(PathBuf::from(text), text, ""));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        match scheme.as_str() {
+            "file" | "http" | "https" => {
+                let url = Url::parse(text).map_err(|e| bad(&e.to_string()))?;
+                let group = url.fragment().unwrap_or("").to_string();
+                if scheme == "file" {
+                    let path = url
+                        .to_file_path()
+                        .map_err(|()| bad("a file URL needs an absolute path"))?;
+                    let shown = path.display().to_string();
+                    return Ok(local(path, &shown, &group));
+                }
+                let host = url.host_str().ok_or_else(|| bad("it names no host"))?;
+                let origin = match url.port() {
+                    Some(p) => format!("{scheme}://{host}:{p}"),
+                    None => format!("{scheme}://{host}"),
+                };
+                let prefix = decode_percent(url.path().trim_matches('/'))
+                    .ok_or_else(|| bad("its path is no UTF-8"))?;
+                let display = format!("{origin}/{prefix}");
+                Ok(Location {
+                    place: Place::Http { origin, prefix },
+                    group: group.trim_matches('/').to_string(),
+                    display,
+                })
+            }
+            // Keys of S3 are taken literally: an S3 URL has no escapes, queries or user parts.
+            "s3" | "s3a" => {
+                let (rest, group) = rest.rsplit_once('#').unwrap_or((rest, ""));
+                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+                if bucket.contains('@') {
+                    return Err(bad("credentials do not belong into the URL"));
+                }
+                if bucket.is_empty() {
+                    return Err(bad("it names no bucket"));
+                }
+                let prefix = prefix.trim_matches('/').to_string();
+                Ok(Location {
+                    display: format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_string(),
+                    place: Place::S3 { bucket: bucket.to_string(), prefix },
+                    group: group.trim_matches('/').to_string(),
+                })
+            }
+            _ => Err(SourceError::Scheme { scheme }),
+        }
+    }
+
+    /// The file name without its last extension: what a query calls the dataset if it says nothing else.
+    pub(crate) fn stem(&self) -> String {
+        let path = if self.group.is_empty() { self.display.as_str() } else { self.group.as_str() };
+        let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+        match name.rsplit_once('.') {
+            Some((stem, _)) if !stem.is_empty() => stem.to_string(),
+            _ => name.to_string(),
+        }
+    }
+}
+
+fn local(path: PathBuf, shown: &str, group: &str) -> Location {
+    Location {
+        place: Place::Local(path),
+        group: group.trim_matches('/').to_string(),
+        display: if shown.len() > 1 { shown.trim_end_matches('/') } else { shown }.to_string(),
+    }
+}
+
+fn decode_percent(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        let hex = |b: Option<u8>| b.and_then(|b| (b as char).to_digit(16));
+        out.push((hex(bytes.next())? * 16 + hex(bytes.next())?) as u8);
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_fall_into_place_and_group() {
+        let p = |s: &str| Location::parse(s).unwrap();
+        assert_eq!(p("/a/b.zarr/").display, "/a/b.zarr");
+        assert_eq!(p("/a/b.zarr#x/y").group, "x/y");
+        assert_eq!(p("/a/b.zarr").stem(), "b");
+        assert_eq!(p("file:///a/b%20c.npy").place, Place::Local("/a/b c.npy".into()));
+        let s3 = p("s3://bkt/p/q.zarr#g");
+        assert_eq!(s3.place, Place::S3 { bucket: "bkt".into(), prefix: "p/q.zarr".into() });
+        assert_eq!((s3.group.as_str(), s3.stem()), ("g", "g".to_string()));
+        let http = p("https://me:pw@host:81/a%20b/c.zarr?sig=1#g");
+        assert_eq!(
+            http.place,
+            Place::Http { origin: "https://host:81".into(), prefix: "a b/c.zarr".into() }
+        );
+        assert!(!http.display.contains("pw") && !http.display.contains("sig"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let code = |s: &str| Location::parse(s).unwrap_err();
+        for s in ["gs://b/x", "az://b/x", "memory://x", "ftp://h/x"] {
+            assert_eq!(code(s).code(), "unsupported", "{s}");
+        }
+        for s in ["", "s3://", "s3:///k", "http://", "a\0b"] {
+            assert_eq!(code(s).code(), "bad_url", "{s:?}");
+        }
+        let e = code("s3://AKIA:sekret@bucket/x").to_string();
+        assert!(!e.contains("sekret") && !e.contains("AKIA"), "{e}");
+    }
+
+    #[test]
+    fn options_are_checked_and_keep_their_secrets() {
+        let o =
+            Options::parse([("DECODE_CF", "false"), ("aws.secret_access_key", "s3kret")]).unwrap();
+        assert!(!o.decode_cf);
+        assert!(!format!("{o:?}").contains("s3kret"));
+        assert_eq!(Options::parse([("colour", "red")]).unwrap_err().code(), "bad_option");
+        assert_eq!(Options::parse([("decode_cf", "maybe")]).unwrap_err().code(), "bad_option");
+    }
+}

@@ -1,0 +1,486 @@
+//! Metadata of one Zarr array, checked: what passes here can be read without a further look at its numbers.
+
+use crate::source::cells::Raw;
+use crate::source::codecs::Codecs;
+use crate::source::error::SourceError;
+use serde_json::Value;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tessera_planner::catalog::Attrs;
+use tessera_planner::region::{Dims, RANK_MAX, cells};
+use zarrs::array::codec::CodecChain;
+use zarrs::array::{Array, ArrayCreateError, ArrayMetadata};
+use zarrs::metadata_ext::codec::sharding::{ShardingCodecConfiguration, ShardingIndexLocation};
+
+/// Decoded bytes of the largest chunk that is read.
+pub(crate) const CHUNK_BYTES_MAX: u64 = 2 << 30;
+
+/// Inner chunks of the largest shard that is read: its index has 16 bytes for each.
+const SHARD_CHUNKS_MAX: u64 = 1 << 24;
+
+/// One array as its metadata describe it.
+#[derive(Debug)]
+pub(crate) struct ArrayMeta {
+    /// Lengths.
+    pub(crate) shape: Dims,
+    /// Shape of what is decoded at once: a stored chunk, or an inner chunk of a shard.
+    pub(crate) unit: Dims,
+    /// The cells' type.
+    pub(crate) raw: Raw,
+    /// Zarr v2's `fill_value` if it is not null: xarray takes it for a missing value.
+    pub(crate) fill_v2: Option<Value>,
+    /// Attributes without `_ARRAY_DIMENSIONS`.
+    pub(crate) attrs: Attrs,
+    /// Names of the dimensions; a name that occurs twice is none.
+    pub(crate) dims: Vec<Option<Arc<str>>>,
+    /// Keys, type and fill value.
+    pub(crate) array: Array<()>,
+    /// Codecs of a unit.
+    pub(crate) codecs: Codecs,
+    /// True if each cell but the first is stored as its difference to the one before: numcodecs' `delta`.
+    pub(crate) delta: bool,
+    /// How units lie in shards.
+    pub(crate) shard: Option<Shard>,
+}
+
+/// The layout of a shard.
+///
+/// # Source
+/// Zarr v3, `sharding_indexed` codec, version 1.0.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    /// Units of a shard along each axis.
+    pub(crate) counts: Dims,
+    /// Codecs of the index.
+    pub(crate) index_chain: CodecChain,
+    /// Encoded bytes of the index.
+    pub(crate) index_bytes: u64,
+    /// True if the index ends the shard, false if it begins it.
+    pub(crate) at_end: bool,
+}
+
+/// Whom errors name.
+#[derive(Clone, Copy)]
+pub(crate) struct Who<'a> {
+    /// The array.
+    pub(crate) array: &'a str,
+    /// Its metadata document.
+    pub(crate) path: &'a str,
+}
+
+impl Who<'_> {
+    pub(crate) fn bad(&self, reason: impl Into<String>) -> SourceError {
+        SourceError::Metadata {
+            array: self.array.into(),
+            path: self.path.into(),
+            reason: reason.into(),
+        }
+    }
+
+    fn unsupported(&self, what: impl Into<String>) -> SourceError {
+        SourceError::Unsupported { array: self.array.into(), what: what.into() }
+    }
+}
+
+/// Parses a JSON object; nesting is bounded by the parser.
+pub(crate) fn json_object(
+    who: Who<'_>,
+    bytes: &[u8],
+) -> Result<serde_json::Map<String, Value>, SourceError> {
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(who.bad("it is no JSON object")),
+        Err(e) => Err(who.bad(format!("it is no JSON: {e}"))),
+    }
+}
+
+impl ArrayMeta {
+    /// Zarr v3: a `zarr.json` with `node_type` `array`.
+    pub(crate) fn parse_v3(
+        who: Who<'_>,
+        doc: serde_json::Map<String, Value>,
+    ) -> Result<ArrayMeta, SourceError> {
+        check_format(who, &doc, 3)?;
+        let shape = lengths(who, &doc, "shape")?;
+        let (grid_name, grid) = extension(&doc, "chunk_grid");
+        if grid_name != "regular" {
+            return Err(who.unsupported(format!("chunk grid `{grid_name}`")));
+        }
+        let stored = match grid {
+            Some(g) => lengths(who, g, "chunk_shape")?,
+            None => return Err(who.bad("`chunk_grid` has no `chunk_shape`")),
+        };
+        let (type_name, type_config) = extension(&doc, "data_type");
+        let raw = raw_v3(&type_name, type_config).ok_or_else(|| SourceError::UnsupportedDType {
+            array: who.array.into(),
+            dtype: type_name.clone(),
+        })?;
+        let names = match doc.get("dimension_names") {
+            None | Some(Value::Null) => vec![None; shape.len()],
+            Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
+            Some(_) => return Err(who.bad("`dimension_names` is no list")),
+        };
+        let attrs = attributes(who, doc.get("attributes"))?;
+        let sharding = match doc.get("codecs").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([only])
+                if only.get("name").and_then(Value::as_str) == Some("sharding_indexed") =>
+            {
+                Some(only.get("configuration").cloned().unwrap_or(Value::Null))
+            }
+            _ => None,
+        };
+        check_lengths(who, &shape, &stored)?;
+        let dims = dim_names(who, &shape, names)?;
+        let array = create(who, &type_name, Value::Object(doc), false)?;
+        let (unit, chain, shard) = match sharding {
+            None => (stored, array.codecs(), None),
+            Some(config) => {
+                let (unit, chain, shard) = parse_shard(who, &stored, config)?;
+                (unit, chain, Some(shard))
+            }
+        };
+        check_unit(who, &unit, &raw)?;
+        let codecs = codecs(who, &array, &chain, &unit)?;
+        Ok(ArrayMeta {
+            shape,
+            unit,
+            raw,
+            fill_v2: None,
+            attrs,
+            dims,
+            array,
+            codecs,
+            delta: false,
+            shard,
+        })
+    }
+
+    /// Zarr v2: `.zarray` and the array's `.zattrs`.
+    pub(crate) fn parse_v2(
+        who: Who<'_>,
+        mut doc: serde_json::Map<String, Value>,
+        attrs: Option<&Value>,
+    ) -> Result<ArrayMeta, SourceError> {
+        check_format(who, &doc, 2)?;
+        let shape = lengths(who, &doc, "shape")?;
+        let unit = lengths(who, &doc, "chunks")?;
+        check_lengths(who, &shape, &unit)?;
+        let type_name = match doc.get("dtype") {
+            Some(Value::String(s)) => s.clone(),
+            Some(v) => v.to_string(),
+            None => return Err(who.bad("`dtype` is missing")),
+        };
+        let has_filter = |id: &str| {
+            doc.get("filters")
+                .and_then(Value::as_array)
+                .is_some_and(|f| f.iter().any(|f| f.get("id").and_then(Value::as_str) == Some(id)))
+        };
+        let raw = match Raw::parse_numpy(&type_name) {
+            Some((raw, _)) => raw,
+            None if type_name == "|O" && has_filter("vlen-utf8") => Raw::Utf8,
+            None => {
+                return Err(SourceError::UnsupportedDType {
+                    array: who.array.into(),
+                    dtype: type_name,
+                });
+            }
+        };
+        let mut attrs = attributes(who, attrs)?;
+        let names = match attrs.remove("_ARRAY_DIMENSIONS") {
+            None | Some(Value::Null) => vec![None; shape.len()],
+            Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
+            Some(_) => return Err(who.bad("`_ARRAY_DIMENSIONS` is no list")),
+        };
+        let dims = dim_names(who, &shape, names)?;
+        let fill_v2 = doc.get("fill_value").filter(|v| !v.is_null()).cloned();
+        doc.entry("fill_value").or_insert(Value::Null);
+        doc.entry("compressor").or_insert(Value::Null);
+        doc.entry("order").or_insert_with(|| "C".into());
+        // zarrs has no default for these where the fill value is null.
+        let default = match &raw {
+            Raw::Time { .. } => Some(Value::from(0)),
+            Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
+            _ => None,
+        };
+        if let (Some(default), Some(Value::Null)) = (default, doc.get("fill_value")) {
+            doc.insert("fill_value".into(), default);
+        }
+        check_unit(who, &unit, &raw)?;
+        let delta = take_delta(who, &mut doc, &type_name, &raw, unit.len())?;
+        let array = create(who, &type_name, Value::Object(doc), true)?;
+        let codecs = codecs(who, &array, &array.codecs(), &unit)?;
+        Ok(ArrayMeta { shape, unit, raw, fill_v2, attrs, dims, array, codecs, delta, shard: None })
+    }
+
+    /// Decoded bytes of a unit as the codecs give it.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.unit.iter().fold(self.raw.size(), |n, &d| n.saturating_mul(d))
+    }
+}
+
+/// A chunk is decoded whole, so it must not be larger than what one operand may hold.
+fn check_unit(who: Who<'_>, unit: &Dims, raw: &Raw) -> Result<(), SourceError> {
+    let bytes = unit.iter().fold(u128::from(raw.size()), |n, &d| n.saturating_mul(u128::from(d)));
+    if bytes > u128::from(CHUNK_BYTES_MAX) {
+        return Err(SourceError::ChunkTooLarge {
+            array: who.array.into(),
+            chunk: show(unit),
+            bytes: bytes.to_string(),
+            limit: CHUNK_BYTES_MAX,
+        });
+    }
+    Ok(())
+}
+
+fn codecs(
+    who: Who<'_>,
+    array: &Array<()>,
+    chain: &CodecChain,
+    unit: &Dims,
+) -> Result<Codecs, SourceError> {
+    Codecs::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX)
+        .map_err(|reason| who.bad(format!("codecs: {reason}")))
+}
+
+/// Takes numcodecs' `delta` out of the filters, where it is the first one and keeps the type: zarrs does not know it.
+///
+/// # Source
+/// numcodecs 0.16, `numcodecs.delta.Delta`.
+fn take_delta(
+    who: Who<'_>,
+    doc: &mut serde_json::Map<String, Value>,
+    dtype: &str,
+    raw: &Raw,
+    rank: usize,
+) -> Result<bool, SourceError> {
+    let fortran = doc.get("order").and_then(Value::as_str) == Some("F") && rank > 1;
+    let Some(Value::Array(filters)) = doc.get_mut("filters") else { return Ok(false) };
+    let Some(first) = filters.first() else { return Ok(false) };
+    if first.get("id").and_then(Value::as_str) != Some("delta") {
+        return Ok(false);
+    }
+    let is_same = |key: &str| match first.get(key).and_then(Value::as_str) {
+        None => true,
+        Some(name) => name == dtype,
+    };
+    if fortran || !is_same("dtype") || !is_same("astype") || !matches!(raw, Raw::Plain(_)) {
+        return Err(who.unsupported("codec `delta` with another type or in column order"));
+    }
+    filters.remove(0);
+    if filters.is_empty() {
+        doc.insert("filters".into(), Value::Null);
+    }
+    Ok(true)
+}
+
+/// `[2, 3]`.
+pub(crate) fn show(dims: &[u64]) -> String {
+    format!("[{}]", dims.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
+}
+
+fn check_format(
+    who: Who<'_>,
+    doc: &serde_json::Map<String, Value>,
+    want: u64,
+) -> Result<(), SourceError> {
+    match doc.get("zarr_format") {
+        Some(v) if v.as_u64() == Some(want) => Ok(()),
+        Some(v) => Err(who.bad(format!("`zarr_format` is {v}, expected {want}"))),
+        None => Err(who.bad("`zarr_format` is missing")),
+    }
+}
+
+/// A list of lengths under `key`: whole numbers from 0, no more than [`RANK_MAX`].
+fn lengths(
+    who: Who<'_>,
+    doc: &serde_json::Map<String, Value>,
+    key: &str,
+) -> Result<Dims, SourceError> {
+    let list = doc
+        .get(key)
+        .and_then(Value::as_array)
+        .ok_or_else(|| who.bad(format!("`{key}` is missing or no list")))?;
+    if list.len() > RANK_MAX {
+        return Err(
+            who.bad(format!("`{key}` has {} axes, at most {RANK_MAX} are read", list.len()))
+        );
+    }
+    list.iter()
+        .map(|v| {
+            v.as_u64().filter(|&n| n <= i64::MAX as u64).ok_or_else(|| {
+                who.bad(format!("`{key}` has {v}, expected a whole number from 0 to 2^63 - 1"))
+            })
+        })
+        .collect()
+}
+
+fn check_lengths(who: Who<'_>, shape: &Dims, chunk: &Dims) -> Result<(), SourceError> {
+    if shape.len() != chunk.len() {
+        return Err(who.bad(format!(
+            "the shape {} has {} axes, the chunks {} have {}",
+            show(shape),
+            shape.len(),
+            show(chunk),
+            chunk.len()
+        )));
+    }
+    if chunk.contains(&0) {
+        return Err(who.bad(format!("the chunks {} have an axis of length 0", show(chunk))));
+    }
+    if cells(shape).is_none() {
+        return Err(who.bad(format!("the shape {} has more than 2^63 cells", show(shape))));
+    }
+    Ok(())
+}
+
+fn dim_names(
+    who: Who<'_>,
+    shape: &Dims,
+    names: Vec<Option<Arc<str>>>,
+) -> Result<Vec<Option<Arc<str>>>, SourceError> {
+    if names.len() != shape.len() {
+        return Err(who.bad(format!("{} dimension names for {} axes", names.len(), shape.len())));
+    }
+    let twice = |n: &Arc<str>| names.iter().flatten().filter(|m| *m == n).count() > 1;
+    Ok(names.iter().map(|n| n.clone().filter(|n| !n.is_empty() && !twice(n))).collect())
+}
+
+fn attributes(who: Who<'_>, value: Option<&Value>) -> Result<Attrs, SourceError> {
+    match value {
+        None | Some(Value::Null) => Ok(Attrs::new()),
+        Some(Value::Object(map)) => Ok(map.iter().map(|(k, v)| (k.clone(), v.clone())).collect()),
+        Some(_) => Err(who.bad("the attributes are no JSON object")),
+    }
+}
+
+/// Name and configuration of an extension point, written as a string or as an object.
+fn extension<'a>(
+    doc: &'a serde_json::Map<String, Value>,
+    key: &str,
+) -> (String, Option<&'a serde_json::Map<String, Value>>) {
+    match doc.get(key) {
+        Some(Value::String(s)) => (s.clone(), None),
+        Some(Value::Object(o)) => (
+            o.get("name").and_then(Value::as_str).unwrap_or("").to_string(),
+            o.get("configuration").and_then(Value::as_object),
+        ),
+        _ => (String::new(), None),
+    }
+}
+
+fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option<Raw> {
+    use tessera_planner::dtype::DType::*;
+    let number = |key: &str| config.and_then(|c| c.get(key)).and_then(Value::as_u64);
+    Some(match name {
+        "bool" => Raw::Plain(Bool),
+        "int8" => Raw::Plain(Int8),
+        "int16" => Raw::Plain(Int16),
+        "int32" => Raw::Plain(Int32),
+        "int64" => Raw::Plain(Int64),
+        "uint8" => Raw::Plain(UInt8),
+        "uint16" => Raw::Plain(UInt16),
+        "uint32" => Raw::Plain(UInt32),
+        "uint64" => Raw::Plain(UInt64),
+        "float16" => Raw::Half,
+        "float32" => Raw::Plain(Float32),
+        "float64" => Raw::Plain(Float64),
+        "numpy.datetime64" => {
+            let unit = config.and_then(|c| c.get("unit")).and_then(Value::as_str)?;
+            Raw::time(unit, i64::try_from(number("scale_factor").unwrap_or(1)).ok()?)?
+        }
+        "string" => Raw::Utf8,
+        "fixed_length_utf32" => Raw::Utf32 { chars: number("length_bytes")? / 4 },
+        _ => return None,
+    })
+}
+
+/// Hands checked metadata to zarrs, which knows the codecs.
+fn create(who: Who<'_>, dtype: &str, doc: Value, v2: bool) -> Result<Array<()>, SourceError> {
+    let metadata = if v2 {
+        serde_json::from_value(doc).map(ArrayMetadata::V2)
+    } else {
+        serde_json::from_value(doc).map(ArrayMetadata::V3)
+    };
+    let metadata = metadata.map_err(|e| who.bad(e.to_string()))?;
+    // zarrs panics on some contradictions; what it panics at is bad metadata.
+    let made =
+        catch_unwind(AssertUnwindSafe(|| Array::new_with_metadata(Arc::new(()), "/", metadata)));
+    match made {
+        Ok(Ok(array)) => Ok(array),
+        Ok(Err(ArrayCreateError::DataTypeCreateError(_))) => {
+            Err(SourceError::UnsupportedDType { array: who.array.into(), dtype: dtype.into() })
+        }
+        Ok(Err(ArrayCreateError::CodecsCreateError(e))) => Err(codec_error(who, &e.to_string())),
+        Ok(Err(ArrayCreateError::UnsupportedZarrV2Array(e))) => Err(codec_error(who, &e)),
+        Ok(Err(e)) => Err(who.bad(e.to_string())),
+        Err(_) => Err(who.bad("its parts contradict each other")),
+    }
+}
+
+fn codec_error(who: Who<'_>, text: &str) -> SourceError {
+    if text.contains("not supported") || text.contains("unsupported") || text.contains("not found")
+    {
+        who.unsupported(text.trim_end_matches(" is not supported"))
+    } else {
+        who.bad(format!("codecs: {text}"))
+    }
+}
+
+fn parse_shard(
+    who: Who<'_>,
+    stored: &Dims,
+    config: Value,
+) -> Result<(Dims, Arc<CodecChain>, Shard), SourceError> {
+    let config: ShardingCodecConfiguration =
+        serde_json::from_value(config).map_err(|e| who.bad(format!("sharding: {e}")))?;
+    let ShardingCodecConfiguration::V1(config) = config else {
+        return Err(who.unsupported("this version of sharding"));
+    };
+    let unit: Dims = config.chunk_shape.iter().map(|n| n.get()).collect();
+    if unit.len() != stored.len() || stored.iter().zip(&unit).any(|(s, u)| s % u != 0) {
+        return Err(who.bad(format!(
+            "inner chunks {} do not divide shards {}",
+            show(&unit),
+            show(stored)
+        )));
+    }
+    let counts: Dims = stored.iter().zip(&unit).map(|(s, u)| s / u).collect();
+    let total = counts.iter().fold(1u128, |n, &c| n.saturating_mul(u128::from(c)));
+    if total > u128::from(SHARD_CHUNKS_MAX) {
+        return Err(who.bad(format!(
+            "a shard has {total} inner chunks, at most {SHARD_CHUNKS_MAX} are read"
+        )));
+    }
+    let chain = |m: &[_]| {
+        catch_unwind(AssertUnwindSafe(|| CodecChain::from_metadata(m)))
+            .map_err(|_| who.bad("codecs of the shard contradict each other"))?
+            .map_err(|e| codec_error(who, &e.to_string()))
+    };
+    let (inner, index_chain) = (chain(&config.codecs)?, chain(&config.index_codecs)?);
+    let index_bytes = index_bytes(who, &index_chain, &counts)?;
+    let at_end = matches!(config.index_location, ShardingIndexLocation::End);
+    Ok((unit, Arc::new(inner), Shard { counts, index_chain, index_bytes, at_end }))
+}
+
+/// The shape of a shard's index: `[.., 2]`.
+pub(crate) fn index_shape(counts: &[u64]) -> Vec<NonZeroU64> {
+    counts.iter().chain(&[2]).filter_map(|&n| NonZeroU64::new(n)).collect()
+}
+
+fn index_bytes(who: Who<'_>, chain: &CodecChain, counts: &Dims) -> Result<u64, SourceError> {
+    use zarrs::array::codec::api::ArrayToBytesCodecTraits;
+    use zarrs::array::{BytesRepresentation, FillValue, data_type};
+    let encoded = catch_unwind(AssertUnwindSafe(|| {
+        chain.encoded_representation(
+            &index_shape(counts),
+            &data_type::uint64(),
+            &FillValue::from(u64::MAX),
+        )
+    }));
+    match encoded {
+        Ok(Ok(BytesRepresentation::FixedSize(n))) => Ok(n),
+        Ok(Err(e)) => Err(who.bad(format!("index codecs: {e}"))),
+        _ => Err(who.bad("the index codecs do not give a fixed size")),
+    }
+}

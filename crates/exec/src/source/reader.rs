@@ -1,0 +1,139 @@
+//! Reading a region of a stored array, in two steps: `fetch` brings bytes, `decode` makes cells of them.
+
+use crate::source::chunked::Chunked;
+use crate::source::error::SourceError;
+use crate::source::flat::Flat;
+use crate::source::store::Store;
+use bytes::Bytes;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::region::{Dims, Region};
+
+/// A reader of one stored array. Cheap to share, holds no cells.
+#[derive(Debug)]
+pub struct ArrayReader {
+    pub(crate) source: SourceRef,
+    pub(crate) name: String,
+    pub(crate) store: Store,
+    pub(crate) layout: Layout,
+}
+
+/// How cells lie in objects.
+#[derive(Debug)]
+pub(crate) enum Layout {
+    /// Encoded chunks, one object each or several in a shard.
+    Chunked(Box<Chunked>),
+    /// Raw cells one after the other.
+    Flat(Flat),
+}
+
+/// Encoded bytes of a region: what [`ArrayReader::fetch`] gives and [`ArrayReader::decode`] takes.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    pub(crate) pieces: Vec<Piece>,
+    bytes: u64,
+}
+
+/// Bytes of one chunk, or of one stretch of a flat file.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Index of the chunk; the first cell of the stretch.
+    pub(crate) at: Dims,
+    /// Cells of the stretch along each axis, in the file's order; empty for chunks.
+    pub(crate) len: Dims,
+    /// `None` if the chunk is absent, or if `decode` shall read the stretch itself.
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Fetched {
+    pub(crate) fn new(pieces: Vec<Piece>) -> Self {
+        let bytes = pieces.iter().filter_map(|p| p.bytes.as_ref()).map(|b| b.len() as u64).sum();
+        Fetched { pieces, bytes }
+    }
+
+    /// Bytes held: never more than [`ArrayReader::estimate`] said, but for chunks that their codecs made longer.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ArrayReader {
+    /// The array that it reads.
+    pub fn source(&self) -> &SourceRef {
+        &self.source
+    }
+
+    /// True if reads are reads of local files: `fetch` then works without waiting, on the caller's thread.
+    pub fn is_local(&self) -> bool {
+        self.store.is_local()
+    }
+
+    /// Brings the encoded bytes of exactly the stored chunks that `region` touches. Of a local `.npy` nothing is
+    /// brought: `decode` reads its cells straight into place.
+    pub async fn fetch(&self, region: &Region) -> Result<Fetched, SourceError> {
+        self.check(region)?;
+        if region.is_empty() {
+            return Ok(Fetched::default());
+        }
+        let pieces = match &self.layout {
+            Layout::Chunked(c) => c.fetch(self, region).await?,
+            Layout::Flat(f) => f.fetch(self, region).await?,
+        };
+        Ok(Fetched::new(pieces))
+    }
+
+    /// Writes the cells of `region` to `out`, dense, row-major, native-endian, of the type `source().dtype`, on the
+    /// caller's thread. `fetched` is what [`ArrayReader::fetch`] gave for the same region.
+    ///
+    /// Absent chunks are the fill value. `out` has exactly `region.cells() * dtype.size()` bytes; on an error its
+    /// content is undefined.
+    pub fn decode(
+        &self,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        self.check(region)?;
+        let want = region.cells() as usize * self.source.dtype.size();
+        if out.len() != want {
+            return Err(self.internal(format!("{} bytes for {region}, expected {want}", out.len())));
+        }
+        if want == 0 {
+            return Ok(());
+        }
+        match &self.layout {
+            Layout::Chunked(c) => c.decode(self, fetched, region, out),
+            Layout::Flat(f) => f.decode(self, fetched, region, out),
+        }
+    }
+
+    /// Bytes that reading `region` needs beside its result: what `fetch` holds and what `decode` uses as scratch.
+    pub fn estimate(&self, region: &Region) -> u64 {
+        match &self.layout {
+            Layout::Chunked(c) => c.estimate(self, region),
+            Layout::Flat(f) => f.estimate(self, region),
+        }
+    }
+
+    /// Fetches and decodes at once: for coordinates, read at bind.
+    pub(crate) async fn read(&self, region: &Region) -> Result<Vec<u8>, SourceError> {
+        let fetched = self.fetch(region).await?;
+        let mut out = vec![0u8; region.cells() as usize * self.source.dtype.size()];
+        self.decode(fetched, region, &mut out)?;
+        Ok(out)
+    }
+
+    pub(crate) fn internal(&self, reason: impl Into<String>) -> SourceError {
+        SourceError::Internal { array: self.name.clone(), reason: reason.into() }
+    }
+
+    fn check(&self, region: &Region) -> Result<(), SourceError> {
+        if region.rank() != self.source.shape.len()
+            || !Region::whole(&self.source.shape).contains(region)
+        {
+            return Err(
+                self.internal(format!("the region {region} is not inside {:?}", self.source.shape))
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,671 @@
+//! Objects of a dataset: files of a directory, or objects below a prefix of an object store.
+
+use crate::source::error::SourceError;
+use crate::source::location::{Location, Options, Place};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Requests in flight for one region.
+const CONCURRENT_MAX: usize = 16;
+
+/// The most that a metadata document may have.
+pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
+
+/// What reading has cost so far. Shared by all readers of a [`Stores`].
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Reads of objects or parts of objects, metadata among them.
+    pub requests: AtomicU64,
+    /// Bytes that arrived.
+    pub bytes: AtomicU64,
+    /// Stored chunks (of shards: inner chunks) that were fetched; absent ones count.
+    pub chunks: AtomicU64,
+}
+
+impl Counters {
+    /// `(requests, bytes, chunks)` at this moment.
+    pub fn snapshot(&self) -> (u64, u64, u64) {
+        let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        (get(&self.requests), get(&self.bytes), get(&self.chunks))
+    }
+
+    fn count(&self, bytes: usize) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Connections to storages, kept between statements.
+pub struct Stores {
+    clients: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
+    environment: BTreeMap<String, String>,
+    timeout: Duration,
+    counters: Arc<Counters>,
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Neither clients nor environment are shown: both hold credentials.
+        f.debug_struct("Stores").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Stores {
+    /// Stores with the process's `AWS_*` variables. `timeout` bounds each read, retries included.
+    pub fn new(timeout: Duration) -> Self {
+        Stores::with_environment(timeout, std::env::vars())
+    }
+
+    /// The same with other variables.
+    pub fn with_environment(
+        timeout: Duration,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        Stores {
+            clients: Mutex::default(),
+            environment: environment.into_iter().filter(|(k, _)| k.starts_with("AWS_")).collect(),
+            timeout,
+            counters: Arc::default(),
+        }
+    }
+
+    /// What all reads through these stores have cost.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// The store of a location, rooted at it.
+    pub(crate) fn at(&self, location: &Location, options: &Options) -> Result<Store, SourceError> {
+        let kind = match &location.place {
+            Place::Local(path) => Kind::Local(path.clone()),
+            Place::S3 { bucket, prefix } => Kind::Object {
+                client: self.client(format!("s3://{bucket} {}", key_of(options)), || {
+                    self.s3(bucket, options).map_err(|e| config_error(&location.display, &e))
+                })?,
+                prefix: prefix.clone(),
+            },
+            Place::Http { origin, prefix } => Kind::Object {
+                client: self.client(origin.clone(), || {
+                    let built = HttpBuilder::new()
+                        .with_url(origin.as_str())
+                        .with_client_options(
+                            self.client_options().with_allow_http(origin.starts_with("http://")),
+                        )
+                        .with_retry(self.retry())
+                        .build();
+                    built
+                        .map(|s| Arc::new(s) as Arc<dyn ObjectStore>)
+                        .map_err(|e| config_error(&location.display, &e))
+                })?,
+                prefix: prefix.clone(),
+            },
+        };
+        Ok(Store {
+            kind,
+            display: location.display.as_str().into(),
+            timeout: self.timeout,
+            counters: self.counters.clone(),
+        })
+    }
+
+    fn client(
+        &self,
+        key: String,
+        make: impl FnOnce() -> Result<Arc<dyn ObjectStore>, SourceError>,
+    ) -> Result<Arc<dyn ObjectStore>, SourceError> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(c) = clients.get(&key) {
+            return Ok(c.clone());
+        }
+        let client = make()?;
+        clients.insert(key, client.clone());
+        Ok(client)
+    }
+
+    fn s3(&self, bucket: &str, o: &Options) -> object_store::Result<Arc<dyn ObjectStore>> {
+        let mut b = AmazonS3Builder::new();
+        for (name, value) in &self.environment {
+            // Variables that object_store does not know are for other programs.
+            if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                b = b.with_config(key, value);
+            }
+        }
+        let env = |name: &str| self.environment.get(name).filter(|v| !v.is_empty());
+        if let Some(v) = &o.region {
+            b = b.with_region(v);
+        } else if env("AWS_REGION").is_none() && env("AWS_DEFAULT_REGION").is_none() {
+            b = b.with_region("us-east-1");
+        }
+        let endpoint = o.endpoint.as_ref().or_else(|| {
+            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|n| env(n))
+        });
+        if let Some(v) = endpoint {
+            b = b.with_endpoint(v.trim_end_matches('/'));
+        }
+        if let Some(v) = &o.access_key_id {
+            b = b.with_access_key_id(v);
+            // The token of other credentials would make these wrong.
+            b = b.with_token(o.session_token.clone().unwrap_or_default());
+        }
+        if let Some(v) = &o.secret_access_key {
+            b = b.with_secret_access_key(v);
+        }
+        if let Some(v) = &o.session_token {
+            b = b.with_token(v);
+        }
+        let allow_http = o
+            .allow_http
+            .or_else(|| env("AWS_ALLOW_HTTP").map(|v| v.eq_ignore_ascii_case("true") || v == "1"))
+            .unwrap_or(false);
+        // Without any credentials a request is anonymous: asking the metadata service of a cloud would only wait.
+        let known = o.access_key_id.is_some()
+            || [
+                "AWS_ACCESS_KEY_ID",
+                "AWS_WEB_IDENTITY_TOKEN_FILE",
+                "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            ]
+            .iter()
+            .any(|n| env(n).is_some());
+        let skip = o.skip_signature.or_else(|| {
+            env("AWS_SKIP_SIGNATURE").map(|v| v.eq_ignore_ascii_case("true") || v == "1")
+        });
+        b = b.with_skip_signature(skip.unwrap_or(!known));
+        let store = b
+            .with_bucket_name(bucket)
+            .with_client_options(self.client_options().with_allow_http(allow_http))
+            .with_allow_http(allow_http)
+            .with_retry(self.retry())
+            .build()?;
+        Ok(Arc::new(store))
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        ClientOptions::new()
+            .with_timeout(self.timeout)
+            .with_connect_timeout(self.timeout.min(Duration::from_secs(5)))
+    }
+
+    fn retry(&self) -> RetryConfig {
+        RetryConfig {
+            max_retries: 3,
+            retry_timeout: self.timeout,
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                max_backoff: Duration::from_secs(2),
+                base: 2.0,
+            },
+        }
+    }
+}
+
+fn key_of(o: &Options) -> String {
+    // In memory only, never shown: the key tells two sets of credentials apart.
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        o.endpoint,
+        o.region,
+        o.access_key_id,
+        o.secret_access_key,
+        o.session_token,
+        o.skip_signature,
+        o.allow_http
+    )
+}
+
+fn config_error(what: &str, _e: &object_store::Error) -> SourceError {
+    SourceError::BadUrl {
+        url: what.to_string(),
+        reason: "no client can be made from its endpoint, region and options".into(),
+    }
+}
+
+/// The objects below one place.
+#[derive(Clone)]
+pub(crate) struct Store {
+    kind: Kind,
+    display: Arc<str>,
+    timeout: Duration,
+    counters: Arc<Counters>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Local(PathBuf),
+    Object { client: Arc<dyn ObjectStore>, prefix: String },
+}
+
+/// Names directly below a key.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) directories: Vec<String>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({})", self.display)
+    }
+}
+
+impl Store {
+    /// The object's URL as messages show it.
+    pub(crate) fn show(&self, key: &str) -> String {
+        if key.is_empty() { self.display.to_string() } else { format!("{}/{key}", self.display) }
+    }
+
+    /// The place itself.
+    pub(crate) fn root(&self) -> &str {
+        &self.display
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.kind, Kind::Local(_))
+    }
+
+    /// A whole object of at most `limit` bytes; `None` if it does not exist.
+    pub(crate) async fn get(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
+        let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
+        match &self.kind {
+            Kind::Local(root) => {
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let len = self.io(key, file.metadata())?.len();
+                if len > limit {
+                    return Err(too_large(len));
+                }
+                self.read_at(&file, key, 0..len).map(Some)
+            }
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let got = self
+                    .guard(key, async {
+                        let r = client.get(&path).await?;
+                        let size = r.meta.size;
+                        if size > limit {
+                            return Ok(Err(size));
+                        }
+                        Ok(Ok(r.bytes().await?))
+                    })
+                    .await?;
+                match got {
+                    None => Ok(None),
+                    Some(Err(size)) => Err(too_large(size)),
+                    Some(Ok(bytes)) => Ok(Some(bytes)),
+                }
+            }
+        }
+    }
+
+    /// Parts of an object, in the order asked for, concurrently; `None` if it does not exist. A part beyond the end of
+    /// the object comes out short.
+    pub(crate) async fn get_ranges(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>, SourceError> {
+        match &self.kind {
+            Kind::Local(_) => self.get_ranges_local(key, ranges),
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let one = |r: Range<u64>| {
+                    let path = path.clone();
+                    async move { self.guard(key, client.get_range(&path, r)).await }
+                };
+                let parts: Vec<Option<Bytes>> = stream::iter(ranges.to_vec())
+                    .map(one)
+                    .buffered(CONCURRENT_MAX)
+                    .try_collect()
+                    .await?;
+                Ok(parts.into_iter().collect())
+            }
+        }
+    }
+
+    fn get_ranges_local(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>, SourceError> {
+        let Kind::Local(root) = &self.kind else { return Ok(None) };
+        let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+        let len = self.io(key, file.metadata())?.len();
+        ranges
+            .iter()
+            .map(|r| self.read_at(&file, key, r.start.min(len)..r.end.min(len)))
+            .collect::<Result<Vec<_>, _>>()
+            .map(Some)
+    }
+
+    /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
+    pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
+        match &self.kind {
+            Kind::Local(root) => {
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let len = self.io(key, file.metadata())?.len();
+                self.read_at(&file, key, len - n.min(len)..len).map(Some)
+            }
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let options =
+                    GetOptions { range: Some(GetRange::Suffix(n)), ..GetOptions::default() };
+                self.guard(key, async { client.get_opts(&path, options).await?.bytes().await })
+                    .await
+            }
+        }
+    }
+
+    /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
+    pub(crate) fn local_file(&self, key: &str) -> Result<Option<File>, SourceError> {
+        match &self.kind {
+            Kind::Local(root) => self.open_file(root, key),
+            Kind::Object { .. } => Ok(None),
+        }
+    }
+
+    /// Reads `out.len()` bytes at `offset` of a file opened by [`Store::local_file`].
+    pub(crate) fn read_exact_at(
+        &self,
+        file: &File,
+        key: &str,
+        out: &mut [u8],
+        offset: u64,
+    ) -> Result<(), SourceError> {
+        self.counters.count(out.len());
+        self.io(key, file.read_exact_at(out, offset))
+    }
+
+    /// Size of an object in bytes, and what tells its versions apart; `None` if it does not exist.
+    pub(crate) async fn head(
+        &self,
+        key: &str,
+    ) -> Result<Option<(u64, Option<String>)>, SourceError> {
+        match &self.kind {
+            Kind::Local(root) => {
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let meta = self.io(key, file.metadata())?;
+                Ok(Some((meta.len(), local_version(&meta))))
+            }
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let meta = self.guard(key, client.head(&path)).await?;
+                Ok(meta.map(|m| (m.size, m.e_tag)))
+            }
+        }
+    }
+
+    /// True if something is at the root: a file, a directory, or an object below the prefix.
+    pub(crate) fn local_exists(&self) -> Option<bool> {
+        match &self.kind {
+            Kind::Local(root) => Some(root.exists()),
+            Kind::Object { .. } => None,
+        }
+    }
+
+    /// True if nothing can be seen below the place: neither objects nor prefixes.
+    pub(crate) async fn is_empty(&self) -> bool {
+        match &self.kind {
+            Kind::Local(root) => !root.exists(),
+            Kind::Object { client, prefix } => {
+                let Ok(path) = self.path(prefix, "") else { return true };
+                match self.guard("", client.list_with_delimiter(Some(&path))).await {
+                    Ok(Some(l)) => l.objects.is_empty() && l.common_prefixes.is_empty(),
+                    _ => true,
+                }
+            }
+        }
+    }
+
+    /// The directories directly below `key`, sorted.
+    pub(crate) async fn list(&self, key: &str) -> Result<Listing, SourceError> {
+        let mut out = Listing::default();
+        match &self.kind {
+            Kind::Local(root) => {
+                let entries = self.io(key, std::fs::read_dir(join_path(root, key)))?;
+                for entry in entries {
+                    let entry = self.io(key, entry)?;
+                    // Names that are no UTF-8 cannot be named in a query either.
+                    if let Ok(name) = entry.file_name().into_string()
+                        && entry.path().is_dir()
+                    {
+                        out.directories.push(name);
+                    }
+                }
+            }
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let listed = self.guard(key, client.list_with_delimiter(Some(&path))).await?;
+                let listed =
+                    listed.ok_or_else(|| SourceError::NotFound { what: self.show(key) })?;
+                out.directories.extend(
+                    listed.common_prefixes.iter().filter_map(|p| p.filename()).map(str::to_string),
+                );
+            }
+        }
+        out.directories.sort();
+        Ok(out)
+    }
+
+    fn path(&self, prefix: &str, key: &str) -> Result<object_store::path::Path, SourceError> {
+        let full = match (prefix.is_empty(), key.is_empty()) {
+            (true, _) => key.to_string(),
+            (_, true) => prefix.to_string(),
+            _ => format!("{prefix}/{key}"),
+        };
+        object_store::path::Path::parse(&full)
+            .map_err(|e| SourceError::BadUrl { url: self.show(key), reason: e.to_string() })
+    }
+
+    fn open_file(&self, root: &std::path::Path, key: &str) -> Result<Option<File>, SourceError> {
+        let path = join_path(root, key);
+        match File::open(&path) {
+            Ok(f) => match f.metadata() {
+                Ok(m) if m.is_file() => Ok(Some(f)),
+                // A directory, a pipe or a device is no object.
+                Ok(_) => Ok(None),
+                Err(e) => Err(self.io_error(key, &e)),
+            },
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(self.io_error(key, &e)),
+        }
+    }
+
+    fn read_at(&self, file: &File, key: &str, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let mut out = vec![0u8; (range.end - range.start) as usize];
+        self.io(key, file.read_exact_at(&mut out, range.start))?;
+        self.counters.count(out.len());
+        Ok(out.into())
+    }
+
+    fn io<T>(&self, key: &str, r: io::Result<T>) -> Result<T, SourceError> {
+        r.map_err(|e| self.io_error(key, &e))
+    }
+
+    fn io_error(&self, key: &str, e: &io::Error) -> SourceError {
+        let what = self.show(key);
+        match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                SourceError::NotFound { what }
+            }
+            io::ErrorKind::PermissionDenied => {
+                SourceError::PermissionDenied { what, reason: "the file's permissions".into() }
+            }
+            io::ErrorKind::UnexpectedEof => {
+                SourceError::Storage { what, reason: "the file ended early".into() }
+            }
+            _ => SourceError::Storage { what, reason: e.to_string() },
+        }
+    }
+
+    /// Runs one request within the time-out, counts it, and sorts its errors; "not found" is `None`.
+    async fn guard<T: Measured>(
+        &self,
+        key: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>, SourceError> {
+        match tokio::time::timeout(self.timeout, request).await {
+            Err(_) => {
+                self.counters.count(0);
+                Err(SourceError::Timeout {
+                    what: self.show(key),
+                    seconds: self.timeout.as_secs().max(1),
+                })
+            }
+            Ok(Ok(v)) => {
+                self.counters.count(v.bytes());
+                Ok(Some(v))
+            }
+            Ok(Err(e)) => {
+                self.counters.count(0);
+                let text = texts(&e);
+                match e {
+                    // S3 answers a missing bucket with the status of a missing key.
+                    object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
+                        Err(SourceError::NoBucket { what: self.show(key) })
+                    }
+                    object_store::Error::NotFound { .. } => Ok(None),
+                    e => Err(self.sort(key, &e, &text)),
+                }
+            }
+        }
+    }
+
+    fn sort(&self, key: &str, e: &object_store::Error, text: &str) -> SourceError {
+        use object_store::Error as E;
+        let what = self.show(key);
+        let code = server_code(text);
+        match e {
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+                SourceError::PermissionDenied {
+                    what,
+                    reason: code.unwrap_or_else(|| "the server refused the credentials".into()),
+                }
+            }
+            E::Precondition { .. } => SourceError::Changed { what },
+            E::NotSupported { .. } | E::NotImplemented { .. } => {
+                SourceError::Storage { what, reason: "the server cannot do this".into() }
+            }
+            _ if ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"]
+                .iter()
+                .any(|c| text.contains(c)) =>
+            {
+                SourceError::PermissionDenied { what, reason: code.unwrap_or_default() }
+            }
+            _ => match connection(text) {
+                Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
+                None => SourceError::Storage {
+                    what,
+                    reason: code.unwrap_or_else(|| "the request failed".into()),
+                },
+            },
+        }
+    }
+}
+
+/// Bytes that a request brought.
+trait Measured {
+    fn bytes(&self) -> usize;
+}
+
+impl Measured for Bytes {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Measured for Result<Bytes, u64> {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+impl Measured for object_store::ObjectMeta {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Measured for object_store::ListResult {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+fn join_path(root: &std::path::Path, key: &str) -> PathBuf {
+    if key.is_empty() { root.to_path_buf() } else { root.join(key) }
+}
+
+pub(crate) fn local_version(meta: &std::fs::Metadata) -> Option<String> {
+    let modified = meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(format!("{}-{}", meta.len(), modified.as_nanos()))
+}
+
+/// An error's own text and those of its sources.
+fn texts(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut source = e.source();
+    while let Some(s) = source {
+        out.push('\n');
+        out.push_str(&s.to_string());
+        source = s.source();
+    }
+    out
+}
+
+/// The `<Code>` of an S3 error body, or the HTTP status; nothing else of the body is shown, as it may repeat keys.
+fn server_code(text: &str) -> Option<String> {
+    if let Some((_, rest)) = text.split_once("<Code>")
+        && let Some((code, _)) = rest.split_once("</Code>")
+        && code.len() <= 64
+        && code.bytes().all(|b| b.is_ascii_alphanumeric())
+    {
+        return Some(code.to_string());
+    }
+    let (_, rest) = text.split_once("status code: ")?;
+    let status: String =
+        rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == ' ').collect();
+    Some(format!("HTTP status {}", status.trim()))
+}
+
+/// What happened to a connection, if that is what failed.
+fn connection(text: &str) -> Option<&'static str> {
+    let lower = text.to_ascii_lowercase();
+    let table = [
+        ("connection refused", "connection refused"),
+        ("dns error", "its host name is not known"),
+        ("failed to lookup", "its host name is not known"),
+        ("operation timed out", "no answer in time"),
+        ("timed out", "no answer in time"),
+        ("network is unreachable", "network is unreachable"),
+        ("no route to host", "no route to host"),
+        ("connection reset", "connection reset"),
+        ("invalid peer certificate", "its TLS certificate is not trusted"),
+        ("url scheme is not allowed", "plain http is not allowed"),
+        ("error trying to connect", "the connection failed"),
+        ("http error", "the connection failed"),
+        ("connection", "the connection failed"),
+        ("error sending request", "the request could not be sent"),
+    ];
+    table.iter().find(|(k, _)| lower.contains(k)).map(|(_, v)| *v)
+}

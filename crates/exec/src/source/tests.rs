@@ -1,0 +1,39 @@
+//! The fixtures in `tests/data`, read as zarr-python, NumPy and xarray read them (`tests/make_expected.py`).
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod bad;
+mod fixtures;
+mod hand_made;
+
+use super::*;
+use std::time::Duration;
+use tessera_planner::region::Region;
+
+/// A path below `tests/data` of the repository.
+fn data(path: &str) -> String {
+    format!("{}/../../tests/data/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn stores() -> Stores {
+    Stores::with_environment(Duration::from_secs(30), [])
+}
+
+fn run<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
+}
+
+fn open_local(path: &str) -> Result<Opened, SourceError> {
+    run(open(path, &Options::default(), &stores()))
+}
+
+/// The cells of a region in one go.
+fn read(reader: &ArrayReader, region: &Region) -> Result<Vec<u8>, SourceError> {
+    let fetched = run(reader.fetch(region))?;
+    let mut out = vec![0xA5; region.cells() as usize * reader.source().dtype.size()];
+    reader.decode(fetched, region, &mut out)?;
+    Ok(out)
+}
+
+fn whole(reader: &ArrayReader) -> Vec<u8> {
+    read(reader, &Region::whole(&reader.source().shape)).unwrap()
+}

@@ -1,0 +1,128 @@
+//! Hostile and damaged input: one typed error that names the thing, never a panic.
+
+use super::*;
+
+/// The first error of opening and then reading everything.
+fn failure(path: &str) -> Option<SourceError> {
+    let opened = match open_local(&data(path)) {
+        Err(e) => return Some(e),
+        Ok(o) => o,
+    };
+    if let Some(e) = opened.unsupported.values().next() {
+        return Some(e.clone());
+    }
+    let whole = |r: &Arc<ArrayReader>| read(r, &Region::whole(&r.source().shape)).err();
+    opened.readers.iter().find_map(whole)
+}
+
+#[test]
+fn each_has_its_code() {
+    let table = [
+        ("a_file.zarr", "not_an_array"),
+        ("chunk_0.zarr", "bad_metadata"),
+        ("chunk_huge.zarr", "too_large"),
+        ("chunk_negative.zarr", "bad_metadata"),
+        ("codec_unknown.zarr", "unsupported"),
+        ("deep_json.zarr", "bad_metadata"),
+        ("dims_disagree.zarr", "bad_metadata"),
+        ("dtype_unknown.zarr", "unsupported_dtype"),
+        ("empty_json.zarr", "bad_metadata"),
+        ("fill_wrong.zarr", "bad_metadata"),
+        ("format_99.zarr", "bad_metadata"),
+        ("grid_unknown.zarr", "unsupported"),
+        ("json_list.zarr", "bad_metadata"),
+        ("names_mismatch.zarr", "bad_metadata"),
+        ("no_codecs.zarr", "bad_metadata"),
+        ("no_metadata.zarr", "not_an_array"),
+        ("node_unknown.zarr", "bad_metadata"),
+        ("not_json.zarr", "bad_metadata"),
+        ("not_utf8.zarr", "bad_metadata"),
+        ("npy_code.npy", "bad_metadata"),
+        ("npy_deep.npy", "bad_metadata"),
+        ("npy_dtype.npy", "unsupported_dtype"),
+        ("npy_header_len.npy", "bad_metadata"),
+        ("npy_header_len_v2.npy", "bad_metadata"),
+        ("npy_huge.npy", "bad_metadata"),
+        ("npy_large.npy", "bad_metadata"),
+        ("npy_magic.npy", "bad_metadata"),
+        ("npy_negative.npy", "bad_metadata"),
+        ("npy_no_shape.npy", "bad_metadata"),
+        ("npy_not_utf8.npy", "bad_metadata"),
+        ("npy_nothing.npy", "bad_metadata"),
+        ("npy_object.npy", "unsupported_dtype"),
+        ("npy_rank_1000.npy", "bad_metadata"),
+        ("npy_record.npy", "unsupported_dtype"),
+        ("npy_short.npy", "bad_metadata"),
+        ("npy_string.npy", "unsupported_dtype"),
+        ("npy_truncated.npy", "bad_metadata"),
+        ("npy_version.npy", "bad_metadata"),
+        ("rank_1000.zarr", "bad_metadata"),
+        ("rank_mismatch.zarr", "bad_metadata"),
+        ("shape_2_63.zarr", "bad_metadata"),
+        ("shape_float.zarr", "bad_metadata"),
+        ("shape_negative.zarr", "bad_metadata"),
+        ("shape_overflow.zarr", "bad_metadata"),
+        ("time_calendar.zarr", "bad_time_units"),
+        ("time_units.zarr", "bad_time_units"),
+        ("v2_chunk_0.zarr", "bad_metadata"),
+        ("v2_compressor_unknown.zarr", "unsupported"),
+        ("v2_corrupt_blosc.zarr", "bad_chunk"),
+        ("v2_dtype_object.zarr", "unsupported_dtype"),
+        ("v2_dtype_unknown.zarr", "unsupported_dtype"),
+        ("v2_filter_unknown.zarr", "unsupported"),
+        ("v2_not_json.zarr", "bad_metadata"),
+        ("v2_order.zarr", "bad_metadata"),
+        ("v2_rank_mismatch.zarr", "bad_metadata"),
+        ("v2_shape_2_63.zarr", "bad_metadata"),
+        ("v2_truncated_blosc.zarr", "bad_chunk"),
+        ("v2_truncated_raw.zarr", "bad_chunk"),
+        ("v3_corrupt_blosc.zarr", "bad_chunk"),
+        ("v3_crc32c.zarr", "bad_chunk"),
+        ("v3_shard_index.zarr", "bad_chunk"),
+        ("v3_truncated_blosc.zarr", "bad_chunk"),
+        ("v3_truncated_raw.zarr", "bad_chunk"),
+        ("nowhere.zarr", "not_found"),
+        ("nowhere.npy", "not_found"),
+    ];
+    let mut wrong = Vec::new();
+    for (path, code) in table {
+        match failure(&format!("bad/{path}")) {
+            None => wrong.push(format!("{path}: no error, expected {code}")),
+            Some(e) if e.code() != code => wrong.push(format!("{path}: {}: {e}", e.code())),
+            Some(e) => {
+                let name = path.split('.').next().unwrap();
+                assert!(
+                    e.to_string().contains(name)
+                        || e.to_string().contains("`v`")
+                        || code == "bad_time_units"
+                        || path.starts_with("dims"),
+                    "{path}: {e}"
+                );
+                assert!(e.to_string().len() < 700, "{path}: {e}");
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    // Every fixture is in the table, or is readable after all.
+    for entry in std::fs::read_dir(data("bad")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let fine = ["names_duplicate.zarr", "npy_trailing.npy", "group_empty.zarr"];
+        assert!(table.iter().any(|(p, _)| *p == name) || fine.contains(&&*name), "{name}");
+    }
+    for path in ["names_duplicate.zarr", "npy_trailing.npy", "group_empty.zarr"] {
+        assert_eq!(failure(&format!("bad/{path}")), None, "{path}");
+    }
+    let d = open_local(&data("bad/names_duplicate.zarr")).unwrap().dataset;
+    assert_eq!(d.variables[0].dims, [None, None]);
+}
+
+#[test]
+fn a_damaged_chunk_is_named() {
+    let e = failure("bad/v3_crc32c.zarr").unwrap();
+    let SourceError::Chunk { array, chunk, path, .. } = &e else { panic!("{e}") };
+    assert_eq!((array.as_str(), chunk.as_str()), ("v", "[1, 1]"));
+    assert!(path.ends_with("v3_crc32c.zarr/v/c/1/1"), "{path}");
+    // Regions that miss it are read.
+    let opened = open_local(&data("bad/v3_crc32c.zarr")).unwrap();
+    assert!(read(&opened.readers[0], &Region::at(&[0, 0], &[2, 7])).is_ok());
+}

@@ -1,0 +1,144 @@
+//! Small stores written by hand: what the fixtures do not have.
+
+use super::*;
+use std::fs;
+use std::path::Path;
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::dtype::DType;
+
+fn put(root: &Path, path: &str, content: impl AsRef<[u8]>) {
+    let at = root.join(path);
+    fs::create_dir_all(at.parent().unwrap()).unwrap();
+    fs::write(at, content).unwrap();
+}
+
+fn zarray(shape: &str, dtype: &str, fill: &str) -> String {
+    format!(
+        r#"{{"zarr_format":2,"shape":{shape},"chunks":{shape},"dtype":"{dtype}","compressor":null,
+            "fill_value":{fill},"order":"C","filters":null}}"#
+    )
+}
+
+#[test]
+fn texts_label_a_dimension() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    put(root, ".zgroup", r#"{"zarr_format":2}"#);
+    put(root, "site/.zarray", zarray("[2]", "<U3", "null"));
+    put(root, "site/.zattrs", r#"{"_ARRAY_DIMENSIONS":["site"]}"#);
+    // np.array(["ab", "xyz"], "<U3").tobytes()
+    let text: Vec<u8> = "ab\0xyz".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
+    put(root, "site/0", text);
+    put(root, "v/.zarray", zarray("[2]", "<i2", "null"));
+    put(root, "v/.zattrs", r#"{"_ARRAY_DIMENSIONS":["site"]}"#);
+    put(root, "v/0", [1, 0, 2, 0]);
+    let d = open_local(root.to_str().unwrap()).unwrap().dataset;
+    let want = CoordValues::Text(["ab".to_string(), "xyz".to_string()].into());
+    assert_eq!(d.index_coord("site").unwrap().values, want);
+    assert_eq!(d.variables.len(), 1);
+}
+
+#[test]
+fn companions_are_no_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    put(root, ".zgroup", r#"{"zarr_format":2}"#);
+    put(root, "x/.zarray", zarray("[2]", "<f8", "null"));
+    put(root, "x/.zattrs", r#"{"_ARRAY_DIMENSIONS":["x"],"bounds":"x_bnds","units":"m"}"#);
+    put(root, "x/0", [1.5f64, -2.5].map(f64::to_le_bytes).concat());
+    put(root, "x_bnds/.zarray", zarray("[2,2]", "<f8", "null"));
+    put(root, "x_bnds/.zattrs", r#"{"_ARRAY_DIMENSIONS":["x","nv"]}"#);
+    put(root, "height/.zarray", zarray("[]", "<f8", "null"));
+    put(root, "height/.zattrs", r#"{"_ARRAY_DIMENSIONS":[]}"#);
+    put(root, "v/.zarray", zarray("[2]", "|i1", "null"));
+    put(
+        root,
+        "v/.zattrs",
+        r#"{"_ARRAY_DIMENSIONS":["x"],"coordinates":"height","_Unsigned":"true","_FillValue":-1,
+        "scale_factor":0.5}"#,
+    );
+    put(root, "v/0", [0xFFu8, 0xFE]);
+    let url = format!("file://{}", root.display());
+    let d = open_local(&url).unwrap().dataset;
+    let names = |v: &[tessera_planner::catalog::Variable]| {
+        v.iter().map(|v| v.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&d.variables), ["v"]);
+    assert_eq!(names(&d.auxiliary), ["height", "x_bnds"]);
+    // xarray reads the bytes as uint8, the fill value as 255 and unpacks to float64: [nan, 127.0].
+    let v = &d.variables[0];
+    assert_eq!(v.source.dtype, DType::UInt8);
+    assert_eq!(v.decode.missing[0].to_string(), "255");
+    let unpack = v.decode.unpack.unwrap();
+    assert_eq!((unpack.dtype, unpack.scale, unpack.offset), (DType::Float64, 0.5, 0.0));
+    // Without CF the numbers and the attributes stay.
+    let raw = Options::parse([("decode_cf", "false")]).unwrap();
+    let d = run(open(&url, &raw, &stores())).unwrap().dataset;
+    assert_eq!(d.variables.len(), 3);
+    assert!(d.variables.iter().all(|v| v.decode.is_identity()));
+}
+
+#[test]
+fn nothing_outside_the_store_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("s.zarr");
+    put(dir.path(), "secret/0", [7u8]);
+    let meta = format!(
+        r#"{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{{"zarr_format":2}},"../secret/.zarray":{a},"a/../../secret/.zarray":{a},"ok/.zarray":{a}}}}}"#,
+        a = zarray("[1]", "|u1", "null")
+    );
+    put(&root, ".zmetadata", meta);
+    let opened = open_local(root.to_str().unwrap()).unwrap();
+    let names: Vec<&str> = opened.dataset.variables.iter().map(|v| &*v.name).collect();
+    assert_eq!(names, ["ok"]);
+    let e = open_local(&format!("{}#../secret", root.display())).unwrap_err();
+    assert_eq!(e.code(), "bad_url");
+}
+
+#[test]
+fn large_npy_files_are_read_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("big.npy");
+    // np.save of np.arange(3_000_000, dtype='<i4').reshape(3000, 1000), and the same in Fortran order.
+    for fortran in [false, true] {
+        let text = format!(
+            "{{'descr': '<i4', 'fortran_order': {}, 'shape': (3000, 1000), }}",
+            if fortran { "True" } else { "False" }
+        );
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend_from_slice(&(text.len() as u16).to_le_bytes());
+        file.extend_from_slice(text.as_bytes());
+        for i in 0..3_000_000i32 {
+            let v = if fortran { i % 3000 * 1000 + i / 3000 } else { i };
+            file.extend_from_slice(&v.to_le_bytes());
+        }
+        fs::write(&path, &file).unwrap();
+        let stores = stores();
+        let opened = run(open(path.to_str().unwrap(), &Options::default(), &stores)).unwrap();
+        let reader = &opened.readers[0];
+        let want = if fortran { "[3000/3000, 1000/699]" } else { "[3000/2097, 1000/1000]" };
+        assert_eq!(reader.source().grid.to_string(), want);
+        for region in [
+            Region::at(&[7, 3], &[2500, 2]),
+            Region::at(&[7, 3], &[2, 900]),
+            Region::at(&[1000, 0], &[1000, 1000]),
+            Region::at(&[0, 500], &[3000, 100]),
+        ] {
+            let before = stores.counters().snapshot().1;
+            let cells = read(reader, &region).unwrap();
+            let got: Vec<i32> =
+                cells.as_chunks().0.iter().map(|c| i32::from_le_bytes(*c)).collect();
+            let rows = region.start[0]..region.end[0];
+            let want: Vec<i32> = rows
+                .flat_map(|r| (region.start[1]..region.end[1]).map(move |c| (r * 1000 + c) as i32))
+                .collect();
+            assert!(got == want, "{region} fortran {fortran}");
+            let read = stores.counters().snapshot().1 - before;
+            let along = (region.len(0) == 1000) != fortran;
+            if region.len(1) == 1000 && !fortran || region.len(0) == 3000 && fortran {
+                assert_eq!(read, region.cells() * 4, "{along}");
+            }
+            assert!(read <= 12_000_000);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! CF's units of time: `hours since 1900-01-01 00:00:00 +2:00`.
+//!
+//! # Source
+//! CF Conventions 1.11, section 4.4; UDUNITS-2 for the spellings; xarray 2026 for what is accepted.
+
+use tessera_planner::catalog::TimeUnits;
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time::{DAY_US, DateTime, join};
+
+/// Days from 1970-01-01 of the Julian calendar to that of the Gregorian one.
+const JULIAN_LAG_DAYS: i64 = 13;
+
+/// True if `units` claims to be a time axis; [`parse`] then has to succeed.
+pub(crate) fn is_time(units: &str) -> bool {
+    units.to_ascii_lowercase().contains(" since ")
+}
+
+/// Parses `units` and `calendar` (none is `standard`); the error says which part is wrong.
+///
+/// In the mixed calendar `standard` a reference before 1582-10-15 is a Julian date; labels before that day come out in
+/// the proleptic Gregorian calendar.
+pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<TimeUnits, String> {
+    let at = units.to_ascii_lowercase().find(" since ").ok_or("`since` is missing")?;
+    let (unit, reference) = (units[..at].trim(), units[at + 7..].trim());
+    let unit_us = unit_us(unit)?;
+    let name = calendar.unwrap_or("standard").to_ascii_lowercase();
+    let (calendar, mixed) = match name.as_str() {
+        "standard" | "gregorian" | "none" | "" => (Calendar::Standard, true),
+        "proleptic_gregorian" => (Calendar::Standard, false),
+        "noleap" | "365_day" => (Calendar::NoLeap, false),
+        "all_leap" | "366_day" => (Calendar::AllLeap, false),
+        "360_day" => (Calendar::Day360, false),
+        "julian" => (Calendar::Julian, false),
+        _ => return Err(format!("the calendar `{name}` is not known")),
+    };
+    let bad = || format!("`{reference}` is no date of the calendar `{name}`");
+    let (date, offset_us) = reference_date(reference).ok_or_else(bad)?;
+    let before_reform = (date.year, date.month, date.day) < (1582, 10, 15);
+    let origin = if mixed && before_reform {
+        join(date, Calendar::Julian).map(|us| us + JULIAN_LAG_DAYS * DAY_US)
+    } else {
+        join(date, calendar)
+    };
+    let origin_us = origin.and_then(|us| us.checked_sub(offset_us)).ok_or_else(bad)?;
+    Ok(TimeUnits { unit_us, origin_us, calendar })
+}
+
+fn unit_us(unit: &str) -> Result<i64, String> {
+    Ok(match unit.to_ascii_lowercase().as_str() {
+        "week" | "weeks" => 7 * DAY_US,
+        "day" | "days" | "d" => DAY_US,
+        "hour" | "hours" | "hr" | "hrs" | "h" => 3_600_000_000,
+        "minute" | "minutes" | "min" | "mins" => 60_000_000,
+        "second" | "seconds" | "sec" | "secs" | "s" => 1_000_000,
+        "millisecond" | "milliseconds" | "millisec" | "millisecs" | "msec" | "msecs" | "ms" => 1000,
+        "microsecond" | "microseconds" | "microsec" | "microsecs" | "us" => 1,
+        _ => return Err(format!("the unit `{unit}` is not known")),
+    })
+}
+
+/// `1900-1-1`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`, `1900-01-01 0:0:0 UTC`: the moment as written
+/// and how far its clock is ahead of UTC, in microseconds.
+fn reference_date(text: &str) -> Option<(DateTime, i64)> {
+    let (negative, body) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let cut = body.find(['T', 't', ' ']).unwrap_or(body.len());
+    let (date, clock) = (&body[..cut], body[cut..].trim_start_matches(['T', 't', ' ']).trim());
+    let mut fields = date.split('-');
+    let year: i64 = digits(fields.next()?, 6)?;
+    let month = fields.next().map_or(Some(1), |s| digits(s, 2))?;
+    let day = fields.next().map_or(Some(1), |s| digits(s, 2))?;
+    if fields.next().is_some() {
+        return None;
+    }
+    let year = if negative { -year } else { year };
+    let (micros, offset) = clock_of(clock)?;
+    let date =
+        DateTime { year, month: u32::try_from(month).ok()?, day: u32::try_from(day).ok()?, micros };
+    Some((date, offset))
+}
+
+/// The time of day and the offset behind it.
+fn clock_of(text: &str) -> Option<(i64, i64)> {
+    let text = ["UTC", "GMT", "utc", "gmt", "Z", "z"]
+        .iter()
+        .find_map(|s| text.strip_suffix(s))
+        .unwrap_or(text)
+        .trim();
+    if text.is_empty() {
+        return Some((0, 0));
+    }
+    // A sign begins the offset; a lone number after a blank is one too (`00:00:00 3`), as UDUNITS reads it.
+    let (clock, zone) = match text.find(['+', '-']) {
+        Some(i) => (text[..i].trim(), Some(&text[i..])),
+        None => match text.split_once(' ') {
+            Some((c, z)) => (c, Some(z.trim())),
+            None => (text, None),
+        },
+    };
+    let offset = zone.map_or(Some(0), offset_us)?;
+    if clock.is_empty() {
+        return Some((0, offset));
+    }
+    let mut fields = clock.split(':');
+    let hour = digits(fields.next()?, 2).filter(|&h| h < 24)?;
+    let minute = fields.next().map_or(Some(0), |s| digits(s, 2)).filter(|&m| m < 60)?;
+    let second = fields.next().unwrap_or("0");
+    if fields.next().is_some() {
+        return None;
+    }
+    let (whole, fraction) = second.split_once('.').unwrap_or((second, ""));
+    let whole = digits(whole, 2).filter(|&s| s < 60)?;
+    let fraction = match fraction.len() {
+        0 => 0,
+        n @ 1..=9 => digits(fraction, 9)? * 10i64.pow(9 - n as u32) / 1000,
+        _ => return None,
+    };
+    Some((((hour * 60 + minute) * 60 + whole) * 1_000_000 + fraction, offset))
+}
+
+fn offset_us(text: &str) -> Option<i64> {
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(t) => (-1, t),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let text = text.trim();
+    let (hours, minutes) = match text.split_once(':') {
+        Some((h, m)) => (digits(h, 2)?, digits(m, 2)?),
+        None if text.len() > 2 => {
+            (digits(text.get(..text.len() - 2)?, 2)?, digits(text.get(text.len() - 2..)?, 2)?)
+        }
+        None => (digits(text, 2)?, 0),
+    };
+    (hours <= 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60_000_000)
+}
+
+/// A number of 1 to `most` digits and nothing else.
+fn digits(text: &str, most: usize) -> Option<i64> {
+    ((1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| text.parse().ok())?
+}

@@ -1,0 +1,312 @@
+//! Finding the arrays of a Zarr store: one array, a group, consolidated metadata or a listing.
+
+use crate::source::error::SourceError;
+use crate::source::meta::{ArrayMeta, Who, json_object};
+use crate::source::store::{METADATA_BYTES_MAX, Store};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use tessera_planner::catalog::Attrs;
+
+/// Metadata documents read at the same time.
+const CONCURRENT_MAX: usize = 16;
+
+/// What lies at a place.
+pub(crate) enum Found {
+    /// One array.
+    Array(Box<Node>),
+    /// A group with the arrays directly in it.
+    Group {
+        /// By name.
+        arrays: BTreeMap<String, Result<Node, SourceError>>,
+        /// Names of the groups directly in it.
+        groups: Vec<String>,
+        /// The group's attributes.
+        attrs: Attrs,
+    },
+}
+
+/// An array and the key it has in the store.
+pub(crate) struct Node {
+    pub(crate) key: String,
+    pub(crate) meta: ArrayMeta,
+    /// Digest of its metadata.
+    pub(crate) version: String,
+}
+
+/// Metadata documents of one node.
+enum Document {
+    V3(Map<String, Value>),
+    V2 { array: Map<String, Value>, attrs: Option<Value> },
+}
+
+/// Looks at `group` of the store (its root if empty); `None` if there is no Zarr metadata.
+pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, SourceError> {
+    if !group.is_empty() {
+        check_name(store, group)?;
+        // The root's consolidated metadata answer for all groups, also where nothing can be listed.
+        if let Some(found) = consolidated(store, "", group).await? {
+            return Ok(Some(found));
+        }
+    }
+    if let Some(found) = consolidated(store, group, "").await? {
+        return Ok(Some(found));
+    }
+    if let Some(doc) = document(store, &key(group, "zarr.json")).await? {
+        let shown = store.show(&key(group, "zarr.json"));
+        let who = Who { array: name_of(store, group), path: &shown };
+        return match doc.get("node_type").and_then(Value::as_str) {
+            Some("group") => listed(store, group, attributes(&doc)).await.map(Some),
+            Some("array") | None => {
+                node(who, group, Document::V3(doc)).map(|n| Some(Found::Array(Box::new(n))))
+            }
+            Some(other) => {
+                Err(who.bad(format!("`node_type` is `{other}`, expected array or group")))
+            }
+        };
+    }
+    if let Some(doc) = document(store, &key(group, ".zarray")).await? {
+        let shown = store.show(&key(group, ".zarray"));
+        let attrs = document(store, &key(group, ".zattrs")).await?.map(Value::Object);
+        let who = Who { array: name_of(store, group), path: &shown };
+        let n = node(who, group, Document::V2 { array: doc, attrs })?;
+        return Ok(Some(Found::Array(Box::new(n))));
+    }
+    if document(store, &key(group, ".zgroup")).await?.is_some() {
+        let attrs = document(store, &key(group, ".zattrs")).await?;
+        let attrs = attrs.map(|a| a.into_iter().collect()).unwrap_or_default();
+        return listed(store, group, attrs).await.map(Some);
+    }
+    Ok(None)
+}
+
+/// The group `group` by the consolidated metadata at `base`, if there are any.
+async fn consolidated(
+    store: &Store,
+    base: &str,
+    group: &str,
+) -> Result<Option<Found>, SourceError> {
+    let v3_key = key(base, "zarr.json");
+    if let Some(mut doc) = document(store, &v3_key).await? {
+        let Some(Value::Object(mut inline)) = doc.remove("consolidated_metadata") else {
+            return Ok(None);
+        };
+        let Some(Value::Object(nodes)) = inline.remove("metadata") else { return Ok(None) };
+        let attrs = match group.is_empty() {
+            true => attributes(&doc),
+            false => match nodes.get(group).and_then(Value::as_object) {
+                Some(node) if node.get("node_type").and_then(Value::as_str) == Some("array") => {
+                    let shown = store.show(&v3_key);
+                    let who = Who { array: name_of(store, group), path: &shown };
+                    let n = self::node(who, &key(base, group), Document::V3(node.clone()))?;
+                    return Ok(Some(Found::Array(Box::new(n))));
+                }
+                Some(node) => attributes(node),
+                None => return Ok(None),
+            },
+        };
+        let mut documents = BTreeMap::new();
+        let mut groups = Vec::new();
+        for (path, doc) in nodes {
+            let Some(name) = child_of(&path, group) else { continue };
+            match doc {
+                Value::Object(d) if d.get("node_type").and_then(Value::as_str) == Some("group") => {
+                    groups.push(name);
+                }
+                Value::Object(d) => {
+                    documents.insert(name, Document::V3(d));
+                }
+                _ => {}
+            }
+        }
+        return Ok(Some(group_of(store, &v3_key, &key(base, group), documents, groups, attrs)));
+    }
+    let v2_key = key(base, ".zmetadata");
+    let Some(mut doc) = document(store, &v2_key).await? else { return Ok(None) };
+    let Some(Value::Object(mut nodes)) = doc.remove("metadata") else { return Ok(None) };
+    let attrs_of = |path: &str| nodes.get(&key(path, ".zattrs")).cloned();
+    if let Some(Value::Object(array)) = nodes.get(&key(group, ".zarray")) {
+        let shown = store.show(&v2_key);
+        let who = Who { array: name_of(store, group), path: &shown };
+        let n = Document::V2 { array: array.clone(), attrs: attrs_of(group) };
+        let n = node(who, &key(base, group), n)?;
+        return Ok(Some(Found::Array(Box::new(n))));
+    }
+    if !group.is_empty() && !nodes.contains_key(&key(group, ".zgroup")) {
+        return Ok(None);
+    }
+    let attrs = match attrs_of(group) {
+        Some(Value::Object(a)) => a.into_iter().collect(),
+        _ => Attrs::new(),
+    };
+    let mut documents = BTreeMap::new();
+    let mut groups = Vec::new();
+    let paths: Vec<String> = nodes.keys().cloned().collect();
+    for path in paths {
+        let Some((node, file)) = path.rsplit_once('/') else { continue };
+        let Some(name) = child_of(node, group) else { continue };
+        if file == ".zgroup" {
+            groups.push(name);
+        } else if file == ".zarray"
+            && let Some(Value::Object(array)) = nodes.remove(&path)
+        {
+            let attrs = nodes.remove(&key(node, ".zattrs"));
+            documents.insert(name, Document::V2 { array, attrs });
+        }
+    }
+    Ok(Some(group_of(store, &v2_key, &key(base, group), documents, groups, attrs)))
+}
+
+/// A group without consolidated metadata: its directories are listed and looked into.
+async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, SourceError> {
+    let directories = store.list(group).await?.directories;
+    let looked: Vec<(String, Option<Result<Document, SourceError>>, bool)> =
+        stream::iter(directories)
+            .map(|name| async move {
+                let at = key(group, &name);
+                match look(store, &at).await {
+                    Ok(Look::Array(d)) => Ok((name, Some(Ok(d)), false)),
+                    Ok(Look::Group) => Ok((name, None, true)),
+                    Ok(Look::Nothing) => Ok((name, None, false)),
+                    // Damaged metadata make one array unusable, storage that fails all of them.
+                    Err(e @ SourceError::Metadata { .. }) => Ok((name, Some(Err(e)), false)),
+                    Err(e) => Err(e),
+                }
+            })
+            .buffered(CONCURRENT_MAX)
+            .try_collect()
+            .await?;
+    let mut arrays = BTreeMap::new();
+    let mut groups = Vec::new();
+    for (name, document, is_group) in looked {
+        if is_group {
+            groups.push(name);
+        } else if let Some(document) = document {
+            let at = key(group, &name);
+            let made = document.and_then(|d| {
+                let file = if matches!(d, Document::V3(_)) { "zarr.json" } else { ".zarray" };
+                let shown = store.show(&key(&at, file));
+                node(Who { array: &name, path: &shown }, &at, d)
+            });
+            arrays.insert(name, made);
+        }
+    }
+    Ok(Found::Group { arrays, groups, attrs })
+}
+
+enum Look {
+    Array(Document),
+    Group,
+    Nothing,
+}
+
+async fn look(store: &Store, at: &str) -> Result<Look, SourceError> {
+    if let Some(doc) = document(store, &key(at, "zarr.json")).await? {
+        return Ok(match doc.get("node_type").and_then(Value::as_str) {
+            Some("group") => Look::Group,
+            _ => Look::Array(Document::V3(doc)),
+        });
+    }
+    if let Some(array) = document(store, &key(at, ".zarray")).await? {
+        let attrs = document(store, &key(at, ".zattrs")).await?.map(Value::Object);
+        return Ok(Look::Array(Document::V2 { array, attrs }));
+    }
+    Ok(match document(store, &key(at, ".zgroup")).await? {
+        Some(_) => Look::Group,
+        None => Look::Nothing,
+    })
+}
+
+fn group_of(
+    store: &Store,
+    document_key: &str,
+    at: &str,
+    documents: BTreeMap<String, Document>,
+    mut groups: Vec<String>,
+    attrs: Attrs,
+) -> Found {
+    groups.sort();
+    let shown = store.show(document_key);
+    let arrays = documents
+        .into_iter()
+        .map(|(name, d)| {
+            let made = node(Who { array: &name, path: &shown }, &key(at, &name), d);
+            (name, made)
+        })
+        .collect();
+    Found::Group { arrays, groups, attrs }
+}
+
+fn node(who: Who<'_>, at: &str, document: Document) -> Result<Node, SourceError> {
+    let version = digest(&document);
+    let meta = match document {
+        Document::V3(doc) => ArrayMeta::parse_v3(who, doc)?,
+        Document::V2 { array, attrs } => ArrayMeta::parse_v2(who, array, attrs.as_ref())?,
+    };
+    Ok(Node { key: at.to_string(), meta, version })
+}
+
+/// A digest of metadata that is the same in every process: 64-bit FNV-1a of its JSON.
+fn digest(document: &Document) -> String {
+    let text = match document {
+        Document::V3(doc) => Value::Object(doc.clone()).to_string(),
+        Document::V2 { array, attrs } => {
+            format!("{}{}", Value::Object(array.clone()), attrs.clone().unwrap_or_default())
+        }
+    };
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+async fn document(store: &Store, key: &str) -> Result<Option<Map<String, Value>>, SourceError> {
+    let Some(bytes) = store.get(key, METADATA_BYTES_MAX).await? else { return Ok(None) };
+    let shown = store.show(key);
+    let at = key.rsplit_once('/').map_or("", |(at, _)| at);
+    json_object(Who { array: name_of(store, at), path: &shown }, &bytes).map(Some)
+}
+
+fn attributes(doc: &Map<String, Value>) -> Attrs {
+    match doc.get("attributes") {
+        Some(Value::Object(a)) => a.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        _ => Attrs::new(),
+    }
+}
+
+fn key(at: &str, name: &str) -> String {
+    match (at.is_empty(), name.is_empty()) {
+        (true, _) => name.to_string(),
+        (_, true) => at.to_string(),
+        _ => format!("{at}/{name}"),
+    }
+}
+
+/// The last part of a key, or of the store's own place.
+fn name_of<'a>(store: &'a Store, at: &'a str) -> &'a str {
+    let path = if at.is_empty() { store.root() } else { at };
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The name of `path` if it lies directly in `group`; nothing that leaves its directory is a name.
+fn child_of(path: &str, group: &str) -> Option<String> {
+    let rest = match group.is_empty() {
+        true => path,
+        false => path.strip_prefix(group)?.strip_prefix('/')?,
+    };
+    (is_name(rest) && !rest.contains('/')).then(|| rest.to_string())
+}
+
+fn is_name(path: &str) -> bool {
+    !path.split('/').any(|p| p.is_empty() || p == "." || p == "..")
+}
+
+fn check_name(store: &Store, group: &str) -> Result<(), SourceError> {
+    if is_name(group) {
+        return Ok(());
+    }
+    Err(SourceError::BadUrl {
+        url: format!("{}#{group}", store.root()),
+        reason: "a group's path has parts that are no names".into(),
+    })
+}

@@ -1,0 +1,195 @@
+//! One operand: from its chunks to the kernel and back.
+//!
+//! A [`PlanRunner`] knows a plan's tiling, the compiled program of each fused stage and the reader of each source.
+//! For an operand it
+//! 1. finds the chunks that hold each input's cells: if one chunk holds all, the kernel reads it in place through
+//!    strides; if several do, the cells are first copied together into scratch that the peak accounts for,
+//! 2. takes buffers for the outputs from the pool,
+//! 3. calls the kernel.
+
+mod copy;
+mod fused;
+mod gather;
+mod load;
+mod product;
+mod tiling;
+
+use crate::chunk::{Chunk, Field};
+use crate::error::Error;
+use crate::kernels::{self, fused::Compiled};
+use crate::pool::PooledBuf;
+use crate::schedule::{Inputs, Prepared, TaskContext, TaskRunner};
+use crate::source::ArrayReader;
+use futures::future::BoxFuture;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+use tessera_planner::plan::{Plan, Stage, StageId, Task};
+use tessera_planner::tile::Tiling;
+
+/// An array that lives in memory, chunk by chunk.
+#[derive(Debug)]
+pub struct Resident {
+    /// Its cells and chunks.
+    pub grid: Grid,
+    /// The chunks, by their row-major number.
+    pub chunks: Vec<Arc<Chunk>>,
+}
+
+/// Where the cells of a source come from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// A stored array.
+    Stored(Arc<ArrayReader>),
+    /// An array in memory.
+    Resident(Arc<Resident>),
+}
+
+/// The sources that a statement's plans may name.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    origins: HashMap<SourceRef, Origin>,
+}
+
+impl Sources {
+    /// Makes a source known.
+    pub fn add(&mut self, source: SourceRef, origin: Origin) {
+        self.origins.insert(source, origin);
+    }
+
+    fn get(&self, source: &SourceRef) -> Result<Origin, Error> {
+        self.origins.get(source).cloned().ok_or_else(|| Error::Broken {
+            what: format!("source {}#{} was not opened", source.url, source.path),
+        })
+    }
+}
+
+/// Runs the operands of a plan.
+pub struct PlanRunner {
+    tiling: Arc<Tiling>,
+    stages: Vec<Prepared1>,
+}
+
+/// What is worth preparing once for a stage.
+enum Prepared1 {
+    Nothing,
+    Load(Origin),
+    Const(Vec<Field>),
+    Fused(Compiled),
+}
+
+impl PlanRunner {
+    /// Compiles the programs of a plan and finds its sources.
+    ///
+    /// # Errors
+    /// A source that is not among `sources`, a program that no kernel runs: both are faults of ours.
+    pub fn new(tiling: Arc<Tiling>, sources: &Sources) -> Result<Self, Error> {
+        let stages = tiling
+            .plan()
+            .stages
+            .iter()
+            .map(|s| {
+                Ok(match &s.task {
+                    Task::Load { source, .. } => Prepared1::Load(sources.get(source)?),
+                    Task::Fused(f) => Prepared1::Fused(kernels::fused::compile(f, s.grid.rank())?),
+                    Task::Const(c) => {
+                        let mut fields = vec![load::constant(c.dtype, &c.bytes)?];
+                        if let Some(valid) = &c.valid {
+                            fields.push(load::constant(DType::Bool, valid)?);
+                        }
+                        Prepared1::Const(fields)
+                    }
+                    _ => Prepared1::Nothing,
+                })
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(PlanRunner { tiling, stages })
+    }
+
+    fn plan(&self) -> &Plan {
+        self.tiling.plan()
+    }
+}
+
+impl TaskRunner for PlanRunner {
+    fn prepare(
+        &self,
+        stage: StageId,
+        index: &[u64],
+    ) -> Option<BoxFuture<'static, Result<Prepared, Error>>> {
+        match &self.stages[stage.0 as usize] {
+            Prepared1::Load(Origin::Stored(reader)) if !reader.is_local() => {
+                let region = self.tiling.load_region(stage, index);
+                Some(load::fetch(reader.clone(), region))
+            }
+            _ => None,
+        }
+    }
+
+    fn fetches(&self, stage: StageId) -> bool {
+        matches!(&self.stages[stage.0 as usize], Prepared1::Load(Origin::Stored(r)) if !r.is_local())
+    }
+
+    fn run(
+        &self,
+        stage: StageId,
+        index: &[u64],
+        inputs: &Inputs,
+        prepared: Option<Prepared>,
+        cx: &TaskContext<'_>,
+    ) -> Result<Vec<Chunk>, Error> {
+        let s = self.plan().stage(stage);
+        let op = Operand { tiling: &self.tiling, id: stage, stage: s, index, inputs, cx };
+        match (&s.task, &self.stages[stage.0 as usize]) {
+            (Task::Load { .. }, Prepared1::Load(origin)) => load::run(&op, origin, prepared),
+            (Task::Const(c), Prepared1::Const(fields)) => {
+                Ok(vec![Chunk::new(&c.shape, fields.iter().cloned())?])
+            }
+            (Task::Fused(f), Prepared1::Fused(compiled)) => fused::run(&op, f, compiled),
+            (Task::Combine { kind, dtype, nullable, finish }, _) => {
+                fused::combine(&op, *kind, *dtype, *nullable, *finish)
+            }
+            (Task::Scan { kind, axis }, _) => copy::scan(&op, *kind, *axis),
+            (Task::Contract { dtype }, _) => product::run(&op, *dtype),
+            (Task::Copy, _) => copy::run(&op),
+            (task, _) => Err(Error::Broken { what: format!("{task:?} was not prepared") }),
+        }
+    }
+}
+
+/// An operand that runs, with all that it may use.
+struct Operand<'a> {
+    tiling: &'a Tiling,
+    id: StageId,
+    stage: &'a Stage,
+    index: &'a [u64],
+    inputs: &'a Inputs,
+    cx: &'a TaskContext<'a>,
+}
+
+impl Operand<'_> {
+    fn plan(&self) -> &Plan {
+        self.tiling.plan()
+    }
+
+    /// Buffers for the fields of an output's chunk, with unspecified contents.
+    fn buffers(&self, output: usize) -> Vec<PooledBuf> {
+        let o = &self.stage.outputs[output];
+        let cells = o.grid.region(self.index).cells() as usize;
+        o.fields.iter().map(|d| self.cx.buffer(cells * d.size())).collect()
+    }
+
+    /// The chunk of an output from its written buffers.
+    fn chunk(&self, output: usize, buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
+        let o = &self.stage.outputs[output];
+        let shape = o.grid.region(self.index).shape();
+        let fields = o.fields.iter().zip(buffers).map(|(d, b)| Field::from_pooled(*d, b));
+        Chunk::new(&shape, fields.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    fn cancelled(&self) -> impl Fn() -> bool {
+        || self.cx.cancel.is_cancelled()
+    }
+}

@@ -1,0 +1,233 @@
+//! Tasks that move cells: copies and scans.
+
+use super::Operand;
+use super::gather::{gather, lie};
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::kernels::copy::{self, Strided};
+use crate::kernels::scan as kernel;
+use crate::pool::PooledBuf;
+use tessera_planner::grid::ChunkIndex;
+use tessera_planner::ir::ScanKind;
+use tessera_planner::plan::Access;
+use tessera_planner::region::{Dims, Region, cells, strides};
+use tessera_planner::tile::{for_each_index, part_region};
+use tessera_planner::view::View;
+
+/// Fills the operand's chunk from its inputs.
+pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
+    let region = op.stage.grid.region(op.index);
+    let mut buffers = op.buffers(0);
+    let masked = buffers.len() > 1;
+    for (k, input) in op.stage.inputs.iter().enumerate() {
+        let grid = &op.plan().output(input.from).grid;
+        for piece in op.tiling.pieces(op.id, op.index, k) {
+            op.cx.cancel.check()?;
+            let chunk = op.inputs.get(input.from, &piece)?;
+            let held = grid.region(&piece);
+            let mut to = Target { region: &region, buffers: &mut buffers, masked };
+            match &input.access {
+                Access::Part { axis, offset, len, view } => {
+                    to.part(chunk, &held, (*axis, *offset, *len), view, &op.stage.grid.shape())?;
+                }
+                Access::Take { axis, positions } => to.take(chunk, &held, *axis, positions)?,
+                Access::Reshape(from) => to.reshape(chunk, &held, from, &op.stage.grid.shape())?,
+                other => return Err(Error::Broken { what: format!("a copy reads by {other:?}") }),
+            }
+        }
+    }
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// The chunk that is filled.
+struct Target<'a> {
+    /// Its cells.
+    region: &'a Region,
+    buffers: &'a mut [PooledBuf],
+    /// Whether it has a validity field, which an input without masks fills with true.
+    masked: bool,
+}
+
+impl Target<'_> {
+    /// Copies the cells `to` (absolute), which see the chunk that holds `held` through `view` after being moved by
+    /// `moved` along an axis.
+    fn copy(
+        &mut self,
+        chunk: &Chunk,
+        held: &Region,
+        to: &Region,
+        view: &View,
+        (axis, moved): (usize, u64),
+    ) -> Result<(), Error> {
+        let mut seen = to.clone();
+        if seen.rank() > 0 {
+            seen.start[axis] -= moved;
+            seen.end[axis] -= moved;
+        }
+        let (source, source_steps) = lie(view, &seen, held);
+        let (target, target_steps) = lie(&View::identity(to.rank()), to, self.region);
+        let shape = to.shape();
+        for (field, buffer) in chunk.fields().iter().zip(self.buffers.iter_mut()) {
+            let from = Strided { bytes: field.buffer().as_slice(), offset: source, strides: &source_steps };
+            copy::copy_box(field.dtype().size(), &shape, from, buffer.as_mut_slice(), target, &target_steps)?;
+        }
+        if self.masked && chunk.fields().len() == 1 {
+            let zero: Dims = Dims::from_elem(0, shape.len());
+            let still: Vec<i64> = zero.iter().map(|_| 0).collect();
+            let yes = Strided { bytes: &[1], offset: 0, strides: &still };
+            copy::copy_box(1, &shape, yes, self.buffers[1].as_mut_slice(), target, &target_steps)?;
+        }
+        Ok(())
+    }
+
+    fn part(
+        &mut self,
+        chunk: &Chunk,
+        held: &Region,
+        (axis, offset, len): (usize, u64, u64),
+        view: &View,
+        shape: &[u64],
+    ) -> Result<(), Error> {
+        let mut part_shape: Dims = shape.into();
+        if let Some(n) = part_shape.get_mut(axis) {
+            *n = len;
+        }
+        let wanted = if self.region.rank() == 0 {
+            self.region.clone()
+        } else {
+            match part_region(self.region, axis, offset, len) {
+                Some(r) => r,
+                None => return Ok(()),
+            }
+        };
+        // Exactly the cells whose position lies in the chunk.
+        let readers = view.preimage(held, &part_shape);
+        let mut to = match (readers.intersect(&wanted), wanted.rank()) {
+            (Some(r), _) => r,
+            (None, 0) => wanted,
+            (None, _) => return Ok(()),
+        };
+        if to.rank() > 0 {
+            to.start[axis] += offset;
+            to.end[axis] += offset;
+        }
+        self.copy(chunk, held, &to, view, (axis, offset))
+    }
+
+    fn take(&mut self, chunk: &Chunk, held: &Region, axis: usize, positions: &[u64]) -> Result<(), Error> {
+        let inside = |p: u64| (held.start[axis]..held.end[axis]).contains(&p);
+        let (mut o, end) = (self.region.start[axis], self.region.end[axis]);
+        let mut common = self.region.clone();
+        for a in 0..common.rank() {
+            if a != axis {
+                common.start[a] = common.start[a].max(held.start[a]);
+                common.end[a] = common.end[a].min(held.end[a]);
+            }
+        }
+        while o < end {
+            let p = positions[o as usize];
+            if !inside(p) {
+                o += 1;
+                continue;
+            }
+            // A run of neighbours is one box.
+            let mut n = 1;
+            while o + n < end && positions[(o + n) as usize] == p + n && inside(p + n) {
+                n += 1;
+            }
+            let mut to = common.clone();
+            to.start[axis] = o;
+            to.end[axis] = o + n;
+            let mut view = View::identity(to.rank());
+            view.axes[axis].start = p as i64 - o as i64;
+            self.copy(chunk, held, &to, &view, (axis, 0))?;
+            o += n;
+        }
+        Ok(())
+    }
+
+    /// Copies the rows of the chunk that lie in the target's run of the row-major order.
+    fn reshape(&mut self, chunk: &Chunk, held: &Region, from: &[u64], to: &[u64]) -> Result<(), Error> {
+        let ravel = |shape: &[u64], at: &[u64]| shape.iter().zip(at).fold(0u64, |n, (d, p)| n * d + p);
+        let first = ravel(to, &self.region.start);
+        let n = cells(&self.region.shape()).unwrap_or(0);
+        // Rows of the chunk: its last axis, or its single cell.
+        let rank = held.rank();
+        let mut rows = held.clone();
+        let row = if rank == 0 { 1 } else { held.len(rank - 1) };
+        if rank > 0 {
+            rows.end[rank - 1] = rows.start[rank - 1] + 1;
+        }
+        let held_shape = held.shape();
+        let steps = strides(&held_shape);
+        let fields = chunk.fields();
+        let (buffers, masked) = (&mut *self.buffers, self.masked);
+        for_each_index(&rows, &mut |at| {
+            let start = ravel(from, at);
+            let (lo, hi) = (start.max(first), (start + row).min(first + n));
+            if lo >= hi {
+                return;
+            }
+            let inside: i64 = (0..rank).map(|a| (at[a] - held.start[a]) as i64 * steps[a]).sum();
+            let source = inside as usize + (lo - start) as usize;
+            let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
+            for (f, b) in fields.iter().zip(buffers.iter_mut()) {
+                let size = f.dtype().size();
+                b.as_mut_slice()[target * size..(target + count) * size]
+                    .copy_from_slice(&f.buffer().as_slice()[source * size..(source + count) * size]);
+            }
+            if masked && fields.len() == 1 {
+                buffers[1].as_mut_slice()[target..target + count].fill(1);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A running reduction of the operand's cells, continued from the chunk before.
+pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<Chunk>, Error> {
+    let region = op.stage.grid.region(op.index);
+    let shape = region.shape();
+    let Access::View(view) = &op.stage.inputs[0].access else {
+        return Err(Error::Broken { what: "a scan reads its input through a view".into() });
+    };
+    let seen = gather(op, 0, view)?;
+    let mut buffers = op.buffers(0);
+    let dense = strides(&shape);
+    for (f, buffer) in buffers.iter_mut().enumerate() {
+        let from = Strided { bytes: seen.bytes(f)?, offset: seen.offset, strides: &seen.steps };
+        copy::copy_box(seen.dtype(f)?.size(), &shape, from, buffer.as_mut_slice(), 0, &dense)?;
+    }
+    drop(seen);
+    let carry = match op.tiling.pieces(op.id, op.index, 1).first() {
+        Some(previous) => Some(last_slice(op, previous, axis)?),
+        None => None,
+    };
+    let dtype = op.stage.outputs[0].fields[0];
+    let (value, valid) = buffers.split_at_mut(1);
+    let carry_fields: Option<Vec<&[u8]>> =
+        carry.as_ref().map(|c| c.iter().map(|b| b.as_slice()).collect());
+    kernel::scan(
+        kind,
+        dtype,
+        &shape,
+        axis,
+        value[0].as_mut_slice(),
+        valid.first_mut().map(|b| b.as_mut_slice()),
+        carry_fields.as_deref(),
+        &op.cancelled(),
+    )?;
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// The last position along an axis of the stage's own chunk before, dense.
+fn last_slice(op: &Operand<'_>, previous: &ChunkIndex, axis: usize) -> Result<Vec<PooledBuf>, Error> {
+    let chunk = op.inputs.get(op.stage.inputs[1].from, previous)?;
+    let held = op.stage.outputs[0].grid.region(previous);
+    let mut last = held.clone();
+    last.start[axis] = last.end[axis] - 1;
+    let mut buffers: Vec<PooledBuf> =
+        chunk.fields().iter().map(|f| op.cx.buffer(last.cells() as usize * f.dtype().size())).collect();
+    super::gather::copy_common(chunk, &held, &last, &mut buffers)?;
+    Ok(buffers)
+}

@@ -1,0 +1,130 @@
+//! Inputs as strided views: in place where one chunk holds the cells, else copied together.
+
+use super::Operand;
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::kernels::copy::{self, Strided};
+use crate::pool::PooledBuf;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tessera_planner::dtype::DType;
+use tessera_planner::region::{Region, strides};
+use tessera_planner::view::View;
+
+/// Steps along axes, in elements.
+pub(super) type Steps = SmallVec<[i64; 6]>;
+
+/// The cells of an input that an operand sees through a view.
+pub(super) enum Gathered {
+    /// In one chunk.
+    Place(Arc<Chunk>),
+    /// Copied together, one buffer a field.
+    Copied(Vec<PooledBuf>),
+    /// Nothing is read, as there are no cells.
+    Nothing,
+}
+
+/// A gathered input: the memory and how the operand's cells lie in it.
+pub(super) struct Seen {
+    data: Gathered,
+    fields: SmallVec<[DType; 3]>,
+    /// Element of the operand's first cell.
+    pub(super) offset: i64,
+    /// Elements for one step along each axis of the operand.
+    pub(super) steps: Steps,
+}
+
+impl Seen {
+    /// The bytes of a field.
+    pub(super) fn bytes(&self, field: usize) -> Result<&[u8], Error> {
+        match &self.data {
+            Gathered::Place(chunk) => Ok(chunk.field(field)?.buffer().as_slice()),
+            Gathered::Copied(buffers) => buffers
+                .get(field)
+                .map(|b| b.as_slice())
+                .ok_or_else(|| Error::Broken { what: format!("an input has no field {field}") }),
+            Gathered::Nothing => Ok(&[]),
+        }
+    }
+
+    /// Type of a field.
+    pub(super) fn dtype(&self, field: usize) -> Result<DType, Error> {
+        let known = self.fields.get(field).copied();
+        known.ok_or_else(|| Error::Broken { what: format!("an input has no field {field}") })
+    }
+}
+
+/// How the cells of `region` lie in a dense box `held` of the input, seen through `view`: the element of the first cell
+/// and the steps along the axes of `region`.
+pub(super) fn lie(view: &View, region: &Region, held: &Region) -> (i64, Steps) {
+    let mut steps: Steps = SmallVec::from_elem(0, region.rank());
+    let mut offset = 0;
+    for (d, (a, s)) in view.axes.iter().zip(strides(&held.shape())).enumerate() {
+        let mut first = a.start;
+        if let Some(o) = a.axis {
+            first += a.step * region.start[o] as i64;
+            steps[o] += a.step * s;
+        }
+        offset += (first - held.start[d] as i64) * s;
+    }
+    (offset, steps)
+}
+
+/// The cells that input `k` of the operand sees through a view.
+pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Error> {
+    let region = op.stage.grid.region(op.index);
+    let input = &op.stage.inputs[k];
+    let output = op.plan().output(input.from);
+    let fields = output.fields.clone();
+    let pieces = op.tiling.pieces(op.id, op.index, k);
+    match &pieces[..] {
+        [] => {
+            let steps = SmallVec::from_elem(0, region.rank());
+            Ok(Seen { data: Gathered::Nothing, fields, offset: 0, steps })
+        }
+        [one] => {
+            let chunk = op.inputs.get(input.from, one)?.clone();
+            let (offset, steps) = lie(view, &region, &output.grid.region(one));
+            Ok(Seen { data: Gathered::Place(chunk), fields, offset, steps })
+        }
+        several => {
+            let image = view.image(&region);
+            let cells = image.cells() as usize;
+            let mut buffers: Vec<PooledBuf> =
+                fields.iter().map(|d| op.cx.buffer(cells * d.size())).collect();
+            for piece in several {
+                op.cx.cancel.check()?;
+                let chunk = op.inputs.get(input.from, piece)?;
+                copy_common(chunk, &output.grid.region(piece), &image, &mut buffers)?;
+            }
+            let (offset, steps) = lie(view, &region, &image);
+            Ok(Seen { data: Gathered::Copied(buffers), fields, offset, steps })
+        }
+    }
+}
+
+/// Copies the cells that a chunk (which holds the box `from`) shares with the dense box `to`, field by field.
+pub(super) fn copy_common(
+    chunk: &Chunk,
+    from: &Region,
+    to: &Region,
+    buffers: &mut [PooledBuf],
+) -> Result<(), Error> {
+    let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone())) else {
+        return Ok(());
+    };
+    let view = View::identity(common.rank());
+    let (source, source_steps) = lie(&view, &common, from);
+    let (target, target_steps) = lie(&view, &common, to);
+    for (field, buffer) in chunk.fields().iter().zip(buffers) {
+        copy::copy_box(
+            field.dtype().size(),
+            &common.shape(),
+            Strided { bytes: field.buffer().as_slice(), offset: source, strides: &source_steps },
+            buffer.as_mut_slice(),
+            target,
+            &target_steps,
+        )?;
+    }
+    Ok(())
+}

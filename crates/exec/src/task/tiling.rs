@@ -1,0 +1,68 @@
+//! A planned query as the scheduler sees it.
+
+use crate::schedule::Tiling;
+use tessera_planner::grid::{ChunkIndex, Grid};
+use tessera_planner::plan::{OutputRef, StageId, Task};
+use tessera_planner::tile;
+
+impl Tiling for tile::Tiling {
+    fn stages(&self) -> usize {
+        self.plan().stages.len()
+    }
+
+    fn results(&self) -> &[OutputRef] {
+        &self.plan().results
+    }
+
+    fn grid(&self, stage: StageId) -> &Grid {
+        &self.plan().stage(stage).grid
+    }
+
+    fn outputs(&self, stage: StageId) -> usize {
+        self.plan().stage(stage).outputs.len()
+    }
+
+    fn output_grid(&self, of: OutputRef) -> &Grid {
+        &self.plan().output(of).grid
+    }
+
+    fn name(&self, stage: StageId) -> String {
+        match &self.plan().stage(stage).task {
+            Task::Load { source, .. } => format!("load {}#{}", source.url, source.path),
+            Task::Const(_) => "const".into(),
+            Task::Fused(_) => "fused".into(),
+            Task::Combine { kind, .. } => format!("combine {kind}"),
+            Task::Scan { .. } => "scan".into(),
+            Task::Contract { .. } => "contract".into(),
+            Task::Copy => "copy".into(),
+        }
+    }
+
+    fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex)) {
+        self.reads(stage, index, f);
+    }
+
+    fn readers(&self, of: OutputRef, index: &[u64]) -> u64 {
+        self.readers(of, index)
+    }
+
+    fn peak(&self, stage: StageId, index: &[u64]) -> u64 {
+        self.peak(stage, index)
+    }
+
+    fn output_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
+        // A chunk of an array in memory is shared: it is charged to whoever keeps the array.
+        match &self.plan().stage(stage).task {
+            Task::Load { source, .. } if source.is_resident() && self.peak(stage, index) == 0 => 0,
+            _ => self.output_bytes(stage, index),
+        }
+    }
+
+    fn depth(&self, stage: StageId) -> u32 {
+        self.depth(stage)
+    }
+
+    fn is_rereadable(&self, stage: StageId) -> bool {
+        self.is_rereadable(stage)
+    }
+}

@@ -1,0 +1,339 @@
+//! Plans as text: exactly what will run, with the numbers that decide.
+
+use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::optimize::Rooted;
+use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
+use crate::reduce::ReduceKind;
+use crate::region::cells;
+use crate::tile::Tiling;
+use std::fmt::Write;
+
+/// The graph as one tree for each root; a node that stands twice is shown once and named after that.
+///
+/// ```text
+/// root 0
+/// map sub: float64 [3] /[3/3]
+/// ├ load x.npy …
+/// └ view [0] …
+/// ```
+pub fn graph(rooted: &Rooted) -> String {
+    let mut out = String::new();
+    let mut shown = vec![false; rooted.graph.len()];
+    for (i, &root) in rooted.roots.iter().enumerate() {
+        let _ = writeln!(out, "root {i}");
+        tree(&rooted.graph, root, "", "", &mut shown, &mut out);
+    }
+    out
+}
+
+fn tree(
+    graph: &Graph,
+    id: NodeId,
+    head: &str,
+    rest: &str,
+    shown: &mut Vec<bool>,
+    out: &mut String,
+) {
+    let node = graph.node(id);
+    let again = std::mem::replace(&mut shown[id.0 as usize], true) && !node.inputs.is_empty();
+    let _ =
+        writeln!(out, "{head}%{} {}{}", id.0, describe(node), if again { " (above)" } else { "" });
+    if again {
+        return;
+    }
+    for (i, &input) in node.inputs.iter().enumerate() {
+        let last = i + 1 == node.inputs.len();
+        let (h, r) = if last { ("└ ", "  ") } else { ("├ ", "│ ") };
+        tree(graph, input, &format!("{rest}{h}"), &format!("{rest}{r}"), shown, out);
+    }
+}
+
+fn describe(node: &Node) -> String {
+    let what = match &node.op {
+        Op::Load { source, region } => {
+            format!("load {} {region}", source_name(&source.url, &source.path))
+        }
+        Op::Const(c) if c.len() == 1 => {
+            format!("const {}", c.get(0).map_or("NULL".into(), |v| v.to_string()))
+        }
+        Op::Const(_) => "const".into(),
+        Op::Iota => "iota".into(),
+        Op::Map(MapOp::Scalar(op)) => format!("map {}", op.name()),
+        Op::Map(op) => format!("map {}", format!("{op:?}").to_lowercase()),
+        Op::View(v) => format!("view {v}"),
+        Op::Reshape => "reshape".into(),
+        Op::Concat { axis } => format!("concat axis={axis}"),
+        Op::Take { axis, positions } => format!("take axis={axis} positions={}", positions.len()),
+        Op::Reduce { kind, axes } => format!("reduce {}", reduction(*kind, axes)),
+        Op::Scan { kind, axis } => {
+            format!("scan {} axis={axis}", format!("{kind:?}").to_lowercase())
+        }
+        Op::Contract => "contract".into(),
+        Op::Rechunk => "rechunk".into(),
+    };
+    let mask = if node.nullable { " masked" } else { "" };
+    format!("{what}: {}{mask} chunks {}", node.dtype, node.grid)
+}
+
+fn reduction(kind: ReduceKind, axes: &[AxisReduce]) -> String {
+    let mut parts = Vec::new();
+    for (a, r) in axes.iter().enumerate() {
+        match r {
+            AxisReduce::Keep => {}
+            AxisReduce::All => parts.push(a.to_string()),
+            AxisReduce::Group(g) => parts.push(format!("{a} in {} groups", g.count)),
+        }
+    }
+    format!("{kind} over [{}]", parts.join(", "))
+}
+
+/// A source as users know it; credentials are never part of it.
+fn source_name(url: &str, path: &str) -> String {
+    if path.is_empty() { url.into() } else { format!("{url}#{path}") }
+}
+
+/// What a plan costs, from its numbers alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cost {
+    /// Operands over all stages; saturates.
+    pub operands: u64,
+    /// Bytes of array cells read from sources (decoded).
+    pub bytes_loaded: u64,
+    /// Peak bytes of the most demanding operand, without the chunks it reads.
+    pub operand_bytes_max: u64,
+    /// Bytes of the results.
+    pub result_bytes: u64,
+}
+
+/// The cost of a plan that runs once through.
+pub fn cost(tiling: &Tiling) -> Cost {
+    let plan = tiling.plan();
+    let mut cost = Cost::default();
+    for (i, stage) in plan.stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        cost.operands = cost.operands.saturating_add(stage.grid.count());
+        if let Task::Load { source, .. } = &stage.task {
+            let n = cells(&stage.grid.shape()).unwrap_or(u64::MAX);
+            cost.bytes_loaded =
+                cost.bytes_loaded.saturating_add(n.saturating_mul(source.dtype.size() as u64));
+        }
+        cost.operand_bytes_max = cost.operand_bytes_max.max(peak_max(tiling, id));
+    }
+    for r in &plan.results {
+        let o = plan.output(*r);
+        let n = cells(&o.grid.shape()).unwrap_or(u64::MAX);
+        cost.result_bytes =
+            cost.result_bytes.saturating_add(n.saturating_mul(o.cell_bytes() as u64));
+    }
+    cost
+}
+
+/// Peak bytes of a stage's most demanding operand: that of its first full chunk, which no other exceeds by more than
+/// what partial chunks assemble.
+fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
+    let grid = &tiling.plan().stage(stage).grid;
+    let full: Vec<u64> =
+        grid.axes.iter().map(|a| u64::from(a.first < a.chunk && a.count() > 1)).collect();
+    tiling.peak(stage, &full)
+}
+
+/// The stages of a plan, one line each with what they read and make, then the cost.
+pub fn plan(tiling: &Tiling) -> String {
+    let plan = tiling.plan();
+    let mut out = String::new();
+    for (i, stage) in plan.stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        let task = match &stage.task {
+            Task::Load { source, .. } => format!("Load {}", source_name(&source.url, &source.path)),
+            Task::Const(c) => format!("Const {}", c.dtype),
+            Task::Fused(_) => "Fused".into(),
+            Task::Combine { kind, finish: true, .. } => format!("Combine {kind}, finish"),
+            Task::Combine { kind, .. } => format!("Combine {kind}"),
+            Task::Scan { kind, axis } => {
+                format!("Scan {} axis={axis}", format!("{kind:?}").to_lowercase())
+            }
+            Task::Contract { dtype } => format!("Contract {dtype}"),
+            Task::Copy => "Copy".into(),
+        };
+        let _ = writeln!(
+            out,
+            "#{i} {task}: cells {}, {} operand{}, peak {}",
+            stage.grid,
+            stage.grid.count(),
+            if stage.grid.count() == 1 { "" } else { "s" },
+            bytes(peak_max(tiling, id))
+        );
+        for (k, input) in stage.inputs.iter().enumerate() {
+            let how = match &input.access {
+                Access::View(v) if v.is_identity() => String::new(),
+                Access::View(v) => format!(" at {v}"),
+                Access::Fan(f) => format!(" fan {f:?}"),
+                Access::Reshape(s) => format!(" reshaped from {s:?}"),
+                Access::Part { axis, offset, len, view } => {
+                    let view =
+                        if view.is_identity() { String::new() } else { format!(" at {view}") };
+                    format!(" as part {offset}+{len} of axis {axis}{view}")
+                }
+                Access::Take { axis, positions } => {
+                    format!(" at {} positions of axis {axis}", positions.len())
+                }
+                Access::Previous { axis } => format!(" carry along axis {axis}"),
+            };
+            let _ = writeln!(out, "   reads {k}: {}{how}", output_name(input.from));
+        }
+        if let Task::Fused(f) = &stage.task {
+            for (k, input) in f.inputs.iter().enumerate() {
+                let dtype = f.program.inputs[k];
+                let _ = match input {
+                    FusedInput::Field { input, field } => {
+                        writeln!(
+                            out,
+                            "   in{k}: {dtype} = read {input}{}",
+                            if *field > 0 { " mask" } else { "" }
+                        )
+                    }
+                    FusedInput::Index { offset, strides } => {
+                        writeln!(
+                            out,
+                            "   in{k}: {dtype} = index {offset} + {:?} * i",
+                            strides.as_slice()
+                        )
+                    }
+                };
+            }
+            for (k, inst) in f.program.insts.iter().enumerate() {
+                let _ = writeln!(out, "   %{k} = {inst}");
+            }
+            for (k, o) in f.outputs.iter().enumerate() {
+                let masked = |valid: &Option<crate::program::Arg>| {
+                    valid.map_or(String::new(), |v| format!(" where {v}"))
+                };
+                let _ = match o {
+                    FusedOutput::Store { value, valid } => {
+                        writeln!(out, "   store .{k} {value}{}", masked(valid))
+                    }
+                    FusedOutput::Reduce { kind, axes, value, valid } => {
+                        writeln!(
+                            out,
+                            "   reduce .{k} {} of {value}{}",
+                            reduction(*kind, axes),
+                            masked(valid)
+                        )
+                    }
+                };
+            }
+        }
+    }
+    let results: Vec<String> = plan.results.iter().map(|r| output_name(*r)).collect();
+    let c = cost(tiling);
+    let _ = writeln!(
+        out,
+        "results {}\n{} operands, {} loaded, {} of results, largest operand {}",
+        results.join(", "),
+        c.operands,
+        bytes(c.bytes_loaded),
+        bytes(c.result_bytes),
+        bytes(c.operand_bytes_max)
+    );
+    out
+}
+
+/// The plan and its cost as JSON.
+pub fn json(tiling: &Tiling) -> serde_json::Value {
+    let stages: Vec<serde_json::Value> = tiling
+        .plan()
+        .stages
+        .iter()
+        .enumerate()
+        .map(|(i, s)| {
+            let id = StageId(i as u32);
+            let (task, detail) = match &s.task {
+                Task::Load { source, .. } => {
+                    ("load", serde_json::json!({"source": source_name(&source.url, &source.path)}))
+                }
+                Task::Const(c) => ("const", serde_json::json!({"dtype": c.dtype.name()})),
+                Task::Fused(f) => (
+                    "fused",
+                    serde_json::json!({
+                        "program": f.program.insts.iter().map(|i| i.to_string()).collect::<Vec<_>>(),
+                        "outputs": f.outputs.iter().map(|o| match o {
+                            FusedOutput::Store { .. } => "store".to_string(),
+                            FusedOutput::Reduce { kind, axes, .. } => reduction(*kind, axes),
+                        }).collect::<Vec<_>>(),
+                    }),
+                ),
+                Task::Combine { kind, finish, .. } => {
+                    ("combine", serde_json::json!({"kind": kind.to_string(), "finish": finish}))
+                }
+                Task::Scan { kind, axis } => {
+                    ("scan", serde_json::json!({"kind": format!("{kind:?}").to_lowercase(), "axis": axis}))
+                }
+                Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
+                Task::Copy => ("copy", serde_json::json!({})),
+            };
+            serde_json::json!({
+                "stage": i,
+                "task": task,
+                "detail": detail,
+                "reads": s.inputs.iter().map(|i| output_name(i.from)).collect::<Vec<_>>(),
+                "shape": s.grid.shape().to_vec(),
+                "chunks": s.grid.axes.iter().map(|a| a.chunk).collect::<Vec<_>>(),
+                "operands": s.grid.count(),
+                "peak_bytes": peak_max(tiling, id),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "stages": stages,
+        "results": tiling.plan().results.iter().map(|r| output_name(*r)).collect::<Vec<_>>(),
+        "cost": cost(tiling),
+    })
+}
+
+/// The stages as a Graphviz digraph.
+pub fn dot(tiling: &Tiling) -> String {
+    let mut out = String::from(
+        "digraph plan {\n  rankdir=BT;\n  node [shape=box, fontname=\"monospace\"];\n",
+    );
+    for (i, s) in tiling.plan().stages.iter().enumerate() {
+        let name = match &s.task {
+            Task::Load { source, .. } => format!("load {}", source_name(&source.url, &source.path)),
+            Task::Const(_) => "const".into(),
+            Task::Fused(_) => "fused".into(),
+            Task::Combine { kind, .. } => format!("combine {kind}"),
+            Task::Scan { .. } => "scan".into(),
+            Task::Contract { .. } => "contract".into(),
+            Task::Copy => "copy".into(),
+        };
+        let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+        let _ = writeln!(out, "  s{i} [label=\"#{i} {name}\\n{} × {}\"];", s.grid.count(), s.grid);
+        for input in &s.inputs {
+            let _ = writeln!(out, "  s{} -> s{i};", input.from.stage.0);
+        }
+    }
+    for (k, r) in tiling.plan().results.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "  r{k} [shape=ellipse, label=\"result {k}\"];\n  s{} -> r{k};",
+            r.stage.0
+        );
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn output_name(r: OutputRef) -> String {
+    format!("#{}.{}", r.stage.0, r.output)
+}
+
+/// Bytes in the unit that suits them: `1.5 MiB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut v = n as f64;
+    let mut unit = 0;
+    while v >= 1024.0 && unit + 1 < UNITS.len() {
+        v /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{v:.1} {}", UNITS[unit]) }
+}

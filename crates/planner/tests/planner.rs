@@ -1,0 +1,205 @@
+//! Plans of small graphs: what they look like, and that both directions of tiling agree.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::config::Config;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+use tessera_planner::ir::{AxisReduce, Groups, NodeId, ScanKind};
+use tessera_planner::optimize::Rooted;
+use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::Region;
+use tessera_planner::scalar::Scalar;
+use tessera_planner::tile::{Tiling, for_each_index};
+use tessera_planner::{compile, explain};
+
+fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
+    Arc::new(SourceRef {
+        url: name.into(),
+        path: String::new(),
+        dtype: DType::Float64,
+        shape: shape.into(),
+        grid: Grid::regular(shape, chunk),
+        nullable: false,
+        version: None,
+    })
+}
+
+fn tiny() -> Config {
+    Config { chunk_bytes_target: 8 * 16 }
+}
+
+fn plan(b: Builder, roots: &[NodeId]) -> Tiling {
+    let config = b.config.clone();
+    compile(Rooted { graph: b.graph, roots: roots.to_vec() }, &config, &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn standardise_passes_twice_over_its_source() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[10_000, 1000], &[1000, 1000])).unwrap();
+    let mean = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+    let var = b.reduce_axes(x, ReduceKind::Var { ddof: 0 }, &[0]).unwrap();
+    let std = b.map(ScalarOp::Sqrt, &[var]).unwrap();
+    let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
+    let z = b.map(ScalarOp::Div, &[d, std]).unwrap();
+    insta::assert_snapshot!(explain::plan(&plan(b, &[z])));
+}
+
+#[test]
+fn a_slice_reads_only_its_box() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[10_000, 1000], &[1000, 1000])).unwrap();
+    let two = b.constant(Scalar::f64(2.0)).unwrap();
+    let y = b.map(ScalarOp::Mul, &[x, two]).unwrap();
+    let s = b.slice(y, 0, 2500, -1, 3).unwrap();
+    let s = b.index(s, 1, 7).unwrap();
+    insta::assert_snapshot!(explain::plan(&plan(b, &[s])));
+}
+
+#[test]
+fn generators_take_the_new_shape() {
+    let mut b = Builder::new(Config::default());
+    let n = b.iota(&[1_500_000_000], None).unwrap();
+    let x = b.cast(n, DType::Float64).unwrap();
+    let x = b.reshape(x, &[150_000, 10_000]).unwrap();
+    let x = b.map(ScalarOp::Sqrt, &[x]).unwrap();
+    let m = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+    insta::assert_snapshot!(explain::plan(&plan(b, &[m])));
+}
+
+#[test]
+fn a_plan_does_not_grow_with_its_chunks() {
+    let stages = |rows: u64| {
+        let mut b = Builder::new(Config::default());
+        let x = b.load(source("x", &[rows, 1024], &[1024, 1024])).unwrap();
+        let y = b.map(ScalarOp::Exp, &[x]).unwrap();
+        let m = b.reduce_axes(y, ReduceKind::Mean, &[0, 1]).unwrap();
+        let t = plan(b, &[m]);
+        (t.plan().stages.len(), t.plan().stages[0].grid.count())
+    };
+    assert_eq!(stages(10 * 1024).1, 10);
+    let (large, chunks) = stages(1_000_000_000 * 1024);
+    assert_eq!(chunks, 1_000_000_000);
+    // The combining tree is logarithmic: 16^8 > 10^9.
+    assert_eq!(large, 10);
+}
+
+#[test]
+fn several_reductions_are_one_pass() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[4096], &[1024])).unwrap();
+    let roots: Vec<NodeId> = [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Var { ddof: 1 }]
+        .into_iter()
+        .map(|k| b.reduce_axes(x, k, &[0]).unwrap())
+        .collect();
+    let t = plan(b, &roots);
+    assert_eq!(t.plan().stages[1].outputs.len(), 3);
+    assert_eq!(t.plan().stages.len(), 5, "{}", explain::plan(&t));
+}
+
+/// All operands of a plan read chunks; the number of readers that a chunk is said to have is the number that read it.
+fn check_tiling(t: &Tiling) {
+    let mut read: BTreeMap<(OutputRef, Vec<u64>), u64> = BTreeMap::new();
+    for (i, s) in t.plan().stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        for_each_index(&Region::whole(&s.grid.counts()), &mut |index| {
+            let mut seen = Vec::new();
+            t.reads(id, index, &mut |from, chunk| {
+                assert!(t.plan().output(from).grid.counts().iter().zip(&chunk).all(|(n, c)| c < n));
+                assert!(!seen.contains(&(from, chunk.to_vec())), "read twice");
+                seen.push((from, chunk.to_vec()));
+            });
+            for key in seen {
+                *read.entry(key).or_default() += 1;
+            }
+        });
+        for o in &s.outputs {
+            assert_eq!(
+                o.grid.counts(),
+                s.grid.counts(),
+                "output chunks are operands: {}",
+                explain::plan(t)
+            );
+        }
+    }
+    for (i, s) in t.plan().stages.iter().enumerate() {
+        for output in 0..s.outputs.len() as u32 {
+            let of = OutputRef { stage: StageId(i as u32), output };
+            for_each_index(&Region::whole(&s.grid.counts()), &mut |index| {
+                let want = read.get(&(of, index.to_vec())).copied().unwrap_or(0);
+                assert_eq!(t.readers(of, index), want, "{of:?} {index:?}\n{}", explain::plan(t));
+            });
+        }
+    }
+}
+
+/// A random tensor expression of rank 2 over small sources.
+fn expression(b: &mut Builder, choices: &[u8], chunk: (u64, u64)) -> NodeId {
+    let x = b.load(source("x", &[7, 9], &[chunk.0, chunk.1])).unwrap();
+    let y = b.load(source("y", &[7, 9], &[chunk.1, chunk.0])).unwrap();
+    let mut v = x;
+    for &c in choices {
+        let shape = b.shape(v);
+        v = match c % 12 {
+            0 => b.map(ScalarOp::Exp, &[v]).unwrap(),
+            1 => b.transpose(v, &[1, 0]).unwrap(),
+            2 if shape[0] > 2 => {
+                b.slice(v, 0, shape[0] as i64 - 1, -2, shape[0].div_ceil(2)).unwrap()
+            }
+            3 => {
+                let m = b.reduce_axes(v, ReduceKind::Mean, &[0]).unwrap();
+                b.map(ScalarOp::Sub, &[v, m]).unwrap()
+            }
+            4 if shape[1] > 1 => {
+                let a = b.slice(v, 1, 1, 1, shape[1] - 1).unwrap();
+                let z = b.slice(v, 1, 0, 1, shape[1] - 1).unwrap();
+                b.map(ScalarOp::Sub, &[a, z]).unwrap()
+            }
+            5 => b.concat(&[v, v], 0).unwrap(),
+            6 => b.scan(v, ScanKind::Sum, 1).unwrap(),
+            7 => {
+                let n = shape[0] * shape[1];
+                let flat = b.reshape(v, &[n]).unwrap();
+                b.reshape(flat, &[shape[1], shape[0]]).unwrap()
+            }
+            8 => {
+                let t = b.transpose(v, &[1, 0]).unwrap();
+                b.contract(v, t).unwrap()
+            }
+            9 => {
+                let positions: Vec<u64> = (0..shape[0]).map(|i| (i * 5 + 2) % shape[0]).collect();
+                b.take(v, 0, positions.into()).unwrap()
+            }
+            10 => {
+                let codes: Arc<[u32]> = (0..shape[0]).map(|i| (i % 2) as u32).collect();
+                let count = codes.iter().max().unwrap() + 1;
+                let axes = [AxisReduce::Group(Groups { codes, count }), AxisReduce::Keep];
+                b.reduce(v, ReduceKind::Sum, &axes).unwrap()
+            }
+            11 if shape[..] == [7, 9] => b.map(ScalarOp::Add, &[v, y]).unwrap(),
+            _ => b.rechunk(v, &[2, 3]).unwrap(),
+        };
+    }
+    v
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn readers_are_those_who_read(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
+        let mut b = Builder::new(tiny());
+        let root = expression(&mut b, &choices, (a, c));
+        let shape = b.shape(root);
+        prop_assume!(shape.iter().product::<u64>() < 400);
+        let t = plan(b, &[root]);
+        check_tiling(&t);
+    }
+}

@@ -1,0 +1,293 @@
+//! What a statement answers.
+
+mod column;
+
+use crate::error::Error;
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
+use arrow::datatypes::SchemaRef;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tessera_planner::catalog::{Attrs, DimLabel};
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::{Dims, cells};
+use tessera_planner::scalar::Scalar;
+
+/// The answer of one statement.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// Labelled tensors, in the order of the select items.
+    Tensors(Vec<Tensor>),
+    /// Rows, in order.
+    Rows {
+        /// Names and types of the columns; also there when there is no row.
+        schema: SchemaRef,
+        /// The rows.
+        batches: Vec<RecordBatch>,
+    },
+    /// A text, such as EXPLAIN's.
+    Text(String),
+    /// A document, such as that of `EXPLAIN (FORMAT json)`.
+    Json(serde_json::Value),
+    /// Something was done; the sentence says what (`created temp tensor x`).
+    Done(String),
+}
+
+/// Which of the two surfaces of the dialect a query was read in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surface {
+    /// Expressions over whole tensors.
+    Tensor,
+    /// Plain SQL over cells.
+    Cell,
+}
+
+impl Surface {
+    /// The name in results' metadata.
+    pub fn name(self) -> &'static str {
+        match self {
+            Surface::Tensor => "tensor",
+            Surface::Cell => "cell",
+        }
+    }
+}
+
+/// What answering cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Stats {
+    /// Seconds of parsing, binding and planning.
+    pub plan_s: f64,
+    /// Seconds of the whole statement.
+    pub total_s: f64,
+    /// Bytes that came from storage.
+    pub bytes_read: u64,
+}
+
+/// An answer with what is to be told about it.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The answer.
+    pub answer: Answer,
+    /// The surface that the statement was read in, if it is a query.
+    pub surface: Option<Surface>,
+    /// What it cost.
+    pub stats: Stats,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Reply { answer, surface: None, stats: Stats::default() }
+    }
+}
+
+/// A labelled tensor with all its cells: dense, row-major, little-endian.
+///
+/// Masked cells have `valid` 0 and any value.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    name: String,
+    dtype: DType,
+    dims: Vec<DimLabel>,
+    grid: Grid,
+    data: Buffer,
+    valid: Option<Buffer>,
+    attrs: Attrs,
+}
+
+/// One cell, or one label.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell<'a> {
+    /// Masked, or SQL's NULL.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    UInt(u64),
+    /// A `float32`, shown with its own shortest digits.
+    F32(f32),
+    /// A `float64`.
+    F64(f64),
+    /// A text, or something that is shown as one: a moment in ISO 8601.
+    Text(Cow<'a, str>),
+    /// A list of cells.
+    List(Vec<Cell<'a>>),
+}
+
+impl Tensor {
+    /// A tensor whose shape is that of `grid`.
+    ///
+    /// `dims` has an entry for each axis, `data` one value of `dtype` for each cell, `valid` (if any cell may be
+    /// masked) one byte for each cell; a coordinate is as long as its axis. Anything else is an internal error: the
+    /// caller computed it. Misaligned data is copied.
+    pub fn new(
+        name: impl Into<String>,
+        dtype: DType,
+        dims: Vec<DimLabel>,
+        grid: Grid,
+        data: Buffer,
+        valid: Option<Buffer>,
+        attrs: Attrs,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        let broken = |what: String| Error::Internal { what: format!("result `{name}`: {what}") };
+        let shape = grid.shape();
+        let n = cells(&shape).ok_or_else(|| broken("too many cells".into()))?;
+        if dims.len() != shape.len() {
+            return Err(broken(format!("{} dims for {} axes", dims.len(), shape.len())));
+        }
+        for (d, &len) in dims.iter().zip(&shape) {
+            if let Some(c) = &d.coord
+                && c.values.len() as u64 != len
+            {
+                return Err(broken(format!("{} labels for an axis of {len}", c.values.len())));
+            }
+        }
+        if data.len() as u64 != n * dtype.size() as u64 {
+            return Err(broken(format!("{} bytes for {n} cells of {dtype}", data.len())));
+        }
+        if let Some(v) = &valid
+            && v.len() as u64 != n
+        {
+            return Err(broken(format!("{} validity bytes for {n} cells", v.len())));
+        }
+        let data = if data.as_ptr().align_offset(dtype.size()) == 0 {
+            data
+        } else {
+            Buffer::from_slice_ref(data.as_slice())
+        };
+        Ok(Tensor { name, dtype, dims, grid, data, valid, attrs })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same tensor under another name.
+    pub fn renamed(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Type of the cells.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Names and coordinates of the axes.
+    pub fn dims(&self) -> &[DimLabel] {
+        &self.dims
+    }
+
+    /// Lengths of the axes.
+    pub fn shape(&self) -> Dims {
+        self.grid.shape()
+    }
+
+    /// The chunks in which it was computed.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// Attributes.
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    /// The cells' bytes, aligned for `dtype`.
+    pub fn data(&self) -> &Buffer {
+        &self.data
+    }
+
+    /// One byte for each cell, 0 where it is masked; `None` if no cell can be.
+    pub fn valid(&self) -> Option<&Buffer> {
+        self.valid.as_ref()
+    }
+
+    /// Number of cells.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype.size()
+    }
+
+    /// True if it has no cell.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Names of the axes; an axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
+    pub fn dim_names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = Vec::with_capacity(self.dims.len());
+        for (i, d) in self.dims.iter().enumerate() {
+            let own = d.name.clone().unwrap_or_else(|| format!("dim_{i}").into());
+            let mut name = own.clone();
+            let mut suffix = 1;
+            while names.contains(&name) {
+                name = format!("{own}_{suffix}").into();
+                suffix += 1;
+            }
+            names.push(name);
+        }
+        names
+    }
+
+    /// True if the cell with that row-major number is masked.
+    pub fn is_masked(&self, i: usize) -> bool {
+        self.valid.as_ref().is_some_and(|v| v[i] == 0)
+    }
+
+    /// The value of a cell by its row-major number, below `len`, whether masked or not.
+    pub fn scalar(&self, i: usize) -> Scalar {
+        let size = self.dtype.size();
+        Scalar::from_le_bytes(self.dtype, &self.data[i * size..(i + 1) * size])
+    }
+
+    /// A cell by its row-major number, below `len`.
+    pub fn cell(&self, i: usize) -> Cell<'static> {
+        if self.is_masked(i) {
+            return Cell::Null;
+        }
+        fn bytes<const N: usize>(data: &Buffer, i: usize) -> [u8; N] {
+            let mut out = [0; N];
+            out.copy_from_slice(&data[i * N..(i + 1) * N]);
+            out
+        }
+        let d = &self.data;
+        match self.dtype {
+            DType::Bool => Cell::Bool(d[i] != 0),
+            DType::Int8 => Cell::Int(i8::from_le_bytes(bytes(d, i)).into()),
+            DType::Int16 => Cell::Int(i16::from_le_bytes(bytes(d, i)).into()),
+            DType::Int32 => Cell::Int(i32::from_le_bytes(bytes(d, i)).into()),
+            DType::Int64 => Cell::Int(i64::from_le_bytes(bytes(d, i))),
+            DType::UInt8 => Cell::UInt(d[i].into()),
+            DType::UInt16 => Cell::UInt(u16::from_le_bytes(bytes(d, i)).into()),
+            DType::UInt32 => Cell::UInt(u32::from_le_bytes(bytes(d, i)).into()),
+            DType::UInt64 => Cell::UInt(u64::from_le_bytes(bytes(d, i))),
+            DType::Float32 => Cell::F32(f32::from_le_bytes(bytes(d, i))),
+            DType::Float64 => Cell::F64(f64::from_le_bytes(bytes(d, i))),
+            DType::Datetime(c) => {
+                let t = i64::from_le_bytes(bytes(d, i));
+                Cell::Text(tessera_planner::time::format_micros(t, c).into())
+            }
+        }
+    }
+
+    /// The label at `position` of `axis`; without a coordinate that is the position.
+    pub fn label(&self, axis: usize, position: usize) -> Cell<'_> {
+        use tessera_planner::catalog::CoordValues;
+        match self.dims[axis].coord.as_deref().map(|c| &c.values) {
+            None => Cell::Int(position as i64),
+            // An unsigned label beyond the signed range is kept in its bits.
+            Some(CoordValues::Int(DType::UInt64, v)) => Cell::UInt(v[position] as u64),
+            Some(CoordValues::Int(_, v)) => Cell::Int(v[position]),
+            Some(CoordValues::Float(DType::Float32, v)) => Cell::F32(v[position] as f32),
+            Some(CoordValues::Float(_, v)) => Cell::F64(v[position]),
+            Some(CoordValues::Time(c, v)) => {
+                Cell::Text(tessera_planner::time::format_micros(v[position], *c).into())
+            }
+            Some(CoordValues::Text(v)) => Cell::Text(v[position].as_str().into()),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The command line: what can be typed, and what happens then.
+//!
+//! 1. clap reads the words into [`Cli`]; a word too many is its error, with status 2.
+//! 2. [`run`] loads the configuration, starts logging, and hands over to the subcommand.
+//! 3. An error that comes back is rendered to stderr and becomes the exit status.
+
+mod bench;
+mod interrupt;
+mod memory;
+mod output;
+mod query;
+mod serve;
+
+pub use interrupt::until_cancelled;
+pub use output::terminal_width;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::error::Error;
+use clap::{Args, Parser, Subcommand};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// SQL for tensors.
+#[derive(Debug, Parser)]
+#[command(name = "tessera", version, about, long_about = None)]
+#[command(after_help = "Without a command it is an interactive shell.")]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// TOML file of settings (also TESSERA_CONFIG)
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory or URL of durable tensors [default: ./tessera-data]
+    #[arg(long, global = true, value_name = "URL")]
+    warehouse: Option<String>,
+    /// Memory that queries may take, such as 2GiB [default: 75 % of what there is]
+    #[arg(long, global = true, value_name = "BYTES")]
+    memory_limit: Option<String>,
+    /// Threads that compute [default: one for each core]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<String>,
+    /// What is logged to stderr: error, warn, info, debug, trace [default: warn]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Remote {
+    /// Server to ask instead of the engine in this process
+    #[arg(long, value_name = "URL")]
+    connect: Option<String>,
+    /// Token for that server
+    #[arg(long, value_name = "TOKEN", requires = "connect")]
+    token: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs statements and prints their answers
+    Query(query::QueryArgs),
+    /// Serves HTTP
+    Serve(serve::ServeArgs),
+    /// Joins a cluster
+    Worker(WorkerArgs),
+    /// Prints the effective configuration, with the source of each value
+    Config,
+    /// Measures statements: a warm-up, then N runs in one session
+    Bench(bench::BenchArgs),
+}
+
+#[derive(Debug, Args)]
+struct WorkerArgs {
+    /// Where the cluster's scheduler is
+    #[arg(long, value_name = "HOST:PORT")]
+    scheduler: Option<String>,
+    /// Where this worker listens
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Tasks at a time
+    #[arg(long, value_name = "N")]
+    slots: Option<usize>,
+}
+
+impl Remote {
+    fn check(&self) -> Result<(), Error> {
+        match &self.connect {
+            Some(_) => Err(later("asking a server with `--connect`")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn later(construct: &str) -> Error {
+    Error::Unsupported { construct: construct.into(), hint: None }
+}
+
+/// What the command line needs from outside of this crate.
+pub struct Parts<'a> {
+    /// Opens the engine. Called inside the runtime.
+    pub open: &'a dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error>,
+    /// Runs the interactive shell and gives its exit status.
+    pub shell: &'a dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error>,
+}
+
+/// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 130 cancelled.
+pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
+    match dispatch(cli, parts) {
+        Ok(status) => status,
+        Err(e) => fail(&e, ""),
+    }
+}
+
+fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
+    let mut flags = cli.common.flags();
+    if let Some(Command::Serve(args)) = &cli.command {
+        args.flags(&mut flags);
+    }
+    let variables = std::env::vars_os()
+        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let config = Config::load(&flags, variables, cli.common.config.as_deref())?;
+    start_log(&config);
+    if matches!(cli.command, Some(Command::Config)) {
+        let mut out = std::io::stdout().lock();
+        return match out.write_all(config.describe().as_bytes()) {
+            Ok(()) => Ok(0),
+            Err(e) => Err(Error::io("write", "the output", e)),
+        };
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::io("start", "the runtime", e))?;
+    let open = || {
+        let _inside = runtime.enter();
+        (parts.open)(&config)
+    };
+    match &cli.command {
+        None => {
+            cli.remote.check()?;
+            (parts.shell)(open()?, &runtime)
+        }
+        Some(Command::Query(args)) => {
+            // What is wrong with the command line is told before the engine starts.
+            let query = args.check()?;
+            let engine = open()?;
+            Ok(runtime.block_on(query.run(&*engine)))
+        }
+        Some(Command::Bench(args)) => {
+            let bench = args.check()?;
+            let engine = open()?;
+            Ok(runtime.block_on(bench.run(&*engine)))
+        }
+        Some(Command::Serve(args)) => {
+            args.check()?;
+            runtime.block_on(serve::run(open()?, config.clone())).map(|()| 0)
+        }
+        Some(Command::Worker(_)) => Err(later("`tessera worker`")),
+        Some(Command::Config) => Ok(0),
+    }
+}
+
+impl Common {
+    fn flags(&self) -> BTreeMap<&'static str, String> {
+        let pairs = [
+            ("warehouse", &self.warehouse),
+            ("memory-limit", &self.memory_limit),
+            ("threads", &self.threads),
+            ("log", &self.log),
+        ];
+        pairs.into_iter().filter_map(|(k, v)| Some((k, v.clone()?))).collect()
+    }
+}
+
+/// Logs go to stderr; answers have stdout for themselves.
+fn start_log(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::new(&config.log);
+    // A second call in one process (tests) keeps the first log.
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    for name in &config.ignored {
+        tracing::debug!(name, "environment variable is no setting");
+    }
+}
+
+/// Tells the error on stderr and gives its exit status. A reader that went away is not told.
+pub fn fail(e: &Error, sql: &str) -> u8 {
+    if e.is_broken_pipe() {
+        return 0;
+    }
+    // If stderr is gone too, the status is all that is left to tell.
+    let _ = std::io::stderr().lock().write_all(e.render(sql).as_bytes());
+    e.exit_status()
+}
+
+#[cfg(test)]
+mod tests;

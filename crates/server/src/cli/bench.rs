@@ -1,0 +1,267 @@
+//! `tessera bench`: the same statements again and again, in one session.
+
+use super::interrupt::{ctrl_c, until_cancelled};
+use super::output::quoted;
+use super::query::{ScriptArgs, read_script};
+use super::{fail, memory};
+use crate::answer::{Answer, Reply, Tensor};
+use crate::config::format_bytes;
+use crate::engine::{CancelToken, Engine};
+use crate::error::Error;
+use crate::format::npy;
+use clap::Args;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(Debug, Args)]
+pub(super) struct BenchArgs {
+    #[command(flatten)]
+    script: ScriptArgs,
+    /// How many runs are measured, after one that is not
+    #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    n: u32,
+    /// File of statements that run first, unmeasured
+    #[arg(long, value_name = "FILE")]
+    setup: Option<PathBuf>,
+    /// Statement that runs last, unmeasured; `--keep` saves its result
+    #[arg(long, value_name = "SQL")]
+    check: Option<String>,
+    /// Directory that gets each tensor (or column) of the last result as NAME.npy
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A command line that makes sense.
+pub(super) struct Bench<'a> {
+    args: &'a BenchArgs,
+    sql: String,
+    setup: Option<String>,
+}
+
+impl BenchArgs {
+    pub(super) fn check(&self) -> Result<Bench<'_>, Error> {
+        Ok(Bench {
+            args: self,
+            setup: self.setup.as_deref().map(read_script).transpose()?,
+            sql: self.script.read()?,
+        })
+    }
+}
+
+/// What was measured.
+#[derive(Debug, serde::Serialize)]
+struct Figures {
+    times: Vec<f64>,
+    median: f64,
+    min: f64,
+    rss_peak_bytes: u64,
+    bytes_read: u64,
+    plan_s: f64,
+}
+
+impl Bench<'_> {
+    /// Runs it; the exit status.
+    pub(super) async fn run(&self, engine: &dyn Engine) -> u8 {
+        let cancel = ctrl_c();
+        // The text that failed is the one to show.
+        let mut shown = "";
+        match self.steps(engine, &cancel, &mut shown).await {
+            Ok(()) => 0,
+            Err(e) => fail(&e, shown),
+        }
+    }
+
+    async fn steps<'a>(
+        &'a self,
+        engine: &dyn Engine,
+        cancel: &CancelToken,
+        shown: &mut &'a str,
+    ) -> Result<(), Error> {
+        if let Some(setup) = &self.setup {
+            *shown = setup;
+            answers(engine, setup, cancel).await?;
+        }
+        *shown = &self.sql;
+        if answers(engine, &self.sql, cancel).await?.is_empty() {
+            return Err(Error::Usage { reason: "there is no statement".into(), hint: None });
+        }
+        let mut times = Vec::new();
+        let mut last = Vec::new();
+        for _ in 0..self.args.n {
+            // The last result goes first: it must not count into the memory of the next run.
+            last.clear();
+            let start = Instant::now();
+            last = answers(engine, &self.sql, cancel).await?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        let figures = Figures {
+            median: median(&times),
+            min: times.iter().copied().fold(f64::INFINITY, f64::min),
+            times,
+            rss_peak_bytes: memory::peak_resident_bytes()?,
+            bytes_read: last.iter().map(|r| r.stats.bytes_read).sum(),
+            plan_s: last.iter().map(|r| r.stats.plan_s).sum(),
+        };
+        if let Some(check) = &self.args.check {
+            *shown = check;
+            last = answers(engine, check, cancel).await?;
+        }
+        if let Some(dir) = &self.args.keep {
+            keep(&last, dir)?;
+        }
+        self.print(&figures)
+    }
+
+    fn print(&self, f: &Figures) -> Result<(), Error> {
+        let text = if self.args.json {
+            serde_json::to_string(f)
+                .map_err(|e| Error::Internal { what: format!("figures are no JSON: {e}") })?
+        } else {
+            format!(
+                "{} runs: median {:.6} s, min {:.6} s; planning {:.6} s; {} read; peak memory {}",
+                f.times.len(),
+                f.median,
+                f.min,
+                f.plan_s,
+                format_bytes(f.bytes_read),
+                format_bytes(f.rss_peak_bytes)
+            )
+        };
+        writeln!(std::io::stdout().lock(), "{text}")
+            .map_err(|e| Error::io("write", "the output", e))
+    }
+}
+
+async fn answers(
+    engine: &dyn Engine,
+    sql: &str,
+    cancel: &CancelToken,
+) -> Result<Vec<Reply>, Error> {
+    let mut stream = engine.run(sql, cancel.clone());
+    let mut replies = Vec::new();
+    while let Some(reply) = until_cancelled(&mut stream, cancel).await {
+        replies.push(reply?);
+    }
+    Ok(replies)
+}
+
+/// The middle one, or the mean of the two in the middle.
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (lo, hi) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+    (sorted[lo] + sorted[hi]) / 2.0
+}
+
+/// Saves the tensors, or the columns, of the last statement that gave any.
+fn keep(replies: &[Reply], dir: &Path) -> Result<(), Error> {
+    let columns;
+    let last =
+        replies.iter().rev().find(|r| matches!(r.answer, Answer::Tensors(_) | Answer::Rows { .. }));
+    let tensors = match last.map(|r| &r.answer) {
+        Some(Answer::Tensors(t)) => t,
+        Some(Answer::Rows { schema, batches }) => {
+            columns = Tensor::from_rows(schema, batches)?;
+            &columns
+        }
+        _ => {
+            return Err(Error::Format {
+                format: "npy",
+                reason: "the last result has neither tensors nor rows".into(),
+                hint: Some("name a statement that has some with `--check`".into()),
+            });
+        }
+    };
+    std::fs::create_dir_all(dir).map_err(|e| Error::io("create", quoted(dir), e))?;
+    tensors.iter().try_for_each(|t| save(t, &dir.join(file_name(t.name()))))
+}
+
+/// `NAME.npy`; what would leave the directory becomes `_`.
+fn file_name(name: &str) -> String {
+    let safe: String = name
+        .chars()
+        .map(|c| if c == '/' || c == '\\' || c.is_control() { '_' } else { c })
+        .collect();
+    format!("{safe}.npy")
+}
+
+fn save(t: &Tensor, path: &Path) -> Result<(), Error> {
+    let failed = |e| Error::io("write", quoted(path), e);
+    let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+    npy::write(t, &mut out)?;
+    out.into_inner().map_err(|e| failed(e.into_error())).map(|_| ())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// Answers `make N` with the tensor `x = [N, …]` and counts its runs.
+    struct Fake(std::sync::Mutex<Vec<String>>);
+
+    impl Engine for Fake {
+        fn run<'a>(&'a self, sql: &'a str, _: CancelToken) -> crate::engine::Replies<'a> {
+            let runs = {
+                let mut asked = self.0.lock().unwrap();
+                asked.push(sql.to_string());
+                asked.len() as f64
+            };
+            let t = Tensor::new(
+                "x",
+                tessera_planner::dtype::DType::Float64,
+                vec![],
+                tessera_planner::grid::Grid::single(&[]),
+                arrow::buffer::Buffer::from_vec(vec![runs]),
+                None,
+                Default::default(),
+            );
+            let stats = crate::answer::Stats { plan_s: 0.5, total_s: 1.0, bytes_read: 7 };
+            let reply = Reply { stats, ..Answer::Tensors(vec![t.unwrap()]).into() };
+            Box::pin(futures::stream::iter([Ok(reply)]))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_warm_up_runs_first_and_the_check_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = dir.path().join("setup.sql");
+        std::fs::write(&setup, "make it").unwrap();
+        let keep = dir.path().join("kept");
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: BenchArgs,
+        }
+        let words = ["bench", "run", "-n", "2", "--check", "look", "--setup"];
+        let words = words.iter().map(std::ffi::OsString::from);
+        let line = <Line as clap::Parser>::parse_from(words.chain([
+            setup.into_os_string(),
+            "--keep".into(),
+            keep.clone().into_os_string(),
+        ]));
+        let fake = Fake(std::sync::Mutex::default());
+        assert_eq!(line.args.check().unwrap().run(&fake).await, 0);
+        assert_eq!(fake.0.into_inner().unwrap(), ["make it", "run", "run", "run", "look"]);
+        let bytes = std::fs::read(keep.join("x.npy")).unwrap();
+        assert_eq!(bytes[128..], 5.0f64.to_le_bytes());
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[7.0]), 7.0);
+    }
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        assert_eq!(file_name("../a/b"), ".._a_b.npy");
+        assert_eq!(file_name("mean(x)"), "mean(x).npy");
+    }
+}

@@ -1,0 +1,138 @@
+//! Where answers go: stdout, or a file that appears only when it is whole.
+
+use crate::error::Error;
+use crate::format::{Format, Options, Writer};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Where to and how.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) format: Format,
+    file: Option<PathBuf>,
+}
+
+impl Target {
+    /// By `--format`, else by the file's name, else a table.
+    pub(super) fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
+        let format = match (format, file) {
+            (Some(name), _) => Format::parse(name)?,
+            (None, Some(path)) => Format::from_path(path)?,
+            (None, None) => Format::Table,
+        };
+        // Says at once if the format is not there yet.
+        Writer::new(format, Options::default(), io::sink())?;
+        if file.is_none() && !format.is_text() && io::stdout().is_terminal() {
+            return Err(Error::Usage {
+                reason: format!("{} is not for a terminal", format.name()),
+                hint: Some("add `-o FILE`, or pipe it into a program".into()),
+            });
+        }
+        Ok(Target { format, file: file.map(Path::to_path_buf) })
+    }
+
+    /// Opens it.
+    pub(super) fn open(&self) -> Result<Output, Error> {
+        let options = Options {
+            width: terminal_width(),
+            arrow_file: self
+                .file
+                .as_deref()
+                .is_some_and(|f| f.extension().is_some_and(|e| e != "arrows" && e != "ipc")),
+            ..Options::default()
+        };
+        let sink = match &self.file {
+            None => Sink::Stdout(io::stdout().lock()),
+            Some(path) => Sink::open(path)?,
+        };
+        let writer = Writer::new(self.format, options, BufWriter::with_capacity(1 << 18, sink))?;
+        Ok(Output { writer, file: self.file.clone() })
+    }
+}
+
+/// An open target.
+pub(super) struct Output {
+    pub(super) writer: Writer<BufWriter<Sink>>,
+    file: Option<PathBuf>,
+}
+
+impl Output {
+    /// Writes what is held back; only now a file gets its name.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        let buffer = self.writer.finish()?;
+        let sink =
+            buffer.into_inner().map_err(|e| Error::io("write", "the output", e.into_error()))?;
+        match (sink, self.file) {
+            (Sink::New(file), Some(path)) => file
+                .persist(&path)
+                .map(|_| ())
+                .map_err(|e| Error::io("write", quoted(&path), e.error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The stream below the buffer.
+pub(super) enum Sink {
+    Stdout(io::StdoutLock<'static>),
+    /// A regular file, under another name until it is whole.
+    New(NamedTempFile),
+    /// A device or a pipe.
+    Device(std::fs::File),
+}
+
+impl Sink {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |e| Error::io("write", quoted(path), e);
+        if path.is_dir() {
+            return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        if path.exists() && !path.is_file() {
+            return std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .map(Sink::Device)
+                .map_err(failed);
+        }
+        let parent = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".tessera-").suffix(".part");
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.tempfile_in(parent).map(Sink::New).map_err(failed)
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Stdout(s) => s.write(buf),
+            Sink::New(f) => f.write(buf),
+            Sink::Device(f) => f.write(buf),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::Stdout(s) => s.flush(),
+            Sink::New(f) => f.flush(),
+            Sink::Device(f) => f.flush(),
+        }
+    }
+}
+
+pub(super) fn quoted(path: &Path) -> String {
+    format!("`{}`", path.display())
+}
+
+/// Characters of a line: the terminal's if stdout is one, else NumPy's 75.
+pub fn terminal_width() -> usize {
+    if !io::stdout().is_terminal() {
+        return Options::default().width;
+    }
+    terminal_size::terminal_size()
+        .map_or(Options::default().width, |(w, _)| usize::from(w.0).max(20))
+}

@@ -1,0 +1,124 @@
+//! `tessera query`.
+
+use super::interrupt::{ctrl_c, until_cancelled};
+use super::output::{Target, quoted};
+use super::{Remote, fail};
+use crate::answer::Reply;
+use crate::config::format_bytes;
+use crate::engine::{CancelToken, Engine};
+use crate::error::Error;
+use clap::Args;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(Debug, Args)]
+pub(super) struct QueryArgs {
+    #[command(flatten)]
+    script: ScriptArgs,
+    /// table, json, ndjson, csv, arrow, npy or npz [default: by the file's name, else table]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// File to write instead of stdout; it appears when it is whole
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Tells the time of each statement on stderr
+    #[arg(long)]
+    timing: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ScriptArgs {
+    /// Statements, parted by `;`; `-` reads them from stdin
+    #[arg(value_name = "SQL", required_unless_present = "file")]
+    sql: Option<String>,
+    /// File of statements
+    #[arg(short, long, value_name = "FILE", conflicts_with = "sql")]
+    file: Option<PathBuf>,
+}
+
+impl ScriptArgs {
+    /// The text.
+    pub(super) fn read(&self) -> Result<String, Error> {
+        match (&self.sql, &self.file) {
+            (Some(s), _) if s != "-" => Ok(s.clone()),
+            (None, Some(path)) if path.as_os_str() != "-" => read_script(path),
+            _ => {
+                let mut bytes = Vec::new();
+                std::io::stdin()
+                    .read_to_end(&mut bytes)
+                    .map_err(|e| Error::io("read", "stdin", e))?;
+                text(bytes, "stdin")
+            }
+        }
+    }
+}
+
+/// Reads a file of statements.
+pub(super) fn read_script(path: &Path) -> Result<String, Error> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", quoted(path), e))?;
+    text(bytes, &quoted(path))
+}
+
+fn text(bytes: Vec<u8>, what: &str) -> Result<String, Error> {
+    String::from_utf8(bytes)
+        .map(|t| t.strip_prefix('\u{feff}').map(Into::into).unwrap_or(t))
+        .map_err(|e| Error::Usage {
+            reason: format!("{what} is not UTF-8 text (byte {})", e.utf8_error().valid_up_to()),
+            hint: None,
+        })
+}
+
+/// A command line that makes sense.
+pub(super) struct Query {
+    sql: String,
+    target: Target,
+    timing: bool,
+}
+
+impl QueryArgs {
+    pub(super) fn check(&self) -> Result<Query, Error> {
+        self.remote.check()?;
+        let target = Target::new(self.format.as_deref(), self.output.as_deref())?;
+        Ok(Query { sql: self.script.read()?, target, timing: self.timing })
+    }
+}
+
+impl Query {
+    /// Runs it; the exit status.
+    pub(super) async fn run(&self, engine: &dyn Engine) -> u8 {
+        match self.answers(engine, ctrl_c()).await {
+            Ok(()) => 0,
+            Err(e) => fail(&e, &self.sql),
+        }
+    }
+
+    async fn answers(&self, engine: &dyn Engine, cancel: CancelToken) -> Result<(), Error> {
+        let mut output = self.target.open()?;
+        let mut replies = engine.run(&self.sql, cancel.clone());
+        let mut start = Instant::now();
+        while let Some(reply) = until_cancelled(&mut replies, &cancel).await {
+            let reply = reply?;
+            let timing = self.timing.then(|| timing(&reply, start));
+            output.writer.push(reply)?;
+            if let Some(line) = timing {
+                // Without stderr there is nobody to tell.
+                let _ = writeln!(std::io::stderr().lock(), "{line}");
+            }
+            start = Instant::now();
+        }
+        output.finish()
+    }
+}
+
+/// `time: 0.123 s (planning 0.004 s, 12MiB read)`
+fn timing(reply: &Reply, start: Instant) -> String {
+    format!(
+        "time: {:.3} s (planning {:.3} s, {} read)",
+        start.elapsed().as_secs_f64(),
+        reply.stats.plan_s,
+        format_bytes(reply.stats.bytes_read)
+    )
+}

@@ -1,0 +1,82 @@
+//! `tessera serve`.
+
+use super::later;
+use crate::config::Config;
+use crate::engine::{CancelToken, Engine};
+use crate::error::Error;
+use crate::routes::Server;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where to listen for Flight SQL
+    #[arg(long, value_name = "ADDRESS")]
+    flight: Option<String>,
+    /// Accept workers
+    #[arg(long)]
+    cluster: bool,
+    /// Where workers are accepted
+    #[arg(long, value_name = "ADDRESS")]
+    cluster_listen: Option<String>,
+}
+
+impl ServeArgs {
+    pub(super) fn flags(&self, flags: &mut BTreeMap<&'static str, String>) {
+        if let Some(l) = &self.listen {
+            flags.insert("listen", l.clone());
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.flight.is_some() {
+            return Err(later("Flight SQL (`--flight`)"));
+        }
+        if self.cluster || self.cluster_listen.is_some() {
+            return Err(later("a cluster (`--cluster`)"));
+        }
+        Ok(())
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub(super) async fn run(engine: Arc<dyn Engine>, config: Config) -> Result<(), Error> {
+    let who = match config.token {
+        Some(_) => "with a token",
+        None => "on loopback only, as no token is configured",
+    };
+    let server = Server::new(engine, config)?;
+    let leave = CancelToken::new();
+    let terminated = terminated()?;
+    let fire = leave.clone();
+    tokio::spawn(async move {
+        terminated.await;
+        tracing::info!("shutting down");
+        fire.cancel();
+    });
+    server
+        .serve(leave, |address| {
+            // Without stderr there is nobody to tell.
+            let _ = writeln!(std::io::stderr().lock(), "listening on http://{address} ({who})");
+        })
+        .await
+}
+
+/// Comes when the process is asked to end.
+fn terminated() -> Result<impl Future<Output = ()>, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let catch = |kind| signal(kind).map_err(|e| Error::io("catch", "signals", e));
+    let (mut interrupt, mut terminate) =
+        (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,289 @@
+//! The configuration: defaults < file < environment < flags, each value with where it came from.
+//!
+//! 1. Each layer is a list of keys and texts or numbers; keys may be written with `-` or `_`.
+//! 2. figment merges the layers and remembers the origin of each value.
+//! 3. `RawConfig` (what was written) is checked into [`Config`] (what can be used).
+
+mod bytes;
+mod layer;
+mod machine;
+
+pub use bytes::{format_bytes, parse_bytes};
+
+use crate::error::Error;
+use figment::Figment;
+use layer::Layer;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// A value of the configuration that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The value, for comparing.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where durable tensors, the catalog and the journal live: a directory or a URL.
+    pub warehouse: String,
+    /// Bytes that queries and tensors in memory may take together.
+    pub memory_limit_bytes: u64,
+    /// Threads that compute, at least 1.
+    pub threads: usize,
+    /// What is logged: `info`, `tessera_exec=debug`, ….
+    pub log: String,
+    /// Where `tessera serve` listens.
+    pub listen: SocketAddr,
+    /// Token that HTTP clients must send.
+    pub token: Option<Secret>,
+    /// Queries that the server runs at a time.
+    pub max_queries: usize,
+    /// Seconds after which the server cancels a query.
+    pub query_timeout_s: u64,
+    /// Bytes of the largest request body.
+    pub max_request_bytes: usize,
+    /// Each key with its value as text and its origin, in the order of [`KEYS`].
+    pub sources: Vec<Setting>,
+    /// Variables of the environment that look like settings and are none.
+    pub ignored: Vec<String>,
+}
+
+/// One line of `tessera config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The key, as the file spells it.
+    pub key: &'static str,
+    /// The effective value; secrets are hidden.
+    pub value: String,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// All keys, as files spell them.
+pub const KEYS: [&str; 9] = [
+    "warehouse",
+    "memory-limit",
+    "threads",
+    "log",
+    "listen",
+    "token",
+    "max-queries",
+    "query-timeout",
+    "max-request",
+];
+
+/// Keys of later versions: known, so that the error is not "unknown".
+const LATER: [&str; 5] = ["flight", "cluster", "cluster-listen", "scheduler", "slots"];
+
+/// What was written, before it is checked.
+#[derive(Debug, Deserialize)]
+struct RawConfig {
+    warehouse: String,
+    memory_limit: Text,
+    threads: Text,
+    log: String,
+    listen: String,
+    token: Option<Text>,
+    max_queries: Text,
+    query_timeout: Text,
+    max_request: Text,
+}
+
+/// A number or a text: TOML tells them apart, the environment and flags do not.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Number(i64),
+    Text(String),
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Text::Number(n) => n.fmt(f),
+            Text::Text(t) => f.write_str(t),
+        }
+    }
+}
+
+impl Config {
+    /// Joins the layers.
+    ///
+    /// `flags` are the common flags by key; `environment` is all of it (only `TESSERA_*` is looked at); `file` is the
+    /// `--config` flag, else `TESSERA_CONFIG`.
+    ///
+    /// # Errors
+    /// An unknown key in the file or a flag, a variable that is a key with a slip of the pen, a value that cannot be
+    /// used. Other unknown variables are told in [`Config::ignored`].
+    pub fn load(
+        flags: &BTreeMap<&'static str, String>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        file: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let environment: BTreeMap<String, String> = environment
+            .into_iter()
+            .filter_map(|(k, v)| Some((k.strip_prefix("TESSERA_")?.to_string(), v)))
+            .collect();
+        let from_environment = environment.get("CONFIG").map(Path::new);
+        let defaults = Layer::defaults()?;
+        let file = match file.or(from_environment) {
+            Some(path) => Layer::file(path)?,
+            None => Layer::empty(),
+        };
+        let (environment, ignored) = Layer::environment(&environment)?;
+        let figment = Figment::new()
+            .merge(defaults)
+            .merge(file)
+            .merge(environment)
+            .merge(Layer::flags(flags)?);
+        let raw: RawConfig = figment.extract().map_err(|e| extraction(&figment, e))?;
+        check(raw, &Origins(&figment), ignored)
+    }
+}
+
+/// Tells where values came from.
+struct Origins<'a>(&'a Figment);
+
+impl Origins<'_> {
+    fn of(&self, key: &str) -> String {
+        let name = key.replace('-', "_");
+        self.0.find_metadata(&name).map_or_else(|| "default".into(), |m| layer::origin(m, key))
+    }
+
+    fn error(&self, key: &str, reason: impl Into<String>, hint: Option<&str>) -> Error {
+        Error::Config {
+            key: key.into(),
+            origin: self.of(key),
+            reason: reason.into(),
+            hint: hint.map(Into::into),
+        }
+    }
+
+    fn whole(&self, key: &str, text: &Text, least: u64) -> Result<u64, Error> {
+        match text.to_string().trim().parse::<u64>() {
+            Ok(n) if n >= least => Ok(n),
+            _ => Err(self.error(
+                key,
+                format!("`{text}` is not a whole number from {least} on"),
+                None,
+            )),
+        }
+    }
+
+    fn bytes(&self, key: &str, text: &Text) -> Result<u64, Error> {
+        parse_bytes(&text.to_string()).map_err(|reason| {
+            self.error(key, reason, Some("write `2GiB`, `500MB` or a number of bytes"))
+        })
+    }
+}
+
+fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Config, Error> {
+    /// Less than this cannot hold a chunk of each operand of a small query.
+    const MEMORY_LEAST: u64 = 16 << 20;
+    let memory_limit_bytes = at.bytes("memory-limit", &raw.memory_limit)?;
+    if memory_limit_bytes < MEMORY_LEAST {
+        return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
+    }
+    let max_request = at.bytes("max-request", &raw.max_request)?;
+    let listen: SocketAddr = raw.listen.trim().parse().map_err(|_| {
+        at.error(
+            "listen",
+            format!("`{}` is not an address and a port", raw.listen),
+            Some("write `127.0.0.1:8080`"),
+        )
+    })?;
+    if raw.warehouse.trim().is_empty() {
+        return Err(at.error("warehouse", "it is empty", Some("write a directory or a URL")));
+    }
+    tracing_subscriber::EnvFilter::try_new(&raw.log).map_err(|e| {
+        at.error("log", e.to_string(), Some("write `error`, `warn`, `info`, `debug` or `trace`"))
+    })?;
+    let token = match raw.token.map(|t| t.to_string()) {
+        Some(t) if t.trim().is_empty() => return Err(at.error("token", "it is empty", None)),
+        t => t.map(Secret),
+    };
+    let small = |key: &str, text: &Text| -> Result<usize, Error> {
+        let n = at.whole(key, text, 1)?;
+        match usize::try_from(n) {
+            Ok(n) if n <= 65_536 => Ok(n),
+            _ => Err(at.error(key, format!("{n} is too many"), Some("the most is 65536"))),
+        }
+    };
+    let mut config = Config {
+        memory_limit_bytes,
+        threads: small("threads", &raw.threads)?,
+        max_queries: small("max-queries", &raw.max_queries)?,
+        query_timeout_s: at.whole("query-timeout", &raw.query_timeout, 1)?,
+        max_request_bytes: usize::try_from(max_request)
+            .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
+        warehouse: raw.warehouse,
+        log: raw.log,
+        listen,
+        token,
+        sources: Vec::new(),
+        ignored,
+    };
+    config.sources = KEYS
+        .iter()
+        .map(|&key| Setting { key, value: config.value(key), origin: at.of(key) })
+        .collect();
+    Ok(config)
+}
+
+impl Config {
+    /// The effective value of a key as text; a secret is hidden.
+    fn value(&self, key: &str) -> String {
+        match key {
+            "warehouse" => self.warehouse.clone(),
+            "memory-limit" => format_bytes(self.memory_limit_bytes),
+            "threads" => self.threads.to_string(),
+            "log" => self.log.clone(),
+            "listen" => self.listen.to_string(),
+            "token" => if self.token.is_some() { "(hidden)" } else { "(none)" }.into(),
+            "max-queries" => self.max_queries.to_string(),
+            "query-timeout" => self.query_timeout_s.to_string(),
+            "max-request" => format_bytes(self.max_request_bytes as u64),
+            _ => String::new(),
+        }
+    }
+
+    /// The text that `tessera config` prints: a line for each key that a TOML file could hold, its origin behind.
+    pub fn describe(&self) -> String {
+        let left: Vec<String> =
+            self.sources.iter().map(|s| format!("{} = {:?}", s.key, s.value)).collect();
+        let width = left.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+        let mut out = String::new();
+        for (l, s) in left.iter().zip(&self.sources) {
+            out.push_str(&format!("{l:width$}  # {}\n", s.origin));
+        }
+        for name in &self.ignored {
+            out.push_str(&format!("# ignored: environment variable {name} is no setting\n"));
+        }
+        out
+    }
+}
+
+/// figment's error as ours: it knows the key and the layer.
+fn extraction(figment: &Figment, e: figment::Error) -> Error {
+    let key = e.path.first().map(|k| k.replace('_', "-")).unwrap_or_default();
+    let origin = Origins(figment).of(&key);
+    Error::Config { key, origin, reason: e.kind.to_string(), hint: None }
+}
+
+#[cfg(test)]
+mod tests;

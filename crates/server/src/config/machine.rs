@@ -1,0 +1,69 @@
+//! What the machine offers.
+
+use std::path::Path;
+
+/// Bytes of memory that this process may use: the least of the machine's and of the limits of its control groups and
+/// their parents. `None` where the system does not tell.
+pub(super) fn memory_bytes() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| total(&t));
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    limits(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
+}
+
+/// `MemTotal:       16384 kB` in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The limits of the groups named in `/proc/self/cgroup`, in both versions of the interface.
+fn limits(groups: &str, root: &Path) -> Vec<u64> {
+    let mut out = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (_, Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (base, file) = match controllers {
+            "" => (root.to_path_buf(), "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        // In a container the path may be that of the host: then only the root is there.
+        let mut at = base.join(path.trim_start_matches('/'));
+        loop {
+            if let Ok(text) = std::fs::read_to_string(at.join(file))
+                && let Ok(n) = text.trim().parse::<u64>()
+            {
+                out.push(n);
+            }
+            if at == base || !at.pop() {
+                break;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::create_dir_all(root.path().join("memory")).unwrap();
+        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
+        std::fs::write(root.path().join("a/memory.max"), "1048576\n").unwrap();
+        std::fs::write(root.path().join("memory/memory.limit_in_bytes"), "4096\n").unwrap();
+        assert_eq!(limits("0::/a/b\n", root.path()), [1048576]);
+        assert_eq!(limits("3:cpu,memory:/gone/here\n2:pids:/a\n", root.path()), [4096]);
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
+    }
+}

@@ -1,0 +1,105 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use std::io::Write;
+
+fn load(
+    file: &str,
+    environment: &[(&str, &str)],
+    flags: &[(&'static str, &str)],
+) -> Result<Config, Error> {
+    let mut f = tempfile::NamedTempFile::new().unwrap();
+    f.write_all(file.as_bytes()).unwrap();
+    let environment = environment.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+    let flags = flags.iter().map(|(k, v)| (*k, v.to_string())).collect();
+    Config::load(&flags, environment, Some(f.path()))
+}
+
+fn origin(c: &Config, key: &str) -> String {
+    let text = &c.sources.iter().find(|s| s.key == key).unwrap().origin;
+    text.split(' ').next().unwrap().to_string()
+}
+
+#[test]
+fn flags_beat_environment_beats_file_beats_defaults() {
+    let c = load(
+        "warehouse = 'w'\nmemory_limit = '1GiB'\nthreads = 3\nlog = 'info'",
+        &[("TESSERA_MEMORY_LIMIT", "2GiB"), ("TESSERA_THREADS", "5"), ("PATH", "x")],
+        &[("threads", "7")],
+    )
+    .unwrap();
+    assert_eq!((&*c.warehouse, c.memory_limit_bytes, c.threads), ("w", 2 << 30, 7));
+    assert_eq!(
+        ["warehouse", "memory-limit", "threads", "listen"].map(|k| origin(&c, k)),
+        ["file", "environment", "flag", "default"]
+    );
+    let text = c.describe();
+    assert!(text.contains("threads = \"7\""), "{text}");
+    assert!(text.contains("# environment TESSERA_MEMORY_LIMIT\n"), "{text}");
+}
+
+#[test]
+fn the_file_may_be_named_by_the_environment() {
+    let mut f = tempfile::NamedTempFile::new().unwrap();
+    f.write_all(b"threads = 2").unwrap();
+    let variable = ("TESSERA_CONFIG".to_string(), f.path().display().to_string());
+    let c = Config::load(&BTreeMap::new(), [variable], None).unwrap();
+    assert_eq!(c.threads, 2);
+}
+
+#[test]
+fn slips_are_told() {
+    let error = |r: Result<Config, Error>| {
+        let e = r.unwrap_err();
+        assert_eq!(e.exit_status(), 2);
+        (e.to_string(), e.hint().unwrap_or_default())
+    };
+    let (text, hint) = error(load("memory-limt = '1GiB'", &[], &[]));
+    assert!(
+        text.starts_with("setting `memory-limt`: there is no such setting (set by file "),
+        "{text}"
+    );
+    assert_eq!(hint, "did you mean `memory-limit`?");
+    let (text, hint) = error(load("", &[("TESSERA_THREDS", "2")], &[]));
+    assert_eq!(
+        text,
+        "setting `threds`: there is no such setting (set by environment TESSERA_THREDS)"
+    );
+    assert_eq!(hint, "did you mean `threads`?");
+    let (text, _) = error(load("", &[], &[("memory-limit", "2 giga")]));
+    assert_eq!(
+        text,
+        "setting `memory-limit`: `giga` is not a unit of memory (set by flag --memory-limit)"
+    );
+    let (text, _) = error(load("", &[("TESSERA_THREADS", "0")], &[]));
+    assert!(text.contains("`0` is not a whole number from 1 on"), "{text}");
+    let (text, _) = error(load("threads = [1]", &[], &[]));
+    assert!(text.starts_with("setting `threads`: "), "{text}");
+    let (text, _) = error(load("threads = 1\nthreads = 2", &[], &[]));
+    assert!(text.contains("is not TOML"), "{text}");
+    let (text, _) = error(load("memory-limit = 1000000000\nmemory_limit = 5", &[], &[]));
+    assert!(text.contains("set twice"), "{text}");
+    let (text, _) = error(load("listen = 'here'", &[], &[]));
+    assert!(text.contains("`here` is not an address and a port"), "{text}");
+    let (text, _) = error(load("[server]\nlisten = 'here'", &[], &[]));
+    assert!(text.contains("setting `server`: there is no such setting"), "{text}");
+}
+
+#[test]
+fn variables_of_others_are_no_errors() {
+    let c = load("", &[("TESSERA_HOME", "/x"), ("TESSERA_FLIGHT", "y")], &[]).unwrap();
+    assert_eq!(c.ignored, ["TESSERA_FLIGHT", "TESSERA_HOME"]);
+}
+
+#[test]
+fn secrets_stay_hidden() {
+    let c = load("token = 'hunter2'", &[], &[]).unwrap();
+    assert_eq!(c.token.as_ref().unwrap().reveal(), "hunter2");
+    assert!(!format!("{c:?}{}", c.describe()).contains("hunter2"));
+}
+
+#[test]
+fn the_default_limit_is_three_quarters_of_the_memory() {
+    let c = load("", &[], &[]).unwrap();
+    assert_eq!(c.memory_limit_bytes, machine::memory_bytes().unwrap() / 4 * 3);
+}

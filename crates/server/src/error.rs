@@ -1,0 +1,344 @@
+//! The one error type that leaves Tessera: on a terminal, as an exit status, as an HTTP body.
+
+mod render;
+
+pub use tessera_planner::error::Class;
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// A place in the script: line and column count from 1, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The line, from 1.
+    pub line: u64,
+    /// The column of the first character, from 1.
+    pub column: u64,
+    /// Characters of the line that belong to the place; 0 means up to the end of the line.
+    pub length: u64,
+}
+
+/// What an error of any stage tells about itself. Implemented for the error of each crate, so that its type survives
+/// inside [`Error::Stage`].
+pub trait Report: StdError + Send + Sync + 'static {
+    /// A short, stable, machine-readable name.
+    fn code(&self) -> &str;
+    /// Who has to act.
+    fn class(&self) -> Class;
+    /// The way out, if there is one to tell.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+    /// The place in the script, if the error has one.
+    fn position(&self) -> Option<Position> {
+        None
+    }
+}
+
+impl Report for tessera_planner::error::Error {
+    fn code(&self) -> &str {
+        self.code()
+    }
+    fn class(&self) -> Class {
+        self.class()
+    }
+    fn hint(&self) -> Option<String> {
+        self.hint()
+    }
+}
+
+/// An error of a stage (frontend, planner, exec), with its type kept. Its text and its source are the inner error's.
+#[derive(Debug)]
+pub struct Stage(pub Box<dyn Report>);
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for Stage {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
+
+/// What can go wrong between a person and an answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A stage refused or failed.
+    #[error(transparent)]
+    Stage(#[from] Stage),
+    /// The query was cancelled: by Ctrl-C, by a client that left, by `CANCEL QUERY`.
+    #[error("the query was cancelled")]
+    Cancelled,
+    /// Something that a later version will do.
+    #[error("{construct} is not supported yet")]
+    Unsupported {
+        /// The construct in the user's words.
+        construct: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+    /// A setting that cannot be used.
+    #[error("setting `{key}`: {reason} (set by {origin})")]
+    Config {
+        /// The key as the user wrote it.
+        key: String,
+        /// Which layer it came from: a file, a variable of the environment, a flag.
+        origin: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The way out.
+        hint: Option<String>,
+    },
+    /// A command line that makes no sense.
+    #[error("{reason}")]
+    Usage {
+        /// What is wrong with it.
+        reason: String,
+        /// The way out.
+        hint: Option<String>,
+    },
+    /// A file or stream could not be read or written.
+    #[error("cannot {action} {what}")]
+    Io {
+        /// `read`, `write`, `listen on`, …
+        action: &'static str,
+        /// What it was done to, in quotes if it is a path.
+        what: String,
+        /// The operating system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An answer that a format cannot hold.
+    #[error("{format} cannot hold this result: {reason}")]
+    Format {
+        /// Name of the format.
+        format: &'static str,
+        /// Why not.
+        reason: String,
+        /// The way out.
+        hint: Option<String>,
+    },
+    /// A name of an output format that there is not.
+    #[error("there is no output format `{name}`")]
+    UnknownFormat {
+        /// The name as written.
+        name: String,
+    },
+    /// Rows that Arrow refused to give.
+    #[error("the rows of the result cannot be read")]
+    Rows {
+        /// Arrow's reason.
+        #[source]
+        source: arrow::error::ArrowError,
+    },
+    /// A request body that is not SQL text, or a request that cannot be read.
+    #[error("the request cannot be read: {reason}")]
+    Request {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A request body beyond the limit.
+    #[error("the request has more than {limit_bytes} bytes")]
+    RequestTooLarge {
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// No or a wrong token.
+    #[error("this server wants a token")]
+    Unauthorized,
+    /// A request that the server must not serve, whoever asks.
+    #[error("refused: {reason}")]
+    Forbidden {
+        /// Why.
+        reason: String,
+    },
+    /// All places for running queries are taken.
+    #[error("the server already runs {running} queries")]
+    Busy {
+        /// How many run.
+        running: usize,
+    },
+    /// A query ran longer than the server allows.
+    #[error("the query took longer than {limit_s} s and was cancelled")]
+    Timeout {
+        /// The limit, in seconds.
+        limit_s: u64,
+    },
+    /// The server is going away.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// No such page.
+    #[error("there is nothing at `{path}`")]
+    NotFound {
+        /// The path asked for.
+        path: String,
+    },
+    /// No media type of an `Accept` header can be given.
+    #[error("cannot answer as `{accept}`")]
+    NotAcceptable {
+        /// The header.
+        accept: String,
+    },
+    /// A page that does not answer this method.
+    #[error("`{path}` does not answer {method}")]
+    Method {
+        /// The path asked for.
+        path: String,
+        /// The method used.
+        method: String,
+    },
+    /// Listening on more than loopback without a token.
+    #[error("will not listen on {address} without a token")]
+    OpenListen {
+        /// The address asked for.
+        address: std::net::SocketAddr,
+    },
+    /// An engine broke a promise, or a thread panicked: a fault of ours.
+    #[error("internal error: {what}")]
+    Internal {
+        /// What happened.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Wraps the error of a stage.
+    pub fn stage(error: impl Report) -> Self {
+        Error::Stage(Stage(Box::new(error)))
+    }
+
+    /// An error of reading or writing.
+    pub fn io(action: &'static str, what: impl Into<String>, source: std::io::Error) -> Self {
+        Error::Io { action, what: what.into(), source }
+    }
+
+    /// A short, stable, machine-readable name.
+    pub fn code(&self) -> &str {
+        match self {
+            Error::Stage(s) => s.0.code(),
+            Error::Cancelled => "cancelled",
+            Error::Unsupported { .. } => "unsupported",
+            Error::Config { .. } => "config",
+            Error::Usage { .. } => "usage",
+            Error::Io { .. } => "io",
+            Error::Format { .. } => "format",
+            Error::UnknownFormat { .. } => "unknown_format",
+            Error::Rows { .. } => "rows",
+            Error::Request { .. } => "bad_request",
+            Error::RequestTooLarge { .. } => "request_too_large",
+            Error::Unauthorized => "unauthorized",
+            Error::Forbidden { .. } => "forbidden",
+            Error::Busy { .. } => "busy",
+            Error::Timeout { .. } => "timeout",
+            Error::ShuttingDown => "shutting_down",
+            Error::NotFound { .. } => "not_found",
+            Error::NotAcceptable { .. } => "not_acceptable",
+            Error::Method { .. } => "method_not_allowed",
+            Error::OpenListen { .. } => "open_listen",
+            Error::Internal { .. } => "internal",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Stage(s) => s.0.class(),
+            Error::RequestTooLarge { .. } | Error::Busy { .. } | Error::Timeout { .. } => {
+                Class::Limit
+            }
+            Error::ShuttingDown => Class::Retry,
+            Error::Rows { .. } | Error::Io { .. } | Error::Internal { .. } => Class::Internal,
+            _ => Class::User,
+        }
+    }
+
+    /// The way out, if there is one to tell.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Stage(s) => s.0.hint(),
+            Error::Unsupported { hint, .. }
+            | Error::Config { hint, .. }
+            | Error::Usage { hint, .. }
+            | Error::Format { hint, .. } => hint.clone(),
+            Error::UnknownFormat { .. } | Error::NotAcceptable { .. } => {
+                Some(format!("formats are {}", crate::format::Format::names()))
+            }
+            Error::Forbidden { .. } => {
+                Some("ask as `localhost`, or configure a `token`".into())
+            }
+            Error::Unauthorized => Some("send it as `Authorization: Bearer TOKEN`".into()),
+            Error::Busy { .. } => Some("try again in a moment".into()),
+            Error::Timeout { .. } => Some("raise `query-timeout` of the server or ask for less".into()),
+            Error::OpenListen { .. } => Some(
+                "set `token` (TESSERA_TOKEN, or a key of the configuration file), or listen on 127.0.0.1"
+                    .into(),
+            ),
+            Error::Internal { .. } | Error::Rows { .. } => {
+                Some("this is a fault in Tessera; please report the query".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The place in the script, if the error has one.
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Error::Stage(s) => s.0.position(),
+            _ => None,
+        }
+    }
+
+    /// The causes below this error, outermost first, as one line; texts that only repeat the one above are left out.
+    pub fn detail(&self) -> Option<String> {
+        let mut out: Vec<String> = Vec::new();
+        let mut above = self.to_string();
+        let mut next = StdError::source(self);
+        while let Some(e) = next {
+            let text = e.to_string();
+            if !above.contains(&text) {
+                out.push(text.clone());
+            }
+            above = text;
+            next = e.source();
+        }
+        (!out.is_empty()).then(|| out.join(": "))
+    }
+
+    /// The HTTP status that goes with it.
+    pub fn status(&self) -> u16 {
+        match self {
+            Error::Unauthorized => 401,
+            Error::Forbidden { .. } => 403,
+            Error::NotFound { .. } => 404,
+            Error::Method { .. } => 405,
+            Error::NotAcceptable { .. } => 406,
+            Error::Cancelled => 409,
+            Error::Busy { .. } => 429,
+            Error::Timeout { .. } | Error::ShuttingDown => 503,
+            _ => match self.class() {
+                Class::User => 400,
+                Class::Limit => 413,
+                Class::Retry => 503,
+                Class::Internal => 500,
+            },
+        }
+    }
+
+    /// The exit status of the command line: 1 the query failed, 2 usage, 130 cancelled.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            _ if self.code() == "cancelled" => 130,
+            Error::Config { .. } | Error::Usage { .. } | Error::UnknownFormat { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// True if the reader of our output went away, which is no error of anybody (`tessera … | head`).
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,89 @@
+//! One cell as text and as JSON.
+
+use super::digits::Float;
+use crate::answer::Cell;
+use std::io::{self, Write};
+
+impl Cell<'_> {
+    /// The cell as text for CSV and boxes: NULL is empty, floats have their shortest digits.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Cell::Null => String::new(),
+            Cell::Bool(b) => b.to_string(),
+            Cell::Int(v) => v.to_string(),
+            Cell::UInt(v) => v.to_string(),
+            Cell::F32(v) => float_text((*v).into()),
+            Cell::F64(v) => float_text((*v).into()),
+            Cell::Text(t) => t.to_string(),
+            Cell::List(_) => {
+                let mut out = Vec::new();
+                // Writing into memory cannot fail.
+                let _ = self.write_json(&mut out);
+                String::from_utf8_lossy(&out).into_owned()
+            }
+        }
+    }
+
+    /// The cell as JSON: `"NaN"`, `"Infinity"`, `"-Infinity"` and `null` for what JSON has no number for.
+    pub(super) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Cell::Null => out.write_all(b"null"),
+            Cell::Bool(b) => write!(out, "{b}"),
+            Cell::Int(v) => write!(out, "{v}"),
+            Cell::UInt(v) => write!(out, "{v}"),
+            Cell::F32(v) if v.is_finite() => write!(out, "{v:?}"),
+            Cell::F64(v) if v.is_finite() => write!(out, "{v:?}"),
+            Cell::F32(_) | Cell::F64(_) => write!(out, "\"{}\"", self.text()),
+            Cell::Text(t) => write_json_string(out, t),
+            Cell::List(cells) => {
+                out.write_all(b"[")?;
+                for (i, c) in cells.iter().enumerate() {
+                    if i > 0 {
+                        out.write_all(b",")?;
+                    }
+                    c.write_json(out)?;
+                }
+                out.write_all(b"]")
+            }
+        }
+    }
+}
+
+/// A JSON string with its quotes.
+pub(super) fn write_json_string(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    serde_json::to_writer(out, text).map_err(io::Error::from)
+}
+
+fn float_text(v: Float) -> String {
+    if v.value.is_nan() {
+        "NaN".into()
+    } else if v.value.is_infinite() {
+        if v.value > 0.0 { "Infinity".into() } else { "-Infinity".into() }
+    } else {
+        v.repr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(c: Cell<'_>) -> String {
+        let mut out = Vec::new();
+        assert!(c.write_json(&mut out).is_ok());
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn json_has_a_word_for_everything() {
+        assert_eq!(json(Cell::F64(f64::NAN)), "\"NaN\"");
+        assert_eq!(json(Cell::F32(f32::NEG_INFINITY)), "\"-Infinity\"");
+        assert_eq!(json(Cell::F64(f64::INFINITY)), "\"Infinity\"");
+        assert_eq!(json(Cell::Null), "null");
+        assert_eq!(json(Cell::F32(0.1)), "0.1");
+        assert_eq!(json(Cell::F64(1e300)), "1e300");
+        assert_eq!(json(Cell::UInt(u64::MAX)), "18446744073709551615");
+        assert_eq!(json(Cell::Text("a\"\n\u{1}".into())), "\"a\\\"\\n\\u0001\"");
+        assert_eq!(json(Cell::List(vec![Cell::Int(1), Cell::Null])), "[1,null]");
+    }
+}

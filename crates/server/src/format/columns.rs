@@ -1,0 +1,280 @@
+//! Arrow columns: which Arrow type a tensor's cells have, and how a column is read cell by cell.
+
+use crate::answer::Cell;
+use crate::error::Error;
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
+    PrimitiveArray,
+};
+use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::time::{format_micros, split};
+
+/// Name of the Arrow extension type of datetimes in calendars that Arrow does not have: `int64` microseconds since
+/// 1970-01-01 of the calendar in [`CALENDAR_KEY`].
+pub const EXTENSION_DATETIME: &str = "tessera.datetime";
+
+/// Key of a field's metadata with CF's name of the calendar.
+pub const CALENDAR_KEY: &str = "tessera.calendar";
+
+/// Key of a schema's metadata with the surface that the query was read in.
+pub const SURFACE_KEY: &str = "tessera.surface";
+
+const EXTENSION_KEY: &str = "ARROW:extension:name";
+
+/// The Arrow field of cells of `dtype`.
+pub fn field(name: &str, dtype: DType, nullable: bool) -> Field {
+    let data_type = match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::Int64 => DataType::Int64,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DType::Datetime(_) => DataType::Int64,
+    };
+    let field = Field::new(name, data_type, nullable);
+    match dtype {
+        DType::Datetime(c) if c != Calendar::Standard => field.with_metadata(
+            [
+                (EXTENSION_KEY.to_string(), EXTENSION_DATETIME.to_string()),
+                (CALENDAR_KEY.to_string(), c.name().to_string()),
+            ]
+            .into(),
+        ),
+        _ => field,
+    }
+}
+
+/// The calendar of a field of the extension type.
+fn calendar(field: &Field) -> Option<Calendar> {
+    if field.metadata().get(EXTENSION_KEY).is_none_or(|n| n != EXTENSION_DATETIME) {
+        return None;
+    }
+    let name = field.metadata().get(CALENDAR_KEY)?;
+    [Calendar::Standard, Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian]
+        .into_iter()
+        .find(|c| c.name() == name)
+}
+
+/// A column's type as JSON names it: NumPy's names where NumPy has one.
+pub(super) fn type_name(field: &Field) -> String {
+    if let Some(c) = calendar(field) {
+        return DType::Datetime(c).name();
+    }
+    match field.data_type() {
+        DataType::Boolean => "bool".into(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "string".into(),
+        DataType::Timestamp(_, None) => "datetime64[us]".into(),
+        DataType::Timestamp(_, Some(zone)) => format!("datetime64[us, {zone}]"),
+        other => other.to_string().to_ascii_lowercase(),
+    }
+}
+
+/// True if a column's cells read best aligned at their right.
+pub(super) fn is_number(field: &Field) -> bool {
+    field.data_type().is_numeric() && calendar(field).is_none()
+}
+
+/// A column that can be read cell by cell.
+pub(super) enum Column<'a> {
+    Bool(&'a BooleanArray),
+    Signed(&'a dyn Array, fn(&dyn Array, usize) -> i64),
+    Unsigned(&'a dyn Array, fn(&dyn Array, usize) -> u64),
+    F32(&'a PrimitiveArray<ty::Float32Type>),
+    F64(&'a PrimitiveArray<ty::Float64Type>),
+    /// Counts of a unit, converted to microseconds.
+    Time(&'a dyn Array, fn(&dyn Array, usize) -> i64, Unit, Calendar, bool),
+    Date(&'a dyn Array, fn(&dyn Array, usize) -> i64),
+    List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
+    /// Everything else, in Arrow's words.
+    Other(&'a dyn Array, ArrayFormatter<'a>),
+}
+
+/// Microseconds in one unit, or units in one microsecond.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Times(i64),
+    Over(i64),
+}
+
+fn read<T: ArrowPrimitiveType>(a: &dyn Array, i: usize) -> T::Native {
+    a.as_primitive::<T>().value(i)
+}
+
+fn item<O: OffsetSizeTrait>(a: &dyn Array, i: usize) -> ArrayRef {
+    let list: &GenericListArray<O> = a.as_list();
+    list.value(i)
+}
+
+fn fixed_item(a: &dyn Array, i: usize) -> ArrayRef {
+    let list: &FixedSizeListArray = a.as_fixed_size_list();
+    list.value(i)
+}
+
+const PLAIN: FormatOptions<'static> = FormatOptions::new();
+
+impl<'a> Column<'a> {
+    /// Reads `array`, a column described by `field`.
+    pub(super) fn new(array: &'a dyn Array, field: &'a Field) -> Result<Self, Error> {
+        use Column::*;
+        if let (Some(c), DataType::Int64) = (calendar(field), array.data_type()) {
+            return Ok(Time(array, |a, i| read::<ty::Int64Type>(a, i), Unit::Times(1), c, false));
+        }
+        Ok(match array.data_type() {
+            DataType::Boolean => Bool(array.as_boolean()),
+            DataType::Int8 => Signed(array, |a, i| read::<ty::Int8Type>(a, i).into()),
+            DataType::Int16 => Signed(array, |a, i| read::<ty::Int16Type>(a, i).into()),
+            DataType::Int32 => Signed(array, |a, i| read::<ty::Int32Type>(a, i).into()),
+            DataType::Int64 => Signed(array, |a, i| read::<ty::Int64Type>(a, i)),
+            DataType::UInt8 => Unsigned(array, |a, i| read::<ty::UInt8Type>(a, i).into()),
+            DataType::UInt16 => Unsigned(array, |a, i| read::<ty::UInt16Type>(a, i).into()),
+            DataType::UInt32 => Unsigned(array, |a, i| read::<ty::UInt32Type>(a, i).into()),
+            DataType::UInt64 => Unsigned(array, |a, i| read::<ty::UInt64Type>(a, i)),
+            DataType::Float32 => F32(array.as_primitive()),
+            DataType::Float64 => F64(array.as_primitive()),
+            DataType::Timestamp(unit, zone) => {
+                let (get, unit): (fn(&dyn Array, usize) -> i64, Unit) = match unit {
+                    TimeUnit::Second => {
+                        (|a, i| read::<ty::TimestampSecondType>(a, i), Unit::Times(1_000_000))
+                    }
+                    TimeUnit::Millisecond => {
+                        (|a, i| read::<ty::TimestampMillisecondType>(a, i), Unit::Times(1000))
+                    }
+                    TimeUnit::Microsecond => {
+                        (|a, i| read::<ty::TimestampMicrosecondType>(a, i), Unit::Times(1))
+                    }
+                    TimeUnit::Nanosecond => {
+                        (|a, i| read::<ty::TimestampNanosecondType>(a, i), Unit::Over(1000))
+                    }
+                };
+                // A moment with a zone is an instant; it is shown in UTC.
+                Time(array, get, unit, Calendar::Standard, zone.is_some())
+            }
+            DataType::Date32 => Date(array, |a, i| read::<ty::Date32Type>(a, i).into()),
+            DataType::Date64 => {
+                Date(array, |a, i| read::<ty::Date64Type>(a, i).div_euclid(86_400_000))
+            }
+            DataType::List(f) => List(array, item::<i32>, f),
+            DataType::LargeList(f) => List(array, item::<i64>, f),
+            DataType::FixedSizeList(f, _) => List(array, fixed_item, f),
+            _ => Other(
+                array,
+                ArrayFormatter::try_new(array, &PLAIN).map_err(|source| Error::Rows { source })?,
+            ),
+        })
+    }
+
+    fn array(&self) -> &dyn Array {
+        use Column::*;
+        match self {
+            Bool(a) => *a,
+            F32(a) => *a,
+            F64(a) => *a,
+            Signed(a, _)
+            | Unsigned(a, _)
+            | Time(a, ..)
+            | Date(a, _)
+            | List(a, ..)
+            | Other(a, _) => *a,
+        }
+    }
+
+    /// The cell of a row.
+    pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
+        use Column::*;
+        if self.array().is_null(row) {
+            return Ok(Cell::Null);
+        }
+        Ok(match self {
+            Bool(a) => Cell::Bool(a.value(row)),
+            Signed(a, get) => Cell::Int(get(*a, row)),
+            Unsigned(a, get) => Cell::UInt(get(*a, row)),
+            F32(a) => Cell::F32(a.value(row)),
+            F64(a) => Cell::F64(a.value(row)),
+            Time(a, get, unit, calendar, zoned) => {
+                let raw = get(*a, row);
+                let micros = match unit {
+                    Unit::Times(n) => raw.saturating_mul(*n),
+                    Unit::Over(n) => raw.div_euclid(*n),
+                };
+                let text = format_micros(micros, *calendar);
+                Cell::Text(if *zoned { format!("{text}Z").into() } else { text.into() })
+            }
+            Date(a, get) => {
+                let micros = get(*a, row).saturating_mul(86_400_000_000);
+                let t = split(micros, Calendar::Standard);
+                let sign = if t.year < 0 { "-" } else { "" };
+                Cell::Text(format!("{sign}{:04}-{:02}-{:02}", t.year.abs(), t.month, t.day).into())
+            }
+            List(a, get, field) => {
+                let values = get(*a, row);
+                let column = Column::new(&values, field)?;
+                Cell::List((0..values.len()).map(|i| column.cell(i)).collect::<Result<_, _>>()?)
+            }
+            Other(_, f) => {
+                let text = f.value(row).try_to_string().map_err(|source| Error::Rows { source })?;
+                Cell::Text(text.into())
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use arrow::array::{
+        Date32Array, Int64Array, ListArray, StringArray, TimestampNanosecondArray,
+        TimestampSecondArray,
+    };
+
+    fn texts(array: &dyn Array, field: &Field) -> Vec<String> {
+        let c = Column::new(array, field).unwrap();
+        (0..array.len()).map(|i| c.cell(i).unwrap().text()).collect()
+    }
+
+    #[test]
+    fn moments_are_iso_texts_in_their_calendar() {
+        let f = |t: DataType| Field::new("x", t, true);
+        let ns = TimestampNanosecondArray::from(vec![Some(-1), None, Some(1_500_000_000)]);
+        assert_eq!(
+            texts(&ns, &f(ns.data_type().clone())),
+            ["1969-12-31T23:59:59.999999", "", "1970-01-01T00:00:01.500000"]
+        );
+        let s = TimestampSecondArray::from(vec![86400]).with_timezone("+02:00");
+        assert_eq!(texts(&s, &f(s.data_type().clone())), ["1970-01-02T00:00:00Z"]);
+        let d = Date32Array::from(vec![-1, 19000]);
+        assert_eq!(texts(&d, &f(DataType::Date32)), ["1969-12-31", "2022-01-08"]);
+        // Day 59 of a noleap year is 1 March.
+        let day = 86_400_000_000;
+        let t = Int64Array::from(vec![(365 * 2 + 59) * day]);
+        let noleap = field("t", DType::Datetime(Calendar::NoLeap), false);
+        assert_eq!(texts(&t, &noleap), ["1972-03-01T00:00:00"]);
+        assert_eq!(type_name(&noleap), "datetime64[us, noleap]");
+    }
+
+    #[test]
+    fn lists_and_other_types_are_read() {
+        let list = ListArray::from_iter_primitive::<ty::Float64Type, _, _>([
+            Some(vec![Some(1.0), None]),
+            None,
+        ]);
+        assert_eq!(
+            texts(&list, &Field::new("l", list.data_type().clone(), true)),
+            ["[1.0,null]", ""]
+        );
+        let dict: arrow::array::DictionaryArray<ty::Int8Type> =
+            ["a", "b", "a"].into_iter().collect();
+        assert_eq!(texts(&dict, &Field::new("d", dict.data_type().clone(), true)), ["a", "b", "a"]);
+        let s = StringArray::from(vec!["x"]);
+        assert_eq!(texts(&s, &Field::new("s", DataType::Utf8, true)), ["x"]);
+    }
+}

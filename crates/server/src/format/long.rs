@@ -1,0 +1,185 @@
+//! The long layout: a tensor as rows, one for each cell, with a column for each dimension and then the values.
+//!
+//! ```text
+//!   lat  lon  t2m
+//!   50.0 10.0 281.3      cells in row-major order; a dimension without a coordinate gives its position
+//!   50.0 12.5 281.9
+//! ```
+
+use super::columns::{SURFACE_KEY, field};
+use crate::answer::{Surface, Tensor};
+use crate::error::Error;
+use arrow::array::{
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, PrimitiveArray, RecordBatch,
+    StringArray, UInt64Array,
+};
+use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef};
+use std::sync::Arc;
+use tessera_planner::catalog::{CoordValues, DimLabel};
+use tessera_planner::dtype::{Calendar, DType};
+
+/// Rows of one batch: enough to be quick, few enough to need no thought about memory.
+const BATCH_ROWS: usize = 1 << 16;
+
+/// Tensors over the same dimensions, as one table.
+pub(super) struct Long<'a> {
+    tensors: Vec<&'a Tensor>,
+    schema: SchemaRef,
+    /// The labels of each axis; `None` where the position is the label.
+    labels: Vec<Option<ArrayRef>>,
+}
+
+impl<'a> Long<'a> {
+    /// Tensors with the same dimensions share a table; tables come in the order of their first tensors.
+    pub(super) fn group(
+        tensors: &'a [Tensor],
+        surface: Option<Surface>,
+    ) -> Result<Vec<Self>, Error> {
+        let mut groups: Vec<Vec<&Tensor>> = Vec::new();
+        for t in tensors {
+            match groups.iter_mut().find(|g| same_dims(g[0], t)) {
+                Some(g) => g.push(t),
+                None => groups.push(vec![t]),
+            }
+        }
+        groups.into_iter().map(|g| Long::new(g, surface)).collect()
+    }
+
+    fn new(tensors: Vec<&'a Tensor>, surface: Option<Surface>) -> Result<Self, Error> {
+        let first = tensors[0];
+        let mut fields: Vec<Field> = Vec::new();
+        let mut labels = Vec::new();
+        for (d, name) in first.dims().iter().zip(first.dim_names()) {
+            let (f, array) = axis(&name, d)?;
+            fields.push(f);
+            labels.push(array);
+        }
+        for t in &tensors {
+            let mut name = t.name().to_string();
+            let mut suffix = 1;
+            while fields.iter().any(|f| *f.name() == name) {
+                name = format!("{}_{suffix}", t.name());
+                suffix += 1;
+            }
+            fields.push(field(&name, t.dtype(), t.valid().is_some()));
+        }
+        let mut schema = Schema::new(fields);
+        if let Some(s) = surface {
+            schema.metadata.insert(SURFACE_KEY.into(), s.name().into());
+        }
+        Ok(Long { tensors, schema: Arc::new(schema), labels })
+    }
+
+    /// Names and types of the columns.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The rows, made batch by batch while they are asked for.
+    pub(super) fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
+        let rows = self.tensors[0].len();
+        (0..rows).step_by(BATCH_ROWS).map(move |start| {
+            let len = BATCH_ROWS.min(rows - start);
+            self.batch(start, len).map_err(|source| Error::Rows { source })
+        })
+    }
+
+    fn batch(&self, start: usize, len: usize) -> Result<RecordBatch, arrow::error::ArrowError> {
+        let shape = self.tensors[0].shape();
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        for (a, labels) in self.labels.iter().enumerate() {
+            let stride: usize = shape[a + 1..].iter().map(|&n| n as usize).product();
+            let position = |row: usize| row / stride % shape[a] as usize;
+            columns.push(match labels {
+                None => Arc::new(Int64Array::from_iter_values(
+                    (start..start + len).map(|r| position(r) as i64),
+                )) as ArrayRef,
+                Some(l) => {
+                    let at = UInt64Array::from_iter_values(
+                        (start..start + len).map(|r| position(r) as u64),
+                    );
+                    take(l, &at, None)?
+                }
+            });
+        }
+        columns.extend(self.tensors.iter().map(|t| values(t, start, len)));
+        RecordBatch::try_new(self.schema.clone(), columns)
+    }
+}
+
+fn same_dims(a: &Tensor, b: &Tensor) -> bool {
+    let same = |x: &DimLabel, y: &DimLabel| {
+        x.name == y.name
+            && match (&x.coord, &y.coord) {
+                (None, None) => true,
+                (Some(p), Some(q)) => Arc::ptr_eq(p, q) || p.values == q.values,
+                _ => false,
+            }
+    };
+    a.shape() == b.shape() && a.dims().iter().zip(b.dims()).all(|(x, y)| same(x, y))
+}
+
+/// The column of a dimension and its labels.
+fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> {
+    let Some(coord) = &dim.coord else {
+        return Ok((Field::new(name, DataType::Int64, false), None));
+    };
+    let dtype = coord.values.dtype();
+    let f = match dtype {
+        Some(d) => field(name, d, false),
+        None => Field::new(name, DataType::Utf8, false),
+    };
+    let array: ArrayRef = match &coord.values {
+        CoordValues::Int(DType::UInt64, v) => {
+            Arc::new(UInt64Array::from_iter_values(v.iter().map(|&x| x as u64)))
+        }
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
+            let raw = Int64Array::from_iter_values(v.iter().copied());
+            cast(&raw, f.data_type()).map_err(|source| Error::Rows { source })?
+        }
+        CoordValues::Float(DType::Float32, v) => {
+            Arc::new(Float32Array::from_iter_values(v.iter().map(|&x| x as f32)))
+        }
+        CoordValues::Float(_, v) => Arc::new(Float64Array::from_iter_values(v.iter().copied())),
+        CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
+    };
+    Ok((f, Some(array)))
+}
+
+/// Cells `start .. start + len` as an Arrow array; zero-copy but for booleans and validity.
+fn values(t: &Tensor, start: usize, len: usize) -> ArrayRef {
+    let nulls =
+        t.valid().map(|v| NullBuffer::new(BooleanBuffer::collect_bool(len, |i| v[start + i] != 0)));
+    fn primitive<T: ArrowPrimitiveType>(
+        t: &Tensor,
+        start: usize,
+        len: usize,
+        nulls: Option<NullBuffer>,
+    ) -> ArrayRef {
+        // Tensors are aligned for their type from the start.
+        let cells = ScalarBuffer::<T::Native>::new(t.data().clone(), start, len);
+        Arc::new(PrimitiveArray::<T>::new(cells, nulls))
+    }
+    match t.dtype() {
+        DType::Bool => Arc::new(BooleanArray::new(
+            BooleanBuffer::collect_bool(len, |i| t.data()[start + i] != 0),
+            nulls,
+        )),
+        DType::Int8 => primitive::<ty::Int8Type>(t, start, len, nulls),
+        DType::Int16 => primitive::<ty::Int16Type>(t, start, len, nulls),
+        DType::Int32 => primitive::<ty::Int32Type>(t, start, len, nulls),
+        DType::Int64 => primitive::<ty::Int64Type>(t, start, len, nulls),
+        DType::UInt8 => primitive::<ty::UInt8Type>(t, start, len, nulls),
+        DType::UInt16 => primitive::<ty::UInt16Type>(t, start, len, nulls),
+        DType::UInt32 => primitive::<ty::UInt32Type>(t, start, len, nulls),
+        DType::UInt64 => primitive::<ty::UInt64Type>(t, start, len, nulls),
+        DType::Float32 => primitive::<ty::Float32Type>(t, start, len, nulls),
+        DType::Float64 => primitive::<ty::Float64Type>(t, start, len, nulls),
+        DType::Datetime(Calendar::Standard) => {
+            primitive::<ty::TimestampMicrosecondType>(t, start, len, nulls)
+        }
+        DType::Datetime(_) => primitive::<ty::Int64Type>(t, start, len, nulls),
+    }
+}

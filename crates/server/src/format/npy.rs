@@ -1,0 +1,192 @@
+//! NumPy's `.npy`.
+//!
+//! [`Layout`] knows where every cell of a file lies, so a file can be written in any order: the header first, then each
+//! chunk's rows at their offsets.
+//!
+//! # Source
+//! NEP 1 and `numpy.lib.format`, version 1.0.
+
+use super::writer::output;
+use crate::answer::Tensor;
+use crate::error::Error;
+use std::io::{self, Write};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::region::{Dims, Region, cells};
+
+/// NumPy leaves room for the first axis to grow to this many digits.
+const GROWTH_DIGITS: usize = 21;
+/// Data begin at a multiple of this.
+const ALIGN: usize = 64;
+
+/// Where the bytes of a file lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    dtype: DType,
+    shape: Dims,
+    header: Vec<u8>,
+}
+
+impl Layout {
+    /// The layout of an array.
+    ///
+    /// # Errors
+    /// NumPy has no type for datetimes of other calendars than the standard one.
+    pub fn new(dtype: DType, shape: &[u64]) -> Result<Self, Error> {
+        let descr = match dtype {
+            DType::Bool => "|b1",
+            DType::Int8 => "|i1",
+            DType::Int16 => "<i2",
+            DType::Int32 => "<i4",
+            DType::Int64 => "<i8",
+            DType::UInt8 => "|u1",
+            DType::UInt16 => "<u2",
+            DType::UInt32 => "<u4",
+            DType::UInt64 => "<u8",
+            DType::Float32 => "<f4",
+            DType::Float64 => "<f8",
+            DType::Datetime(Calendar::Standard) => "<M8[us]",
+            DType::Datetime(c) => {
+                return Err(Error::Format {
+                    format: "npy",
+                    reason: format!("NumPy has no datetimes of the calendar `{}`", c.name()),
+                    hint: Some("cast to int64, or use json, csv or arrow".into()),
+                });
+            }
+        };
+        let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (");
+        for (i, n) in shape.iter().enumerate() {
+            dict.push_str(&format!("{}{n}", if i > 0 { ", " } else { "" }));
+        }
+        dict.push_str(if shape.len() == 1 { ",), }" } else { "), }" });
+        if let Some(n) = shape.first() {
+            dict.push_str(&" ".repeat(GROWTH_DIGITS - n.to_string().len()));
+        }
+        // Magic, version and the length of the rest take ten bytes; the newline is the last.
+        let used = 10 + dict.len() + 1;
+        dict.push_str(&" ".repeat(ALIGN - used % ALIGN));
+        dict.push('\n');
+        let length = u16::try_from(dict.len()).map_err(|_| Error::Internal {
+            what: format!("an npy header of {} bytes", dict.len()),
+        })?;
+        let mut header = b"\x93NUMPY\x01\x00".to_vec();
+        header.extend_from_slice(&length.to_le_bytes());
+        header.extend_from_slice(dict.as_bytes());
+        Ok(Layout { dtype, shape: shape.into(), header })
+    }
+
+    /// The first bytes of the file.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Where the cell with that row-major number lies.
+    pub fn offset(&self, cell: u64) -> u64 {
+        self.header.len() as u64 + cell * self.dtype.size() as u64
+    }
+
+    /// Bytes of the whole file; `None` if there are more than can be counted.
+    pub fn file_bytes(&self) -> Option<u64> {
+        cells(&self.shape)?
+            .checked_mul(self.dtype.size() as u64)?
+            .checked_add(self.header.len() as u64)
+    }
+
+    /// Gives `put` the bytes of a chunk, run by run, with the offset of each run in the file.
+    ///
+    /// `data` holds the cells of `region`, dense and row-major; `valid` one byte for each, 0 where masked. Masked
+    /// floats are written as NaN.
+    ///
+    /// ```text
+    ///   . . . . . .       a region [1:3, 2:5] of [3, 6] is two runs of three cells;
+    ///   . . # # # .       a region of whole rows is one run
+    ///   . . # # # .
+    /// ```
+    ///
+    /// # Errors
+    /// A masked cell of another type, or what `put` gives.
+    pub fn put_region(
+        &self,
+        region: &Region,
+        data: &[u8],
+        valid: Option<&[u8]>,
+        mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let size = self.dtype.size();
+        let data = filled(self.dtype, data, valid)?;
+        let rank = self.shape.len();
+        // The inner axes that are taken whole, and one more, make a run.
+        let mut whole = rank;
+        while whole > 0 && region.len(whole - 1) == self.shape[whole - 1] {
+            whole -= 1;
+        }
+        let outer = whole.saturating_sub(1);
+        let run: u64 = (outer..rank).map(|a| region.len(a)).product();
+        if run == 0 || region.is_empty() {
+            return Ok(());
+        }
+        let mut index: Dims = region.start.clone();
+        let run_bytes = run as usize * size;
+        for bytes in data.chunks(run_bytes) {
+            let cell = index.iter().zip(&self.shape).fold(0, |n, (i, len)| n * len + i);
+            put(self.offset(cell), bytes).map_err(output)?;
+            for a in (0..outer).rev() {
+                index[a] += 1;
+                if index[a] < region.end[a] {
+                    break;
+                }
+                index[a] = region.start[a];
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cells as NumPy shall see them: masked floats are NaN.
+fn filled<'a>(
+    dtype: DType,
+    data: &'a [u8],
+    valid: Option<&[u8]>,
+) -> Result<std::borrow::Cow<'a, [u8]>, Error> {
+    let Some(valid) = valid.filter(|v| v.contains(&0)) else { return Ok(data.into()) };
+    let mut out = data.to_vec();
+    fn fill<const N: usize>(out: &mut [u8], valid: &[u8], nan: [u8; N]) {
+        for (cell, _) in out.chunks_exact_mut(N).zip(valid).filter(|(_, v)| **v == 0) {
+            cell.copy_from_slice(&nan);
+        }
+    }
+    match dtype {
+        DType::Float32 => fill(&mut out, valid, f32::NAN.to_le_bytes()),
+        DType::Float64 => fill(&mut out, valid, f64::NAN.to_le_bytes()),
+        _ => {
+            let masked = valid.iter().filter(|v| **v == 0).count();
+            return Err(Error::Format {
+                format: "npy",
+                reason: format!("NumPy has no masked {dtype}, and {masked} cells are masked"),
+                hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
+            });
+        }
+    }
+    Ok(out.into())
+}
+
+/// Cells that are converted at once when some are masked.
+const BLOCK_CELLS: usize = 1 << 16;
+
+/// Writes a whole tensor.
+pub fn write(t: &Tensor, out: &mut dyn Write) -> Result<(), Error> {
+    let layout = Layout::new(t.dtype(), &t.shape())?;
+    let valid = t.valid().map(|v| v.as_slice());
+    // Whether it can be written is known before the first byte is.
+    if let Some(v) = valid
+        && !t.dtype().is_float()
+    {
+        filled(t.dtype(), t.data(), Some(v))?;
+    }
+    out.write_all(layout.header()).map_err(output)?;
+    let Some(valid) = valid else { return out.write_all(t.data()).map_err(output) };
+    let size = t.dtype().size();
+    for (data, valid) in t.data().chunks(BLOCK_CELLS * size).zip(valid.chunks(BLOCK_CELLS)) {
+        out.write_all(&filled(t.dtype(), data, Some(valid))?).map_err(output)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! NumPy's `.npz`: a zip archive of stored `.npy` files, one for each tensor.
+//!
+//! # Source
+//! PKWARE APPNOTE 6.3.10: local headers (4.3.7), central directory (4.3.12 to 4.3.16), Zip64 (4.5.3).
+
+use super::{npy, writer::output};
+use crate::answer::Tensor;
+use crate::error::Error;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+/// The moment that zip's two-byte times begin with: archives of the same arrays are the same bytes.
+const DATE_1980: [u8; 4] = [0, 0, 0x21, 0];
+/// "Stored" members with Zip64 sizes.
+const VERSION: u16 = 45;
+/// Names are UTF-8.
+const FLAGS: u16 = 1 << 11;
+
+struct Member {
+    name: String,
+    bytes: u64,
+    crc: u32,
+    offset: u64,
+}
+
+/// Writes the archive; a tensor whose name another had before gets `_1`, ….
+pub(super) fn write(tensors: &[Tensor], out: &mut dyn Write) -> Result<(), Error> {
+    let mut out = Counted { out, bytes: 0 };
+    let mut members: Vec<Member> = Vec::new();
+    let mut names = BTreeSet::new();
+    for t in tensors {
+        let mut name = format!("{}.npy", t.name());
+        let mut suffix = 1;
+        while !names.insert(name.clone()) {
+            name = format!("{}_{suffix}.npy", t.name());
+            suffix += 1;
+        }
+        // Zip wants length and checksum in front; the cells are in memory, so they are simply passed twice.
+        let mut check = Check { crc: crc32fast::Hasher::new(), bytes: 0 };
+        npy::write(t, &mut check)?;
+        let m = Member { name, bytes: check.bytes, crc: check.crc.finalize(), offset: out.bytes };
+        local_header(&m, &mut out).map_err(output)?;
+        npy::write(t, &mut out)?;
+        members.push(m);
+    }
+    directory(&members, &mut out).map_err(output)
+}
+
+fn local_header(m: &Member, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"PK\x03\x04")?;
+    common(m, out)?;
+    out.write_all(&20u16.to_le_bytes())?;
+    out.write_all(m.name.as_bytes())?;
+    // Zip64 extra field: length, stored length.
+    out.write_all(&[1, 0, 16, 0])?;
+    out.write_all(&m.bytes.to_le_bytes())?;
+    out.write_all(&m.bytes.to_le_bytes())
+}
+
+/// What local headers and directory entries share, up to and with the name's length.
+fn common(m: &Member, out: &mut dyn Write) -> io::Result<()> {
+    let name_bytes = u16::try_from(m.name.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name beyond 65535 bytes"))?;
+    out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(&FLAGS.to_le_bytes())?;
+    out.write_all(&0u16.to_le_bytes())?;
+    out.write_all(&DATE_1980)?;
+    out.write_all(&m.crc.to_le_bytes())?;
+    // Both lengths are in the Zip64 field.
+    out.write_all(&[0xff; 8])?;
+    out.write_all(&name_bytes.to_le_bytes())
+}
+
+fn directory(members: &[Member], out: &mut Counted<'_>) -> io::Result<()> {
+    let start = out.bytes;
+    for m in members {
+        out.write_all(b"PK\x01\x02")?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        common(m, out)?;
+        out.write_all(&28u16.to_le_bytes())?;
+        // No comment, disk 0, no attributes; the offset is in the Zip64 field.
+        out.write_all(&[0; 10])?;
+        out.write_all(&[0xff; 4])?;
+        out.write_all(m.name.as_bytes())?;
+        out.write_all(&[1, 0, 24, 0])?;
+        for v in [m.bytes, m.bytes, m.offset] {
+            out.write_all(&v.to_le_bytes())?;
+        }
+    }
+    let end = out.bytes;
+    let count = members.len() as u64;
+    out.write_all(b"PK\x06\x06")?;
+    out.write_all(&44u64.to_le_bytes())?;
+    out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(&[0; 8])?;
+    for v in [count, count, end - start, start] {
+        out.write_all(&v.to_le_bytes())?;
+    }
+    out.write_all(b"PK\x06\x07\0\0\0\0")?;
+    out.write_all(&end.to_le_bytes())?;
+    out.write_all(&1u32.to_le_bytes())?;
+    // The old end record points to the new one by being full of ones.
+    out.write_all(b"PK\x05\x06\0\0\0\0")?;
+    out.write_all(&[0xff; 12])?;
+    out.write_all(&[0, 0])
+}
+
+/// Counts and sums what would be written.
+struct Check {
+    crc: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl Write for Check {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.crc.update(buf);
+        self.bytes += buf.len() as u64;
+        Ok(buf.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Knows where it is.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.out.write(buf)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,171 @@
+//! A tensor's values as NumPy 2 prints them: `str(array)`, and `str(masked_array)` where a shown cell is masked.
+//!
+//! 1. `Shown` picks the cells: all, or the corners when there are more than 1000.
+//! 2. `words` formats them, with a width and precision that they share.
+//! 3. `Lines` puts words between brackets and breaks lines.
+//!
+//! Two deliberate differences: masked `float32` cells have their own shortest digits (NumPy prints those of the float64
+//! that holds them), and large masked arrays get corners as all others do.
+//!
+//! # Source
+//! `numpy/_core/arrayprint.py`, NumPy 2.4 (`precision=8, threshold=1000, edgeitems=3`).
+
+mod float;
+
+use super::digits::Float;
+use crate::answer::{Cell, Tensor};
+
+/// The most cells that are shown in full.
+const THRESHOLD: usize = 1000;
+/// Cells at each end of a shortened axis.
+const EDGE_ITEMS: usize = 3;
+
+/// The values of a tensor as text without a newline at its end, in lines of `width` characters (NumPy's default is 75).
+pub fn array_to_string(t: &Tensor, width: usize) -> String {
+    if t.is_empty() {
+        return "[]".into();
+    }
+    let shown = Shown::new(t);
+    let cells: Vec<Cell<'static>> = shown.numbers.iter().map(|&i| t.cell(i)).collect();
+    let words = words(t, &cells);
+    match words.first() {
+        Some(word) if shown.axes.is_empty() => word.clone(),
+        _ => Lines { axes: &shown.axes, words: &words }.nested(0, 0, " ", width),
+    }
+}
+
+/// The cells to show.
+struct Shown {
+    /// Positions shown of each axis, and if some are left out in the middle.
+    axes: Vec<(usize, bool)>,
+    /// Row-major numbers of the cells, in row-major order.
+    numbers: Vec<usize>,
+}
+
+impl Shown {
+    fn new(t: &Tensor) -> Self {
+        let shorten = t.len() > THRESHOLD;
+        let mut axes = Vec::new();
+        let mut numbers = vec![0];
+        for &len in &t.shape() {
+            let len = len as usize;
+            let cut = shorten && len > 2 * EDGE_ITEMS;
+            let positions: Vec<usize> = if cut {
+                (0..EDGE_ITEMS).chain(len - EDGE_ITEMS..len).collect()
+            } else {
+                (0..len).collect()
+            };
+            axes.push((positions.len(), cut));
+            numbers =
+                numbers.iter().flat_map(|&n| positions.iter().map(move |p| n * len + p)).collect();
+        }
+        Shown { axes, numbers }
+    }
+}
+
+/// The text of each cell.
+fn words(t: &Tensor, cells: &[Cell<'static>]) -> Vec<String> {
+    let zero_d = t.dims().is_empty();
+    let quote = |text: &str| if zero_d { text.to_string() } else { format!("'{text}'") };
+    let float =
+        |v: Float| special(v.value).unwrap_or_else(|| if zero_d { v.lone() } else { v.repr() });
+    if zero_d || cells.contains(&Cell::Null) {
+        return cells
+            .iter()
+            .map(|c| match c {
+                Cell::Null => "--".into(),
+                Cell::Bool(b) => if *b { "True" } else { "False" }.into(),
+                Cell::F32(v) => float((*v).into()),
+                Cell::F64(v) => float((*v).into()),
+                Cell::Text(text) => quote(text),
+                other => other.text(),
+            })
+            .collect();
+    }
+    if t.dtype().is_float() {
+        return float::format(cells);
+    }
+    let words: Vec<String> = cells
+        .iter()
+        .map(|c| match c {
+            Cell::Bool(b) => if *b { "True" } else { "False" }.into(),
+            Cell::Text(text) => quote(text),
+            other => other.text(),
+        })
+        .collect();
+    // Truth values are aligned even if all are true.
+    let least = if t.dtype() == tessera_planner::dtype::DType::Bool { 5 } else { 0 };
+    let width = words.iter().map(String::len).max().unwrap_or(0).max(least);
+    words.into_iter().map(|w| format!("{w:>width$}")).collect()
+}
+
+/// NumPy's words for what is not a number or not finite.
+fn special(v: f64) -> Option<String> {
+    if v.is_nan() {
+        Some("nan".into())
+    } else if v.is_infinite() {
+        Some(if v > 0.0 { "inf" } else { "-inf" }.into())
+    } else {
+        None
+    }
+}
+
+/// Words between brackets.
+struct Lines<'a> {
+    axes: &'a [(usize, bool)],
+    words: &'a [String],
+}
+
+impl Lines<'_> {
+    /// The cells below `axis` from word `start` on; lines after the first begin with `indent`.
+    fn nested(&self, axis: usize, start: usize, indent: &str, width: usize) -> String {
+        let (count, cut) = self.axes[axis];
+        let left = self.axes.len() - axis;
+        let step: usize = self.axes[axis + 1..].iter().map(|a| a.0).product();
+        let mut out = String::new();
+        if left == 1 {
+            let room = width.saturating_sub(1);
+            let mut line = indent.to_string();
+            for i in 0..count {
+                if cut && i == EDGE_ITEMS {
+                    extend(&mut out, &mut line, "...", room, indent);
+                    line.push(' ');
+                }
+                extend(&mut out, &mut line, &self.words[start + i], room, indent);
+                if i + 1 < count {
+                    line.push(' ');
+                }
+            }
+            out.push_str(&line);
+        } else {
+            let separator = "\n".repeat(left - 1);
+            let inner = format!("{indent} ");
+            for i in 0..count {
+                if cut && i == EDGE_ITEMS {
+                    out.push_str(&format!("{indent}...{separator}"));
+                }
+                out.push_str(indent);
+                let part = self.nested(axis + 1, start + i * step, &inner, width.saturating_sub(1));
+                out.push_str(&part);
+                if i + 1 < count {
+                    out.push_str(&separator);
+                }
+            }
+        }
+        format!("[{}]", &out[indent.len()..])
+    }
+}
+
+/// Adds a word to the line, after a break if it would not fit (and a break would help).
+fn extend(out: &mut String, line: &mut String, word: &str, room: usize, indent: &str) {
+    if line.len() + word.len() > room && line.len() > indent.len() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+        indent.clone_into(line);
+    }
+    line.push_str(word);
+}
+
+#[cfg(test)]
+#[path = "numpy/tests.rs"]
+mod tests;

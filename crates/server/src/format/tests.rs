@@ -1,0 +1,336 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::answer::{Answer, Reply, Surface, Tensor};
+use arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use arrow::buffer::Buffer;
+use std::sync::Arc;
+use tessera_planner::catalog::{Coord, CoordValues, DimLabel};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::grid::Grid;
+use tessera_planner::region::Region;
+
+fn dim(name: &str, values: Option<CoordValues>) -> DimLabel {
+    let name: Arc<str> = name.into();
+    let coord = values.map(|values| {
+        Arc::new(Coord { name: name.clone(), dim: name.clone(), values, attrs: Default::default() })
+    });
+    DimLabel { name: Some(name), coord }
+}
+
+fn tensor<T: arrow::datatypes::ArrowNativeType>(
+    name: &str,
+    dtype: DType,
+    dims: Vec<DimLabel>,
+    shape: &[u64],
+    cells: Vec<T>,
+    valid: Option<Vec<u8>>,
+) -> Tensor {
+    let valid = valid.map(Buffer::from_vec);
+    let grid = Grid::regular(shape, &vec![2; shape.len()]);
+    Tensor::new(name, dtype, dims, grid, Buffer::from_vec(cells), valid, Default::default())
+        .unwrap()
+}
+
+/// `[time: 2, lat: 3]` of float32, a NaN, a masked cell.
+fn t2m() -> Tensor {
+    let time = CoordValues::Time(Calendar::Standard, vec![0, 86_400_000_000].into());
+    let lat = CoordValues::Float(DType::Float32, vec![50.0, f64::from(52.1f32), 55.0].into());
+    tensor(
+        "t2m",
+        DType::Float32,
+        vec![dim("time", Some(time)), dim("lat", Some(lat))],
+        &[2, 3],
+        vec![0.1f32, f32::NAN, f32::INFINITY, -1.0, 7.0, 1e10],
+        Some(vec![1, 1, 1, 1, 0, 1]),
+    )
+}
+
+fn write(format: Format, answers: Vec<Answer>) -> Result<Vec<u8>, Error> {
+    let mut w = Writer::new(format, Options::default(), Vec::new())?;
+    for a in answers {
+        w.push(Reply { surface: Some(Surface::Tensor), ..a.into() })?;
+    }
+    w.finish()
+}
+
+fn text(format: Format, answers: Vec<Answer>) -> String {
+    String::from_utf8(write(format, answers).unwrap()).unwrap()
+}
+
+fn rows() -> Answer {
+    let lat: ArrayRef = Arc::new(Float64Array::from(vec![75.0, 72.5]));
+    let name: ArrayRef = Arc::new(StringArray::from(vec![Some("a,\"b\""), None]));
+    let n: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), Some(-20)]));
+    let batch = RecordBatch::try_from_iter([("lat", lat), ("name", name), ("n", n)]).unwrap();
+    Answer::Rows { schema: batch.schema(), batches: vec![batch] }
+}
+
+#[test]
+fn json_of_tensors_is_as_the_interface_says() {
+    assert_eq!(
+        text(Format::Json, vec![Answer::Tensors(vec![t2m()])]),
+        "{\"tensors\":[{\"name\":\"t2m\",\"dtype\":\"float32\",\"dims\":[\"time\",\"lat\"],\"shape\":[2,3],\
+         \"coords\":{\"time\":[\"1970-01-01T00:00:00\",\"1970-01-02T00:00:00\"],\"lat\":[50.0,52.1,55.0]},\
+         \"data\":[[0.1,\"NaN\",\"Infinity\"],[-1.0,null,10000000000.0]]}],\"surface\":\"tensor\"}\n"
+    );
+    let scalar = tensor("n", DType::Int64, vec![], &[], vec![5i64], None);
+    let empty = tensor(
+        "e",
+        DType::Bool,
+        vec![dim("x", None), DimLabel::default()],
+        &[2, 0],
+        Vec::<u8>::new(),
+        None,
+    );
+    assert_eq!(
+        text(Format::Json, vec![Answer::Tensors(vec![scalar, empty]), Answer::Done("x".into())]),
+        "{\"tensors\":[{\"name\":\"n\",\"dtype\":\"int64\",\"dims\":[],\"shape\":[],\"coords\":{},\"data\":5},\
+         {\"name\":\"e\",\"dtype\":\"bool\",\"dims\":[\"x\",\"dim_1\"],\"shape\":[2,0],\"coords\":{},\"data\":[[],[]]}],\
+         \"surface\":\"tensor\"}\n{\"ok\":\"x\"}\n"
+    );
+}
+
+#[test]
+fn rows_have_columns_in_every_text_format() {
+    assert_eq!(
+        text(Format::Json, vec![rows()]),
+        "{\"columns\":[{\"name\":\"lat\",\"type\":\"float64\"},{\"name\":\"name\",\"type\":\"string\"},\
+         {\"name\":\"n\",\"type\":\"int32\"}],\"rows\":[[75.0,\"a,\\\"b\\\"\",1],[72.5,null,-20]],\
+         \"surface\":\"tensor\"}\n"
+    );
+    assert_eq!(
+        text(Format::Ndjson, vec![rows()]),
+        "{\"lat\":75.0,\"name\":\"a,\\\"b\\\"\",\"n\":1}\n{\"lat\":72.5,\"name\":null,\"n\":-20}\n"
+    );
+    assert_eq!(text(Format::Csv, vec![rows()]), "lat,name,n\n75.0,\"a,\"\"b\"\"\",1\n72.5,,-20\n");
+    assert_eq!(
+        text(Format::Table, vec![rows()]),
+        "\
+┌──────┬───────┬─────┐
+│  lat │ name  │   n │
+├──────┼───────┼─────┤
+│ 75.0 │ a,\"b\" │   1 │
+│ 72.5 │ NULL  │ -20 │
+└──────┴───────┴─────┘
+(2 rows)
+"
+    );
+}
+
+#[test]
+fn a_long_box_shows_its_ends() {
+    let n: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
+    let batch = RecordBatch::try_from_iter([("n", n)]).unwrap();
+    // Batches of any size give the same box.
+    for size in [1000, 333, 30, 7] {
+        let batches = (0..1000).step_by(size).map(|i| batch.slice(i, size.min(1000 - i))).collect();
+        let out = text(Format::Table, vec![Answer::Rows { schema: batch.schema(), batches }]);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 3 + 41 + 2, "{out}");
+        assert_eq!((lines[3], lines[22]), ("│   0 │", "│  19 │"));
+        assert_eq!((lines[23], lines[24], lines[43]), ("│   … │", "│ 980 │", "│ 999 │"));
+        assert_eq!(lines[45], "(1000 rows, 40 shown)");
+    }
+}
+
+#[test]
+fn a_tensor_is_long_in_csv() {
+    let hot =
+        tensor("hot", DType::Bool, t2m().dims().to_vec(), &[2, 3], vec![1u8, 0, 1, 0, 1, 0], None);
+    let other =
+        tensor("time", DType::Int8, vec![dim("time", None)], &[2], vec![-1i8, 2], Some(vec![0, 1]));
+    assert_eq!(
+        text(Format::Csv, vec![Answer::Tensors(vec![t2m(), other, hot])]),
+        "\
+time,lat,t2m,hot
+1970-01-01T00:00:00,50.0,0.1,true
+1970-01-01T00:00:00,52.1,NaN,false
+1970-01-01T00:00:00,55.0,Infinity,true
+1970-01-02T00:00:00,50.0,-1.0,false
+1970-01-02T00:00:00,52.1,,true
+1970-01-02T00:00:00,55.0,10000000000.0,false
+
+time,time_1
+0,
+1,2
+"
+    );
+}
+
+#[test]
+fn a_table_has_a_header_and_numpys_values() {
+    // The values are str(np.ma.array([[0.1, nan, inf], [-1, 7, 1e10]], mask=…)).
+    assert_eq!(
+        text(Format::Table, vec![Answer::Tensors(vec![t2m()])]),
+        "\
+t2m  float32 [time: 2, lat: 3]
+  time    1970-01-01T00:00:00 … 1970-01-02T00:00:00
+  lat     50.0 … 55.0
+  chunks  2 × 2 (1 × 2)
+[[0.1 nan inf]
+ [-1.0 -- 10000000000.0]]
+"
+    );
+    let scalar = tensor("mean", DType::Float64, vec![], &[], vec![0.1f64 + 0.2], None);
+    assert_eq!(
+        text(Format::Table, vec![Answer::Tensors(vec![scalar])]),
+        "mean  float64 []\n0.30000000000000004\n"
+    );
+}
+
+#[test]
+fn npy_has_numpys_bytes() {
+    // np.save of np.arange(6, dtype='<i2').reshape(2, 3), NumPy 2.4.6.
+    let t =
+        tensor("x", DType::Int16, vec![DimLabel::default(); 2], &[2, 3], (0..6i16).collect(), None);
+    let mut want =
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }"
+            .to_vec();
+    want.resize(127, b' ');
+    want.extend_from_slice(b"\n\x00\x00\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00");
+    assert_eq!(write(Format::Npy, vec![Answer::Tensors(vec![t.clone()])]).unwrap(), want);
+    // The same file, written chunk by chunk in another order.
+    let layout = npy::Layout::new(DType::Int16, &[2, 3]).unwrap();
+    let mut file = vec![0u8; layout.file_bytes().unwrap() as usize];
+    file[..layout.header().len()].copy_from_slice(layout.header());
+    for (start, shape, cells) in
+        [([0, 2], [2, 1], vec![2i16, 5]), ([0, 0], [2, 2], vec![0, 1, 3, 4])]
+    {
+        let data: Vec<u8> = cells.iter().flat_map(|c| c.to_le_bytes()).collect();
+        layout
+            .put_region(&Region::at(&start, &shape), &data, None, |at, bytes| {
+                file[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            })
+            .unwrap();
+    }
+    assert_eq!(file, want);
+    // Headers of one axis and of none, as NumPy writes them.
+    let header = |shape: &[u64]| {
+        let h = npy::Layout::new(DType::Float64, shape).unwrap().header()[10..].to_vec();
+        String::from_utf8(h).unwrap()
+    };
+    assert_eq!(
+        header(&[3]).trim_end(),
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"
+    );
+    assert_eq!(header(&[]).trim_end(), "{'descr': '<f8', 'fortran_order': False, 'shape': (), }");
+    assert_eq!((header(&[3]).len(), header(&[]).len()), (118, 118));
+}
+
+#[test]
+fn masked_floats_are_nan_in_npy_and_others_are_refused() {
+    let bytes = write(Format::Npy, vec![Answer::Tensors(vec![t2m()])]).unwrap();
+    let cells: Vec<f32> =
+        bytes[128..].chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+    assert!(cells[4].is_nan() && cells[5] == 1e10 && cells[0] == 0.1, "{cells:?}");
+    let masked =
+        tensor("n", DType::Int8, vec![DimLabel::default()], &[2], vec![1i8, 2], Some(vec![1, 0]));
+    let e = write(Format::Npy, vec![Answer::Tensors(vec![masked])]).unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "npy cannot hold this result: NumPy has no masked int8, and 1 cells are masked"
+    );
+    let whole =
+        tensor("n", DType::Int8, vec![DimLabel::default()], &[2], vec![1i8, 2], Some(vec![1, 1]));
+    assert!(write(Format::Npy, vec![Answer::Tensors(vec![whole])]).is_ok());
+    let noleap = tensor("t", DType::Datetime(Calendar::NoLeap), vec![], &[], vec![0i64], None);
+    let e = write(Format::Npz, vec![Answer::Tensors(vec![noleap])]).unwrap_err();
+    assert!(e.to_string().contains("calendar `noleap`"), "{e}");
+}
+
+#[test]
+fn formats_of_one_result_want_one() {
+    let t = || Answer::Tensors(vec![t2m()]);
+    let done = || Answer::Done("created".into());
+    let refused = |f, a| write(f, a).unwrap_err().to_string();
+    assert!(write(Format::Npy, vec![done(), t(), done()]).is_ok());
+    assert!(refused(Format::Npy, vec![t(), t()]).contains("several statements"));
+    assert!(refused(Format::Npy, vec![done()]).contains("there is no result"));
+    assert!(
+        refused(Format::Npy, vec![Answer::Tensors(vec![t2m(), t2m()])])
+            .contains("exactly one tensor")
+    );
+    assert!(refused(Format::Npz, vec![rows()]).contains("rows"));
+    assert!(refused(Format::Arrow, vec![Answer::Text("plan".into())]).contains("text"));
+    let x = tensor("x", DType::Int8, vec![], &[], vec![1i8], None);
+    assert!(refused(Format::Arrow, vec![Answer::Tensors(vec![t2m(), x])]).contains("(t2m, x)"));
+    assert_eq!(refused(Format::Parquet, vec![]), "writing Parquet is not supported yet");
+}
+
+#[test]
+fn arrow_reads_back() {
+    use arrow::ipc::reader::{FileReader, StreamReader};
+    let bytes = write(Format::Arrow, vec![Answer::Tensors(vec![t2m()])]).unwrap();
+    let mut reader = StreamReader::try_new(&bytes[..], None).unwrap();
+    assert_eq!(reader.schema().metadata()[SURFACE_KEY], "tensor");
+    let batch = reader.next().unwrap().unwrap();
+    let csv =
+        text(Format::Csv, vec![Answer::Rows { schema: batch.schema(), batches: vec![batch] }]);
+    assert_eq!(csv, text(Format::Csv, vec![Answer::Tensors(vec![t2m()])]));
+
+    let options = Options { arrow_file: true, ..Options::default() };
+    let mut w = Writer::new(Format::Arrow, options, Vec::new()).unwrap();
+    w.push(rows().into()).unwrap();
+    let file = std::io::Cursor::new(w.finish().unwrap());
+    let batch = FileReader::try_new(file, None).unwrap().next().unwrap().unwrap();
+    let Answer::Rows { batches, .. } = rows() else { return };
+    assert_eq!(batch, batches[0]);
+}
+
+#[test]
+fn formats_are_found_by_name_file_and_accept() {
+    use std::path::Path;
+    assert_eq!(Format::from_path(Path::new("a/b.NPZ")).unwrap(), Format::Npz);
+    assert_eq!(Format::from_path(Path::new("x.zarr")).unwrap_err().code(), "unsupported");
+    assert_eq!(Format::from_path(Path::new("x")).unwrap_err().exit_status(), 2);
+    let e = Format::parse("xml").unwrap_err();
+    assert!(e.hint().unwrap().contains("ndjson, csv"));
+    for (accept, want) in [
+        ("", None),
+        ("*/*", None),
+        ("application/x-npy", Some(Format::Npy)),
+        ("text/html, application/vnd.apache.arrow.stream;q=0.5", Some(Format::Arrow)),
+        ("text/csv;q=0.1, application/json;q=0.9", Some(Format::Json)),
+    ] {
+        assert_eq!(Format::from_accept(accept).unwrap(), want, "{accept}");
+    }
+    assert_eq!(Format::from_accept("image/png").unwrap_err().status(), 406);
+}
+
+#[test]
+fn data_cannot_move_the_cursor() {
+    let name: ArrayRef = Arc::new(StringArray::from(vec!["a\u{1b}[31m\nb"]));
+    let batch = RecordBatch::try_from_iter([("x", name)]).unwrap();
+    let out =
+        text(Format::Table, vec![Answer::Rows { schema: batch.schema(), batches: vec![batch] }]);
+    assert!(out.contains("│ a [31m b │"), "{out}");
+}
+
+#[test]
+fn npz_is_a_zip_archive() {
+    let a = tensor("a", DType::UInt8, vec![DimLabel::default()], &[3], vec![1u8, 2, 3], None);
+    let b = tensor("a", DType::Float64, vec![], &[], vec![2.5f64], None);
+    let bytes = write(Format::Npz, vec![Answer::Tensors(vec![a, b])]).unwrap();
+    if let Ok(path) = std::env::var("TESSERA_KEEP_NPZ") {
+        std::fs::write(path, &bytes).unwrap();
+    }
+    // Offsets, sums and lengths of a file that np.load of NumPy 2.4.6 and Info-ZIP's `unzip -t` accept.
+    let u64_at = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().unwrap());
+    let end = bytes.len() - 22;
+    assert_eq!(&bytes[end..end + 4], b"PK\x05\x06");
+    let end64 = u64_at(end - 20 + 8) as usize;
+    assert_eq!(&bytes[end64..end64 + 4], b"PK\x06\x06");
+    assert_eq!((u64_at(end64 + 24), u64_at(end64 + 32)), (2, 2));
+    let directory = u64_at(end64 + 48) as usize;
+    assert_eq!(directory as u64 + u64_at(end64 + 40), end64 as u64);
+    assert_eq!(&bytes[directory..directory + 4], b"PK\x01\x02");
+    assert_eq!(&bytes[directory + 46..directory + 51], b"a.npy");
+    let second = directory + 46 + 5 + 28;
+    assert_eq!(&bytes[second + 46..second + 53], b"a_1.npy");
+    let crc = u32::from_le_bytes(bytes[directory + 16..directory + 20].try_into().unwrap());
+    let start = 30 + 5 + 20;
+    assert_eq!(u64_at(directory + 51 + 4), 131);
+    assert_eq!(crc, crc32fast::hash(&bytes[start..start + 131]));
+}

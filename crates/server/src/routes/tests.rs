@@ -1,0 +1,292 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::answer::{Answer, Reply, Surface, Tensor};
+use crate::engine::Replies;
+use arrow::buffer::Buffer;
+use futures::StreamExt;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tessera_planner::catalog::DimLabel;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+
+/// Answers `two` with a tensor; `wait` hangs until cancelled; `panic` panics.
+#[derive(Default)]
+struct Fake {
+    started: AtomicUsize,
+    cancelled: AtomicUsize,
+}
+
+/// Counts a wait that is dropped or cancelled before its end.
+struct Waiting<'a>(&'a Fake);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.cancelled.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Engine for Fake {
+    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a> {
+        let statements = sql.split(';').map(str::trim).filter(|s| !s.is_empty());
+        futures::stream::iter(statements)
+            .then(move |s| {
+                let cancel = cancel.clone();
+                async move {
+                    match s {
+                        "two" => Ok(Reply {
+                            surface: Some(Surface::Tensor),
+                            ..Answer::Tensors(vec![two()]).into()
+                        }),
+                        "wait" => {
+                            let _waiting = Waiting(self);
+                            self.started.fetch_add(1, Ordering::SeqCst);
+                            cancel.cancelled().await;
+                            Err(Error::Cancelled)
+                        }
+                        "ddl" => Ok(Answer::Done("created x".into()).into()),
+                        "panic" => std::panic::panic_any("boom"),
+                        _ => Err(Error::stage(tessera_planner::error::Error::Axis {
+                            operation: s.into(),
+                            axis: 3,
+                            rank: 2,
+                        })),
+                    }
+                }
+            })
+            .boxed()
+    }
+}
+
+fn two() -> Tensor {
+    Tensor::new(
+        "v",
+        DType::Float32,
+        vec![DimLabel { name: Some("x".into()), coord: None }],
+        Grid::single(&[2]),
+        Buffer::from_vec(vec![0.1f32, f32::NAN]),
+        None,
+        Default::default(),
+    )
+    .unwrap()
+}
+
+struct Running {
+    address: SocketAddr,
+    fake: Arc<Fake>,
+    leave: CancelToken,
+    thread: Option<std::thread::JoinHandle<Result<(), Error>>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.leave.cancel();
+        if let Some(t) = self.thread.take() {
+            t.join().unwrap().unwrap();
+        }
+    }
+}
+
+fn config(settings: &[(&'static str, &str)]) -> Config {
+    let mut flags: BTreeMap<&'static str, String> = BTreeMap::new();
+    flags.insert("listen", "127.0.0.1:0".into());
+    flags.insert("max-request", "1000".into());
+    flags.extend(settings.iter().map(|(k, v)| (*k, v.to_string())));
+    Config::load(&flags, [], None).unwrap()
+}
+
+fn start(settings: &[(&'static str, &str)]) -> Running {
+    let fake = Arc::new(Fake::default());
+    let server = Server::new(fake.clone(), config(settings)).unwrap();
+    let leave = CancelToken::new();
+    let (tell, address) = std::sync::mpsc::channel();
+    let thread = {
+        let leave = leave.clone();
+        std::thread::spawn(move || {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap()
+                .block_on(server.serve(leave, move |a| tell.send(a).unwrap()))
+        })
+    };
+    Running { address: address.recv().unwrap(), fake, leave, thread: Some(thread) }
+}
+
+impl Running {
+    fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+        let mut s = TcpStream::connect(self.address).unwrap();
+        s.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let host = if headers.contains("Host:") {
+            String::new()
+        } else {
+            format!("Host: {}\r\n", self.address)
+        };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        s.write_all(head.as_bytes()).unwrap();
+        // A server that refuses the head may hang up before it has the body.
+        let _ = s.write_all(body);
+        s
+    }
+
+    /// Status, head and body.
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
+        read(self.send(method, path, headers, body))
+    }
+
+    fn sql(&self, sql: &str) -> (u16, String) {
+        let (status, _, body) = self.ask("POST", "/v1/query", "", sql.as_bytes());
+        (status, String::from_utf8(body).unwrap())
+    }
+}
+
+fn read(mut s: TcpStream) -> (u16, String, Vec<u8>) {
+    let mut bytes = Vec::new();
+    s.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_ascii_lowercase();
+    (head[9..12].parse().unwrap(), head, bytes[end + 4..].to_vec())
+}
+
+fn until(what: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::panic::panic_any("it never happened");
+}
+
+const TWO: &str = "{\"tensors\":[{\"name\":\"v\",\"dtype\":\"float32\",\"dims\":[\"x\"],\"shape\":[2],\"coords\":{},\"data\":[0.1,\"NaN\"]}],\"surface\":\"tensor\"}\n";
+
+#[test]
+fn queries_are_answered_in_every_format() {
+    let s = start(&[]);
+    assert_eq!(s.sql("two"), (200, TWO.to_string()));
+    assert_eq!(s.sql("ddl; two"), (200, format!("{{\"ok\":\"created x\"}}\n{TWO}")));
+    let get = |path: &str, headers: &str| s.ask("POST", path, headers, b"ddl; two");
+    let (status, head, body) = get("/v1/query?format=npy", "");
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: application/x-npy"), "{head}");
+    assert_eq!((&body[..6], body.len()), (&b"\x93NUMPY"[..], 136));
+    let (_, head, body) = get("/v1/query", "Accept: text/html;q=0.9, text/csv\r\n");
+    assert!(head.contains("content-type: text/csv"), "{head}");
+    assert_eq!(body, b"created x\n\nx,v\n0,0.1\n1,NaN\n");
+    assert_eq!(get("/v1/query", "Accept: image/png\r\n").0, 406);
+    assert_eq!(get("/v1/query?format=gif", "").0, 400);
+    assert_eq!(get("/v1/query?format=parquet", "").0, 400);
+    assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
+    assert_eq!(s.ask("GET", "/readyz", "", b"").0, 200);
+}
+
+#[test]
+fn every_failure_has_its_status_and_leaves_the_server_serving() {
+    let s = start(&[]);
+    let (status, body) = s.sql("two; mean");
+    let error: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, 400);
+    assert_eq!(error["error"]["code"], "axis_out_of_range");
+    assert_eq!(error["error"]["class"], "user");
+    assert_eq!(error["error"]["hint"], "axes are 0 to 1 or -2 to -1");
+    for (method, path, body, want, code) in [
+        ("POST", "/v1/query", &b"panic"[..], 500, "internal"),
+        ("POST", "/v1/query", b"", 400, "bad_request"),
+        ("POST", "/v1/query", b"\xff", 400, "bad_request"),
+        ("POST", "/v1/query", &[b' '; 1001], 413, "request_too_large"),
+        ("GET", "/v1/query", b"", 405, "method_not_allowed"),
+        ("GET", "/v1/nothing", b"", 404, "not_found"),
+        ("POST", "/v1/query?format=npy", b"two; two", 400, "format"),
+    ] {
+        let (status, _, body) = s.ask(method, path, "", body);
+        let error: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status, &error["error"]["code"]), (want, &code.into()), "{method} {path}");
+        assert!(!error["error"]["message"].to_string().contains("boom"));
+    }
+    assert_eq!(s.sql("two").0, 200);
+}
+
+#[test]
+fn a_client_that_leaves_cancels_its_query() {
+    let s = start(&[]);
+    let client = s.send("POST", "/v1/query", "", b"wait");
+    until(|| s.fake.started.load(Ordering::SeqCst) == 1);
+    assert_eq!(s.fake.cancelled.load(Ordering::SeqCst), 0);
+    client.shutdown(Shutdown::Both).unwrap();
+    drop(client);
+    until(|| s.fake.cancelled.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn queries_beyond_the_places_wait_elsewhere() {
+    let s = start(&[("max-queries", "1")]);
+    let first = s.send("POST", "/v1/query", "", b"wait");
+    until(|| s.fake.started.load(Ordering::SeqCst) == 1);
+    let (status, head, _) = s.ask("POST", "/v1/query", "", b"two");
+    assert_eq!(status, 429);
+    assert!(head.contains("retry-after: 1"), "{head}");
+    assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
+    drop(first);
+    until(|| s.sql("two").0 == 200);
+}
+
+#[test]
+fn a_long_query_is_cancelled() {
+    let s = start(&[("query-timeout", "1")]);
+    let (status, body) = s.sql("wait");
+    assert_eq!(status, 503);
+    assert!(body.contains("\"code\":\"timeout\",\"class\":\"limit\""), "{body}");
+    until(|| s.fake.cancelled.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn strangers_are_refused() {
+    let s = start(&[]);
+    let ask = |headers: &str| s.ask("POST", "/v1/query", headers, b"two").0;
+    assert_eq!(ask("Origin: http://evil.example\r\n"), 403);
+    assert_eq!(ask("Origin: null\r\n"), 403);
+    assert_eq!(ask("Host: evil.example\r\n"), 403);
+    assert_eq!(ask("Host: 127.0.0.1.evil.example:80\r\n"), 403);
+    assert_eq!(ask("Host: localhost:80\r\nOrigin: http://localhost:80\r\n"), 200);
+    assert_eq!(ask("Host: [::1]:80\r\n"), 200);
+
+    let mut with_token = config(&[("listen", "0.0.0.0:0")]);
+    let refused = Server::new(Arc::new(Fake::default()), with_token.clone()).err().unwrap();
+    assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without a token");
+    assert!(refused.hint().unwrap().contains("TESSERA_TOKEN"));
+    with_token = Config::load(
+        &BTreeMap::from([("listen", "0.0.0.0:0".to_string())]),
+        [("TESSERA_TOKEN".to_string(), "abc".to_string())],
+        None,
+    )
+    .unwrap();
+    assert!(Server::new(Arc::new(Fake::default()), with_token).is_ok());
+
+    let s = start(&[("token", "abc")]);
+    let ask = |headers: &str| s.ask("POST", "/v1/query", headers, b"two").0;
+    assert_eq!(ask(""), 401);
+    assert_eq!(ask("Authorization: Bearer abd\r\n"), 401);
+    assert_eq!(ask("Authorization: Basic abc\r\n"), 401);
+    assert_eq!(ask("Authorization: Bearer abc\r\nHost: any.example\r\n"), 200);
+    assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
+}
+
+#[test]
+fn a_server_that_leaves_lets_queries_end() {
+    let s = start(&[]);
+    let idle = s.send("POST", "/v1/query", "", b"wait");
+    until(|| s.fake.started.load(Ordering::SeqCst) == 1);
+    s.leave.cancel();
+    until(|| TcpStream::connect(s.address).is_err());
+    // The query may run on for the grace; its client gives up before.
+    assert_eq!(s.fake.cancelled.load(Ordering::SeqCst), 0);
+    drop(idle);
+    until(|| s.fake.cancelled.load(Ordering::SeqCst) == 1);
+}

@@ -1,0 +1,268 @@
+//! A session: where all stages meet.
+//!
+//! The life of one statement, in [`Session::statement`]:
+//!
+//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value.
+//! 2. [`open`] opens what it reads: names through the catalog, URLs as they are. This is the only I/O before the plan.
+//! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
+//! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.
+//! 5. `tessera_exec` runs the plan; [`collect`] keeps the chunks of the results, charged to the quota.
+//! 6. The chunks and the labels are the answer.
+
+mod collect;
+mod describe;
+mod failure;
+mod open;
+mod query;
+mod settings;
+mod warehouse;
+
+pub use failure::Failure;
+
+use crate::answer::{Answer, Reply};
+use crate::config::Config;
+use crate::engine::{CancelToken, Engine, Replies};
+use crate::error::Error;
+use open::{Opener, Temp};
+use settings::Settings;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tessera_exec::run::Runtime;
+use tessera_exec::source::{Counters, Stores};
+use tessera_frontend::statement::{
+    CreateExternal, CreateTensor, Drop as DropStatement, DropKind, Show, Statement,
+};
+use tessera_frontend::Parsed;
+use tokio::runtime::Handle;
+use warehouse::Warehouse;
+
+/// Storage that does not answer in this time is unreachable.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What all sessions of a process share: threads, memory, connections and the durable catalog.
+pub struct Host {
+    runtime: Runtime,
+    stores: Stores,
+    warehouse: Warehouse,
+    config: Config,
+    seeds: AtomicU64,
+}
+
+/// Tensors in memory and settings of one user, over a shared [`Host`].
+pub struct Session {
+    host: Arc<Host>,
+    temps: Mutex<BTreeMap<String, Arc<Temp>>>,
+    settings: Mutex<Settings>,
+}
+
+impl Host {
+    /// Starts threads and opens the warehouse; I/O runs on the given tokio runtime.
+    ///
+    /// # Errors
+    /// A warehouse that cannot be used.
+    pub fn open(config: Config, io: Handle) -> Result<Arc<Self>, Error> {
+        let exec = tessera_exec::config::Config {
+            threads: config.threads,
+            quota_bytes_max: config.memory_limit_bytes,
+            pool_bytes_max: config.memory_limit_bytes / 4,
+            ..Default::default()
+        };
+        // The first seed is drawn from the clock, once for the process: two runs draw different ones.
+        let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = start.map_or(0, |d| d.as_nanos() as u64);
+        Ok(Arc::new(Host {
+            runtime: Runtime::new(exec, io).map_err(Error::stage)?,
+            stores: Stores::new(STORAGE_TIMEOUT),
+            warehouse: Warehouse::open(&config.warehouse)?,
+            config,
+            seeds: AtomicU64::new(seed),
+        }))
+    }
+
+    /// Requests to storage and bytes that came from it, since the start.
+    pub fn counters(&self) -> &Arc<Counters> {
+        self.stores.counters()
+    }
+
+    /// Threads and memory.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn next_seed(&self) -> u64 {
+        // Any odd step visits all values; this one is the golden ratio's.
+        self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+}
+
+impl Session {
+    /// A session of its own in this process.
+    ///
+    /// # Errors
+    /// Those of [`Host::open`].
+    pub fn open(config: Config, io: Handle) -> Result<Self, Error> {
+        Ok(Session::of(Host::open(config, io)?))
+    }
+
+    /// Another session of a host.
+    pub fn of(host: Arc<Host>) -> Self {
+        Session { host, temps: Mutex::default(), settings: Mutex::new(Settings::default()) }
+    }
+
+    /// What it shares with other sessions.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn temps(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Temp>>> {
+        self.temps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn statement(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
+        let started = Instant::now();
+        let (_, _, bytes_before) = self.host.counters().snapshot();
+        let mut reply = self.dispatch(&parsed.statement, cancel).await?;
+        reply.stats.total_s = started.elapsed().as_secs_f64();
+        let (_, _, bytes) = self.host.counters().snapshot();
+        reply.stats.bytes_read = bytes.saturating_sub(bytes_before);
+        Ok(reply)
+    }
+
+    async fn dispatch(&self, statement: &Statement, cancel: &CancelToken) -> Result<Reply, Error> {
+        match statement {
+            Statement::Query(query) => self.query(query, cancel).await,
+            Statement::Explain(explain) => self.explain(explain, cancel).await,
+            Statement::CreateTensor(create) if create.temp => self.create_temp(create, cancel).await,
+            Statement::CreateTensor(_) => {
+                Err(later("CREATE TENSOR", "CREATE TEMP TENSOR keeps it for the session"))
+            }
+            Statement::CreateExternal(create) => self.create_external(create).await,
+            Statement::CreateView(_) => Err(later("CREATE VIEW", "use WITH")),
+            Statement::Copy(_) => Err(later("COPY", "use `tessera query -o FILE`")),
+            Statement::Drop(drop) => self.drop_named(drop).await,
+            Statement::Set { name, value } => {
+                let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+                settings.set(&name.text, &value.text)?;
+                Ok(Answer::Done(format!("set {}", name.text)).into())
+            }
+            Statement::Show(Show::Queries) => Err(later("SHOW QUERIES", "")),
+            Statement::Show(Show::Workers) => Err(later("SHOW WORKERS", "")),
+            Statement::Show(show) => self.show(show).await,
+            Statement::Describe(what) => self.describe(what).await,
+            Statement::Cancel { .. } => Err(later("CANCEL QUERY", "Ctrl-C cancels a running query")),
+        }
+    }
+
+    async fn create_temp(&self, create: &CreateTensor, cancel: &CancelToken) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = open::bare(&name);
+        if self.temps().contains_key(&key) {
+            if create.if_not_exists {
+                return Ok(Answer::Done(format!("temp tensor {name} exists already")).into());
+            }
+            if !create.or_replace {
+                return Err(Error::stage(Failure::Exists { name }));
+            }
+        }
+        let (kept, mut reply) = self.run_tensors(&create.query, cancel).await?;
+        let temp = Temp::new(&key, kept)?;
+        reply.answer = Answer::Done(format!("created temp tensor {name}"));
+        self.temps().insert(key, Arc::new(temp));
+        Ok(reply)
+    }
+
+    async fn create_external(&self, create: &CreateExternal) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = open::bare(&name);
+        let format = create.format.value.to_ascii_lowercase();
+        if !matches!(format.as_str(), "zarr" | "npy" | "npz") {
+            return Err(match format.as_str() {
+                "parquet" | "csv" | "json" | "ndjson" | "arrow" | "safetensors" => {
+                    later(&format!("STORED AS {}", create.format.value), "ZARR and NPY are supported")
+                }
+                _ => Error::stage(Failure::StoredAs {
+                    format: create.format.value.clone(),
+                    position: open::position(tessera_frontend::Position::of(&create.format)),
+                }),
+            });
+        }
+        let known = self.host.warehouse.list().await?;
+        if let Some(existing) = known.iter().find(|e| e.name == key) {
+            if create.if_not_exists {
+                return Ok(Answer::Done(format!("table {name} exists already")).into());
+            }
+            if !create.or_replace {
+                return Err(Error::stage(Failure::Exists { name: existing.name.clone() }));
+            }
+        }
+        let options: Vec<(String, String)> =
+            create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
+        // What cannot be opened is refused now and not at the first query.
+        Opener::new(self, Vec::new()).url(&create.location.text, &options).await?;
+        self.host.warehouse.put(&key, &format, &create.location.text, options).await?;
+        Ok(Answer::Done(format!("created table {name}")).into())
+    }
+
+    async fn drop_named(&self, drop: &DropStatement) -> Result<Reply, Error> {
+        let name = drop.name.to_string();
+        let key = open::bare(&name);
+        if drop.kind == DropKind::View {
+            return Err(later("DROP VIEW", ""));
+        }
+        if self.temps().remove(&key).is_some() {
+            return Ok(Answer::Done(format!("dropped temp tensor {name}")).into());
+        }
+        let known = self.host.warehouse.list().await?;
+        if known.iter().any(|e| e.name == key) {
+            self.host.warehouse.remove(&key).await?;
+            return Ok(Answer::Done(format!("dropped table {name}")).into());
+        }
+        if drop.if_exists {
+            return Ok(Answer::Done(format!("there is no {name}")).into());
+        }
+        Err(self.unknown(&key, known.iter().map(|e| e.name.clone()).collect()))
+    }
+
+    /// The error for a name that nothing has.
+    fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
+        known.extend(self.temps().keys().cloned());
+        let near = tessera_frontend::error::similar(name, known.iter().map(String::as_str));
+        Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
+    }
+}
+
+impl Engine for Session {
+    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a> {
+        let parsed = match tessera_frontend::parse(sql) {
+            Ok(parsed) => parsed,
+            Err(e) => return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) })),
+        };
+        let steps = futures::stream::unfold(Some(parsed.into_iter()), move |rest| {
+            let cancel = cancel.clone();
+            async move {
+                let mut rest = rest?;
+                let next = rest.next()?;
+                let result = if cancel.is_cancelled() {
+                    Err(Error::Cancelled)
+                } else {
+                    self.statement(&next, &cancel).await
+                };
+                // After an error nothing follows.
+                let rest = result.is_ok().then_some(rest);
+                Some((result, rest))
+            }
+        });
+        Box::pin(steps)
+    }
+}
+
+fn later(construct: &str, hint: &str) -> Error {
+    let hint = (!hint.is_empty()).then(|| hint.to_string());
+    Error::Unsupported { construct: construct.into(), hint }
+}

@@ -1,0 +1,156 @@
+//! SHOW and DESCRIBE: what there is, as rows.
+
+use crate::answer::{Answer, Reply};
+use crate::error::Error;
+use crate::session::Session;
+use crate::session::open::{Opener, bare};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use std::sync::Arc;
+use tessera_frontend::statement::{Described, Show};
+use tessera_planner::catalog::{Coord, Dataset, Variable};
+
+impl Session {
+    pub(super) async fn show(&self, show: &Show) -> Result<Reply, Error> {
+        match show {
+            Show::Tensors => {
+                let mut rows = Vec::new();
+                for (name, temp) in self.temps().iter() {
+                    let size = tessera_planner::explain::bytes(temp.bytes());
+                    rows.push([name.clone(), "temp tensor".into(), size]);
+                }
+                for e in self.host.warehouse.list().await? {
+                    rows.push([e.name, format!("external {}", e.stored_as), e.location]);
+                }
+                rows_of(["name", "kind", "where"], rows)
+            }
+            Show::Functions => {
+                let rows = tessera_frontend::functions::functions().iter().map(|f| {
+                    [f.name, f.signature, f.doc, f.dtypes, f.missing, f.example, f.numpy].map(String::from)
+                });
+                rows_of(
+                    ["name", "signature", "description", "dtypes", "masks and NaN", "example", "numpy"],
+                    rows.collect(),
+                )
+            }
+            Show::All => {
+                let settings = self.settings();
+                let mut rows: Vec<[String; 3]> =
+                    settings.list().into_iter().map(|(k, v)| [k.into(), v, "session".into()]).collect();
+                for s in &self.host.config.sources {
+                    rows.push([format!("tessera.{}", s.key), s.value.clone(), s.origin.clone()]);
+                }
+                rows_of(["name", "value", "from"], rows)
+            }
+            Show::Variable(name) => {
+                let settings = self.settings();
+                let wanted = name.text.strip_prefix("tessera.").unwrap_or(&name.text).replace('_', "-");
+                let mut found: Vec<[String; 2]> = Vec::new();
+                for (k, v) in settings.list() {
+                    if k.trim_start_matches("tessera.").replace('_', "-") == wanted {
+                        found.push([k.into(), v]);
+                    }
+                }
+                for s in &self.host.config.sources {
+                    if s.key == wanted {
+                        found.push([format!("tessera.{}", s.key), s.value.clone()]);
+                    }
+                }
+                if found.is_empty() {
+                    return Err(Error::stage(super::Failure::Setting {
+                        name: name.text.clone(),
+                        reason: "there is no such setting".into(),
+                    }));
+                }
+                rows_of(["name", "value"], found)
+            }
+            Show::Queries | Show::Workers => Err(super::later("SHOW of what runs", "")),
+        }
+    }
+
+    pub(super) async fn describe(&self, what: &Described) -> Result<Reply, Error> {
+        let mut opener = Opener::new(self, Vec::new());
+        let dataset = match what {
+            Described::Url(url) => opener.url(&url.text, &[]).await?,
+            Described::Name(name) => {
+                let key = bare(&name.to_string());
+                match opener.name(&key).await? {
+                    Some(dataset) => dataset,
+                    None => {
+                        let known = self.host.warehouse.list().await?;
+                        return Err(self.unknown(&key, known.into_iter().map(|e| e.name).collect()));
+                    }
+                }
+            }
+        };
+        describe(&dataset)
+    }
+}
+
+fn describe(dataset: &Dataset) -> Result<Reply, Error> {
+    let mut rows = Vec::new();
+    for v in &dataset.variables {
+        rows.push(variable("variable", v)?);
+    }
+    for c in &dataset.coords {
+        rows.push(coordinate(c));
+    }
+    for v in &dataset.auxiliary {
+        rows.push(variable("auxiliary", v)?);
+    }
+    rows_of(["name", "kind", "dtype", "dims", "chunks", "attributes"], rows)
+}
+
+fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
+    let mut b = tessera_planner::build::Builder::new(tessera_planner::config::Config::default());
+    let raw = b.load(Arc::new(v.source.clone())).map_err(Error::stage)?;
+    let value = b.decode(raw, &v.decode).map_err(Error::stage)?;
+    let dims: Vec<String> = v
+        .dims
+        .iter()
+        .zip(&v.source.shape)
+        .enumerate()
+        .map(|(i, (d, n))| format!("{}={n}", d.as_deref().map_or_else(|| format!("dim_{i}"), String::from)))
+        .collect();
+    let chunks: Vec<String> = v.source.grid.axes.iter().map(|a| a.chunk.to_string()).collect();
+    let masked = if b.node(value).nullable { " masked" } else { "" };
+    Ok([
+        v.name.to_string(),
+        kind.into(),
+        format!("{}{masked}", b.dtype(value)),
+        dims.join(", "),
+        chunks.join(", "),
+        attributes(&v.attrs),
+    ])
+}
+
+fn coordinate(c: &Coord) -> [String; 6] {
+    let n = c.values.len();
+    let range = match n {
+        0 => String::new(),
+        1 => c.values.display(0),
+        _ => format!("{} to {}", c.values.display(0), c.values.display(n - 1)),
+    };
+    let dtype = c.values.dtype().map_or("text".into(), |d| d.name());
+    [c.name.to_string(), "coordinate".into(), dtype, format!("{}={n}", c.dim), range, attributes(&c.attrs)]
+}
+
+fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
+    let one = |(k, v): (&String, &serde_json::Value)| match v {
+        serde_json::Value::String(s) => format!("{k}: {s}"),
+        v => format!("{k}: {v}"),
+    };
+    attrs.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// Rows of texts.
+fn rows_of<const N: usize>(names: [&str; N], rows: Vec<[String; N]>) -> Result<Reply, Error> {
+    let schema = Arc::new(Schema::new(
+        names.iter().map(|n| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>(),
+    ));
+    let columns = (0..N)
+        .map(|c| Arc::new(rows.iter().map(|r| Some(r[c].as_str())).collect::<StringArray>()) as ArrayRef)
+        .collect();
+    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(|source| Error::Rows { source })?;
+    Ok(Answer::Rows { schema, batches: vec![batch] }.into())
+}

@@ -1,0 +1,155 @@
+//! Errors that the session itself finds, and those of the other crates as ones that can be reported.
+
+use crate::error::{Class, Error, Position, Report};
+use thiserror::Error as ThisError;
+
+/// What only the session can know.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A name that nothing has.
+    #[error("there is no tensor, table or view `{name}`")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// Names that look like it.
+        near: Vec<String>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// A name that is taken.
+    #[error("`{name}` exists already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// A setting that there is not, or a value that it does not take.
+    #[error("setting `{name}`: {reason}")]
+    Setting {
+        /// The setting.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The warehouse did not do what it should.
+    #[error("cannot {action} `{path}` in the warehouse")]
+    Warehouse {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: String,
+        /// Why it failed.
+        #[source]
+        source: object_store::Error,
+    },
+    /// A definition that cannot be read.
+    #[error("the definition `{path}` in the warehouse cannot be used: {reason}")]
+    Definition {
+        /// Its file.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A format after `STORED AS` that tensors do not have.
+    #[error("`{format}` is not a format of tensors")]
+    StoredAs {
+        /// The format as written.
+        format: String,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+}
+
+impl Failure {
+    pub(super) fn warehouse(action: &'static str, path: &str, source: object_store::Error) -> Error {
+        Error::stage(Failure::Warehouse { action, path: path.into(), source })
+    }
+
+    pub(super) fn definition(path: &str, reason: String) -> Error {
+        Error::stage(Failure::Definition { path: path.into(), reason })
+    }
+}
+
+impl Report for Failure {
+    fn code(&self) -> &str {
+        match self {
+            Failure::UnknownName { .. } => "unknown_name",
+            Failure::Exists { .. } => "already_exists",
+            Failure::Setting { .. } => "invalid_setting",
+            Failure::Warehouse { .. } => "warehouse",
+            Failure::Definition { .. } => "invalid_definition",
+            Failure::StoredAs { .. } => "unsupported",
+        }
+    }
+
+    fn class(&self) -> Class {
+        match self {
+            Failure::Warehouse { .. } => Class::Retry,
+            _ => Class::User,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Failure::UnknownName { near, .. } if !near.is_empty() => {
+                Some(format!("did you mean `{}`?", near.join("` or `")))
+            }
+            Failure::UnknownName { .. } => {
+                Some("name a file with FROM 'path-or-url', or define it with CREATE EXTERNAL TABLE".into())
+            }
+            Failure::Exists { name } => {
+                Some(format!("write CREATE OR REPLACE …, or DROP TENSOR {name} first"))
+            }
+            Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
+            Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
+            Failure::StoredAs { .. } => Some("ZARR and NPY are supported".into()),
+            Failure::Warehouse { .. } => None,
+        }
+    }
+
+    fn position(&self) -> Option<Position> {
+        match self {
+            Failure::UnknownName { position, .. } | Failure::StoredAs { position, .. } => *position,
+            _ => None,
+        }
+    }
+}
+
+impl Report for tessera_frontend::Error {
+    fn code(&self) -> &str {
+        self.code()
+    }
+    fn class(&self) -> Class {
+        self.class()
+    }
+    fn hint(&self) -> Option<String> {
+        self.hint()
+    }
+    fn position(&self) -> Option<Position> {
+        self.position().map(|p| Position { line: p.line, column: p.column, length: p.length })
+    }
+}
+
+impl Report for tessera_exec::error::Error {
+    fn code(&self) -> &str {
+        self.code()
+    }
+    fn class(&self) -> Class {
+        self.class()
+    }
+    fn hint(&self) -> Option<String> {
+        self.hint()
+    }
+}
+
+impl Report for tessera_exec::source::SourceError {
+    fn code(&self) -> &str {
+        self.code()
+    }
+    fn class(&self) -> Class {
+        self.class()
+    }
+    fn hint(&self) -> Option<String> {
+        self.hint()
+    }
+}

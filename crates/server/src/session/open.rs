@@ -1,0 +1,183 @@
+//! What a query reads, opened before it is bound.
+
+use crate::error::{Error, Position};
+use crate::session::{Session, later};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_exec::chunk::Chunk;
+use tessera_exec::source::{self, Opened, Options};
+use tessera_exec::task::{Origin, Resident, Sources};
+use tessera_frontend::bind::{Catalog, RelationRef};
+use tessera_frontend::labels::Labels;
+use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::grid::Grid;
+
+/// Results that a session keeps: a dataset whose variables live in memory.
+#[derive(Debug)]
+pub(super) struct Temp {
+    pub(super) dataset: Arc<Dataset>,
+    origins: Vec<(SourceRef, Origin)>,
+}
+
+/// One result with its chunks.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) labels: Labels,
+    pub(super) grid: Grid,
+    pub(super) chunks: Vec<Arc<Chunk>>,
+}
+
+/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+static TEMPS: AtomicU64 = AtomicU64::new(0);
+
+impl Temp {
+    pub(super) fn new(name: &str, results: Vec<Kept>) -> Result<Self, Error> {
+        let number = TEMPS.fetch_add(1, Ordering::Relaxed);
+        let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
+        let mut origins = Vec::new();
+        let single = results.len() == 1;
+        for kept in results {
+            let l = kept.labels;
+            // An unnamed single variable takes the tensor's name.
+            let own = if single && !l.named { name.to_string() } else { l.name.clone() };
+            let source = SourceRef {
+                url: format!("temp:{name}@{number}"),
+                path: own.clone(),
+                dtype: l.dtype,
+                shape: l.shape.iter().copied().collect(),
+                grid: kept.grid.clone(),
+                nullable: l.nullable,
+                version: None,
+            };
+            for dim in &l.dims {
+                if let (Some(dim_name), Some(coord)) = (&dim.name, &dim.coord) {
+                    let coord = Coord { name: dim_name.clone(), dim: dim_name.clone(), ..Coord::clone(coord) };
+                    match dataset.coords.iter().find(|c| c.dim == coord.dim) {
+                        None => dataset.coords.push(Arc::new(coord)),
+                        Some(known) if known.values == coord.values => {}
+                        Some(_) => {
+                            return Err(later(
+                                &format!("a temp tensor whose variables have different labels on `{dim_name}`"),
+                                "keep them as two tensors",
+                            ));
+                        }
+                    }
+                }
+            }
+            dataset.variables.push(Variable {
+                name: own.into(),
+                dims: l.dims.iter().map(|d| d.name.clone()).collect(),
+                source: source.clone(),
+                decode: Decode::default(),
+                attrs: l.attrs,
+            });
+            origins.push((source, Origin::Resident(Arc::new(Resident { grid: kept.grid, chunks: kept.chunks }))));
+        }
+        Ok(Temp { dataset: Arc::new(dataset), origins })
+    }
+
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> u64 {
+        let of = |o: &Origin| match o {
+            Origin::Resident(r) => r.chunks.iter().map(|c| c.bytes()).sum(),
+            Origin::Stored(_) => 0,
+        };
+        self.origins.iter().map(|(_, o)| of(o)).sum()
+    }
+}
+
+/// The opened relations of one statement: what binding sees, and where the cells come from.
+pub(super) struct Opener<'a> {
+    session: &'a Session,
+    /// CTE names and the like, which nobody opens.
+    relations: Vec<RelationRef>,
+    opened: BTreeMap<RelationRef, Arc<Dataset>>,
+    pub(super) sources: Sources,
+}
+
+impl<'a> Opener<'a> {
+    pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>) -> Self {
+        Opener { session, relations, opened: BTreeMap::new(), sources: Sources::default() }
+    }
+
+    /// Opens all relations.
+    pub(super) async fn open(&mut self) -> Result<(), Error> {
+        for relation in std::mem::take(&mut self.relations) {
+            let dataset = match &relation {
+                RelationRef::Url { url, options } => Some(self.url(url, options).await?),
+                RelationRef::Name(name) => self.name(name).await?,
+            };
+            // A name that nothing has is left to the binder, which knows its place.
+            if let Some(dataset) = dataset {
+                self.opened.insert(relation, dataset);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a path or URL.
+    pub(super) async fn url(&mut self, url: &str, options: &[(String, String)]) -> Result<Arc<Dataset>, Error> {
+        let options = options.iter().filter(|(k, _)| k != "format");
+        let options = Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        let opened = source::open(url, &options, &self.session.host.stores).await.map_err(Error::stage)?;
+        Ok(self.add(opened))
+    }
+
+    fn add(&mut self, opened: Opened) -> Arc<Dataset> {
+        for reader in &opened.readers {
+            self.sources.add(reader.source().clone(), Origin::Stored(reader.clone()));
+        }
+        Arc::new(opened.dataset)
+    }
+
+    /// Opens a name of the catalog: exactly, else without case where that is unique.
+    pub(super) async fn name(&mut self, name: &str) -> Result<Option<Arc<Dataset>>, Error> {
+        let key = bare(name);
+        let temp = {
+            let temps = self.session.temps();
+            let found = pick(&key, temps.keys().map(String::as_str));
+            found.and_then(|n| temps.get(&n).cloned())
+        };
+        if let Some(temp) = temp {
+            for (source, origin) in &temp.origins {
+                self.sources.add(source.clone(), origin.clone());
+            }
+            return Ok(Some(temp.dataset.clone()));
+        }
+        let known = self.session.host.warehouse.list().await?;
+        let Some(found) = pick(&key, known.iter().map(|e| e.name.as_str())) else { return Ok(None) };
+        let Some(external) = known.into_iter().find(|e| e.name == found) else { return Ok(None) };
+        let mut dataset = Dataset::clone(&*self.url(&external.location, &external.options).await?);
+        dataset.name = external.name;
+        Ok(Some(Arc::new(dataset)))
+    }
+}
+
+impl Catalog for Opener<'_> {
+    fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>> {
+        self.opened.get(relation).cloned()
+    }
+}
+
+/// A name without its quotes.
+pub(super) fn bare(name: &str) -> String {
+    name.strip_prefix('"').and_then(|n| n.strip_suffix('"')).map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
+}
+
+/// Exactly, else case-insensitively if that is unique.
+fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
+    if let Some(exact) = known.clone().find(|k| *k == name) {
+        return Some(exact.into());
+    }
+    let mut near = known.filter(|k| k.eq_ignore_ascii_case(name));
+    match (near.next(), near.next()) {
+        (Some(one), None) => Some(one.into()),
+        _ => None,
+    }
+}
+
+/// A place of the frontend as one that is reported.
+pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
+    p.map(|p| Position { line: p.line, column: p.column, length: p.length })
+}

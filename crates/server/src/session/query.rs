@@ -1,0 +1,242 @@
+//! Running queries.
+
+use crate::answer::{Answer, Reply, Stats, Surface, Tensor};
+use crate::engine::CancelToken;
+use crate::error::Error;
+use crate::session::collect::Collect;
+use crate::session::open::{Kept, Opener};
+use crate::session::{Session, later};
+use std::sync::Arc;
+use std::time::Instant;
+use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::task::{PlanRunner, Sources};
+use tessera_frontend::bind::{Catalog, Context};
+use tessera_frontend::labels::Labels;
+use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
+use tessera_frontend::surface::{self, Names, RelationKind};
+use tessera_planner::optimize::Rooted;
+use tessera_planner::tile::Tiling;
+use tessera_planner::{compile, explain};
+
+use sqlparser::ast::{ObjectName, Query};
+
+/// Most chunks of a result that is kept whole: a list of them is made.
+const RESULT_CHUNKS_MAX: u64 = 1 << 26;
+
+/// A query that is ready to run.
+pub(super) struct Planned {
+    pub(super) tiling: Arc<Tiling>,
+    pub(super) labels: Vec<Labels>,
+    pub(super) sources: Sources,
+    /// Passes that changed the graph, with the graph after each.
+    pub(super) trace: Vec<(&'static str, String)>,
+    pub(super) reason: String,
+    pub(super) plan_s: f64,
+}
+
+impl Session {
+    /// Runs a query of either surface.
+    pub(super) async fn query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
+        let (kept, reply) = self.run_tensors(query, cancel).await?;
+        let tensors = kept.into_iter().map(|k| self.tensor(k)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Reply { answer: Answer::Tensors(tensors), ..reply })
+    }
+
+    /// Runs a tensor query and keeps the chunks of its results.
+    pub(super) async fn run_tensors(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+    ) -> Result<(Vec<Kept>, Reply), Error> {
+        let planned = self.plan(query, false).await?;
+        let results = self.run(&planned.tiling, &planned.sources, cancel).await?.0;
+        let kept = planned
+            .labels
+            .into_iter()
+            .zip(results)
+            .zip(&planned.tiling.plan().results)
+            .map(|((labels, chunks), out)| {
+                let mut grid = planned.tiling.plan().output(*out).grid.clone();
+                // A contraction's chunks have a last axis of length 1 more than its labels.
+                grid.axes.truncate(labels.shape.len());
+                Kept { labels, grid, chunks }
+            })
+            .collect();
+        let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
+        Ok((kept, Reply { answer: Answer::Tensors(Vec::new()), surface: Some(Surface::Tensor), stats }))
+    }
+
+    /// Parses, binds and plans; nothing has been read but metadata and labels.
+    pub(super) async fn plan(&self, query: &Query, trace: bool) -> Result<Planned, Error> {
+        let started = Instant::now();
+        let relations = tessera_frontend::bind::relations(query).map_err(Error::stage)?;
+        let mut opener = Opener::new(self, relations);
+        opener.open().await?;
+        let settings = self.settings();
+        let decision = surface::decide(query, &KnownNames).map_err(Error::stage)?;
+        if decision.surface != tessera_frontend::surface::Surface::Tensor {
+            return Err(later(&format!("a cell query ({})", decision.reason), ""));
+        }
+        let now_us = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_micros() as i64);
+        let mut seed = || self.host.next_seed();
+        let lowered = tessera_frontend::limits::with_stack(|| {
+            let mut context =
+                Context { catalog: &opener as &dyn Catalog, config: settings.plan.clone(), now_us, next_seed: &mut seed };
+            tessera_frontend::lower::lower_tensor(query, &mut context)
+        })
+        .map_err(Error::stage)?;
+        let mut passes = Vec::new();
+        if trace {
+            passes.push(("lower", explain::graph(&lowered.rooted)));
+        }
+        let tiling = compile(lowered.rooted, &settings.plan, &mut |name, graph: &Rooted| {
+            if trace {
+                passes.push((name, explain::graph(graph)));
+            }
+        })
+        .map_err(Error::stage)?;
+        Ok(Planned {
+            tiling: Arc::new(tiling),
+            labels: lowered.outputs,
+            sources: opener.sources,
+            trace: passes,
+            reason: decision.reason.to_string(),
+            plan_s: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Runs a plan and keeps its results' chunks.
+    pub(super) async fn run(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        cancel: &CancelToken,
+    ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error> {
+        let grids: Vec<_> =
+            tiling.plan().results.iter().map(|r| tiling.plan().output(*r).grid.clone()).collect();
+        let cost = explain::cost(tiling);
+        let quota = self.host.runtime.quota();
+        if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX) {
+            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                result_bytes: cost.result_bytes,
+                limit_bytes: quota.limit(),
+            }));
+        }
+        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
+        let sink = Arc::new(Collect::new(grids));
+        let token = ExecCancel::new();
+        let run = self.host.runtime.run_async(tiling.clone(), runner, sink.clone(), &token);
+        let stats = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                token.cancel();
+                return Err(Error::Cancelled);
+            }
+            stats = run => stats.map_err(Error::stage)?,
+        };
+        Ok((sink.finish().map_err(Error::stage)?, stats))
+    }
+
+    /// EXPLAIN of a query, or of what a CREATE runs.
+    pub(super) async fn explain(&self, what: &Explain, cancel: &CancelToken) -> Result<Reply, Error> {
+        let query = match &*what.statement {
+            Statement::Query(q) => q,
+            Statement::CreateTensor(c) => &c.query,
+            other => {
+                let name = match other {
+                    Statement::CreateView(_) => "EXPLAIN CREATE VIEW",
+                    Statement::Copy(_) => "EXPLAIN COPY",
+                    _ => "EXPLAIN of this statement",
+                };
+                return Err(later(name, "explain the query in it"));
+            }
+        };
+        let planned = self.plan(query, what.verbose).await?;
+        let measured = match what.analyze {
+            true => Some(self.run(&planned.tiling, &planned.sources, cancel).await?.1),
+            false => None,
+        };
+        let answer = match what.format {
+            ExplainFormat::Text => {
+                let mut text = format!("surface: tensor ({})\n", planned.reason);
+                for (name, graph) in &planned.trace {
+                    text.push_str(&format!("\n-- after {name}\n{graph}"));
+                }
+                if what.verbose {
+                    text.push_str("\n-- plan\n");
+                }
+                text.push_str(&explain::plan(&planned.tiling));
+                if let Some(m) = &measured {
+                    text.push_str(&measurements(m));
+                }
+                Answer::Text(text)
+            }
+            ExplainFormat::Json => {
+                let mut json = explain::json(&planned.tiling);
+                json["surface"] = "tensor".into();
+                json["reason"] = planned.reason.clone().into();
+                if what.verbose {
+                    json["passes"] = planned
+                        .trace
+                        .iter()
+                        .map(|(name, graph)| serde_json::json!({"pass": name, "graph": graph}))
+                        .collect();
+                }
+                if let Some(m) = &measured {
+                    json["measured"] = serde_json::json!({
+                        "peak_bytes": m.peak_bytes,
+                        "bytes_read": m.bytes_read,
+                        "reads": m.reads,
+                        "reruns": m.reruns,
+                        "evictions": m.evictions,
+                        "stages": m.stages.iter().map(|s| serde_json::json!({
+                            "name": s.name, "operands": s.operands, "seconds": s.seconds,
+                        })).collect::<Vec<_>>(),
+                    });
+                }
+                Answer::Json(json)
+            }
+            ExplainFormat::Dot => Answer::Text(explain::dot(&planned.tiling)),
+        };
+        Ok(Reply { answer, surface: Some(Surface::Tensor), stats: Stats { plan_s: planned.plan_s, ..Stats::default() } })
+    }
+
+    /// The cells of a result in one piece.
+    fn tensor(&self, kept: Kept) -> Result<Tensor, Error> {
+        let l = kept.labels;
+        let (data, valid) = tessera_exec::chunk::concat(&kept.grid, &kept.chunks, self.host.runtime.quota())
+            .map_err(Error::stage)?;
+        Tensor::new(l.name, l.dtype, l.dims, kept.grid, data, valid, l.attrs)
+    }
+}
+
+/// What a run measured, below the plan.
+fn measurements(m: &tessera_exec::schedule::Stats) -> String {
+    let mut text = format!(
+        "measured: peak {}, {} read in {} reads, {} evicted, {} run again\n",
+        explain::bytes(m.peak_bytes),
+        explain::bytes(m.bytes_read),
+        m.reads,
+        m.evictions,
+        m.reruns
+    );
+    for (i, s) in m.stages.iter().enumerate() {
+        text.push_str(&format!("   #{i} {}: {} operands, {:.6} s\n", s.name, s.operands, s.seconds));
+    }
+    text
+}
+
+/// What the surface rule asks about names. Everything that can be opened today is a tensor.
+struct KnownNames;
+
+impl Names for KnownNames {
+    fn relation(&self, _name: &ObjectName) -> RelationKind {
+        RelationKind::Tensor
+    }
+
+    fn is_tensor_function(&self, name: &str) -> bool {
+        tessera_frontend::functions::functions().iter().any(|f| f.name.eq_ignore_ascii_case(name))
+    }
+}

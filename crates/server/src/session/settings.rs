@@ -1,0 +1,38 @@
+//! `SET tessera.…`: what a session may change.
+
+use crate::error::Error;
+use crate::session::failure::Failure;
+use tessera_planner::config::Config as PlanConfig;
+
+/// Smallest and largest chunk target: a cell, and what still fits an operand into small machines.
+const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
+
+/// Settings of a session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settings {
+    /// What plans depend on.
+    pub(super) plan: PlanConfig,
+}
+
+impl Settings {
+    /// Sets `tessera.chunk_bytes_target` and its kin; the prefix may be left out.
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let fail = |reason: String| Error::stage(Failure::Setting { name: name.into(), reason });
+        match name.strip_prefix("tessera.").unwrap_or(name) {
+            "chunk_bytes_target" => {
+                let bytes = crate::config::parse_bytes(value).map_err(|e| fail(e.to_string()))?;
+                if !CHUNK_BYTES.contains(&bytes) {
+                    return Err(fail(format!("{bytes} is not from {} to {}", CHUNK_BYTES.start(), CHUNK_BYTES.end())));
+                }
+                self.plan.chunk_bytes_target = bytes;
+                Ok(())
+            }
+            _ => Err(fail("there is no such setting".into())),
+        }
+    }
+
+    /// Name and value of each.
+    pub(super) fn list(&self) -> Vec<(&'static str, String)> {
+        vec![("tessera.chunk_bytes_target", crate::config::format_bytes(self.plan.chunk_bytes_target))]
+    }
+}

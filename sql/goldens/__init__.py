@@ -1,0 +1,1 @@
+"""The golden scripts' cases, by folder; `python sql/make_goldens.py` writes them."""

@@ -1,0 +1,28 @@
+"""Writes sql/**/*.slt (all but sql/errors, written by hand) and sql/quickstart.expected.md.
+
+    pip install numpy xarray zarr numcodecs pandas cftime scipy && python sql/make_goldens.py
+
+The expected values come from NumPy and xarray; running it again gives the same bytes. The cases are in
+sql/goldens/*.py, one line each.
+"""
+
+import importlib
+import sys
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+warnings.simplefilter("ignore")
+
+from goldens import core  # noqa: E402
+
+for name in ("queries", "subscripts", "labels", "geoscience", "cells", "formats", "dialect", "quickstart"):
+    if (HERE / "goldens" / f"{name}.py").exists():
+        importlib.import_module(f"goldens.{name}")
+
+for script in core.SCRIPTS:
+    path = HERE / f"{script.path}.slt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script.text())
+print(f"{len(core.SCRIPTS)} scripts, {sum(len(s.records) for s in core.SCRIPTS)} records")

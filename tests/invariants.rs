@@ -1,0 +1,93 @@
+//! What ARCHITECTURE.md says is absent, is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Dependencies of a crate as its manifest lists them, without those for tests.
+fn dependencies(krate: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(format!("crates/{krate}/Cargo.toml"))).unwrap();
+    let section = text.split("\n[").find(|s| s.starts_with("dependencies]")).unwrap();
+    section
+        .lines()
+        .skip(1)
+        .filter_map(|l| l.split(['.', ' ', '=']).next())
+        .filter(|n| !n.is_empty() && !n.starts_with('#'))
+        .map(str::to_string)
+        .collect()
+}
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_planner_knows_no_engine() {
+    let allowed = ["serde", "serde_json", "thiserror", "smallvec"];
+    for d in dependencies("planner") {
+        assert!(allowed.contains(&d.as_str()), "planner depends on {d}");
+    }
+    let mut files = vec![];
+    sources(&root().join("crates/planner/src"), &mut files);
+    for f in files {
+        let text = fs::read_to_string(&f).unwrap();
+        for word in ["std::fs", "std::net", "std::thread", "SystemTime", "Instant::now"] {
+            assert!(!text.contains(word), "{} uses {word}", f.display());
+        }
+    }
+}
+
+#[test]
+fn frontend_and_exec_never_meet() {
+    for (krate, other) in [("frontend", "tessera-exec"), ("exec", "tessera-frontend"), ("planner", "tessera-exec")] {
+        assert!(!dependencies(krate).iter().any(|d| d == other), "{krate} depends on {other}");
+    }
+    for krate in ["frontend", "exec", "planner"] {
+        assert!(!dependencies(krate).iter().any(|d| d == "tessera-server"), "{krate} depends on the server");
+    }
+}
+
+#[test]
+fn datafusion_stays_in_its_modules() {
+    for (krate, allowed) in [("frontend", ["bind", "lift"]), ("exec", ["datafusion", "datafusion"])] {
+        let src = root().join(format!("crates/{krate}/src"));
+        let mut files = vec![];
+        sources(&src, &mut files);
+        for f in files {
+            let inside = f.strip_prefix(&src).unwrap().to_string_lossy().to_string();
+            if allowed.iter().any(|a| inside.starts_with(a)) {
+                continue;
+            }
+            let text = fs::read_to_string(&f).unwrap();
+            assert!(!text.contains("datafusion::"), "{krate}/{inside} names a type of DataFusion");
+        }
+    }
+}
+
+#[test]
+fn one_version_of_each() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in lock.lines() {
+        if let Some(name) = line.strip_prefix("name = ") {
+            *versions.entry(name.trim_matches('"')).or_default() += 1;
+        }
+    }
+    for (name, n) in versions {
+        let single = name.starts_with("arrow")
+            || name.starts_with("datafusion")
+            || ["sqlparser", "object_store", "tonic", "prost", "zarrs"].contains(&name);
+        assert!(!single || n == 1, "{n} versions of {name}");
+    }
+}

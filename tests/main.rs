@@ -1,0 +1,5 @@
+//! One binary for all tests of the whole system.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod invariants;
+mod naive;

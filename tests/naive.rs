@@ -1,0 +1,262 @@
+//! A whole-array evaluator of the IR, as slow and as plain as can be. It shares no code with exec: each cell is a
+//! number of its own, every node is computed in full, in the order of the graph.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op, ScanKind};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+
+/// A cell: `None` is masked. Integers and booleans are exact as `f64` here; tests keep them small.
+pub(crate) type Cell = Option<f64>;
+
+/// A tensor as a list of cells, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Whole {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    pub(crate) cells: Vec<Cell>,
+}
+
+fn positions(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    for &n in shape {
+        all = all
+            .into_iter()
+            .flat_map(|p| (0..n).map(move |i| [p.clone(), vec![i]].concat()))
+            .collect();
+    }
+    all
+}
+
+fn ravel(shape: &[usize], at: &[usize]) -> usize {
+    shape.iter().zip(at).fold(0, |n, (&d, &p)| n * d + p)
+}
+
+/// Evaluates a graph; `sources` gives the cells of a stored array by its URL.
+pub(crate) fn evaluate(
+    graph: &Graph,
+    roots: &[NodeId],
+    sources: &dyn Fn(&str) -> Whole,
+) -> Vec<Whole> {
+    let mut done: Vec<Whole> = Vec::new();
+    for (_, node) in graph.nodes() {
+        let inputs: Vec<&Whole> = node.inputs.iter().map(|i| &done[i.0 as usize]).collect();
+        let cells = cells_of(node, &inputs, sources);
+        let shape = node.shape.iter().map(|&n| n as usize).collect();
+        let round =
+            |c: Cell| if node.dtype == DType::Float32 { c.map(|v| f64::from(v as f32)) } else { c };
+        done.push(Whole {
+            shape,
+            dtype: node.dtype,
+            cells: cells.into_iter().map(round).collect(),
+        });
+    }
+    roots.iter().map(|r| done[r.0 as usize].clone()).collect()
+}
+
+fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> Vec<Cell> {
+    let shape: Vec<usize> = node.shape.iter().map(|&n| n as usize).collect();
+    let all = positions(&shape);
+    match &node.op {
+        Op::Load { source, region } => {
+            let whole = sources(&source.url);
+            let shifted = |p: &Vec<usize>| -> Vec<usize> {
+                p.iter().zip(&region.start).map(|(&i, &s)| i + s as usize).collect()
+            };
+            all.iter().map(|p| whole.cells[ravel(&whole.shape, &shifted(p))]).collect()
+        }
+        Op::Const(c) => (0..c.len()).map(|i| c.get(i).map(|v| v.as_f64())).collect(),
+        Op::Iota => (0..all.len()).map(|i| Some(i as f64)).collect(),
+        Op::Map(op) => (0..all.len())
+            .map(|i| {
+                let args: Vec<Cell> = inputs.iter().map(|t| t.cells[i]).collect();
+                map(*op, node.dtype, &args)
+            })
+            .collect(),
+        Op::View(v) => all
+            .iter()
+            .map(|p| {
+                let at: Vec<usize> = v
+                    .axes
+                    .iter()
+                    .map(|a| (a.start + a.axis.map_or(0, |o| a.step * p[o] as i64)) as usize)
+                    .collect();
+                inputs[0].cells[ravel(&inputs[0].shape, &at)]
+            })
+            .collect(),
+        Op::Reshape | Op::Rechunk => inputs[0].cells.clone(),
+        Op::Concat { axis } => all
+            .iter()
+            .map(|p| {
+                let mut at = p.clone();
+                for t in inputs {
+                    if at[*axis] < t.shape[*axis] {
+                        return t.cells[ravel(&t.shape, &at)];
+                    }
+                    at[*axis] -= t.shape[*axis];
+                }
+                None
+            })
+            .collect(),
+        Op::Take { axis, positions } => all
+            .iter()
+            .map(|p| {
+                let mut at = p.clone();
+                at[*axis] = positions[at[*axis]] as usize;
+                inputs[0].cells[ravel(&inputs[0].shape, &at)]
+            })
+            .collect(),
+        Op::Reduce { kind, axes } => reduce(*kind, axes, inputs[0], &shape),
+        Op::Scan { kind, axis } => {
+            let mut out = inputs[0].cells.clone();
+            for p in &all {
+                // The nearest cell before it that is not masked.
+                let before = (0..p[*axis]).rev().find_map(|i| {
+                    let mut q = p.clone();
+                    q[*axis] = i;
+                    out[ravel(&shape, &q)]
+                });
+                let i = ravel(&shape, p);
+                if let (Some(b), Some(v)) = (before, out[i]) {
+                    let joined = match kind {
+                        ScanKind::Sum => b + v,
+                        ScanKind::Prod => b * v,
+                        ScanKind::Min => least(b, v),
+                        ScanKind::Max => -least(-b, -v),
+                    };
+                    out[i] = Some(joined);
+                }
+            }
+            out
+        }
+        Op::Contract => {
+            let r = shape.len();
+            let k = inputs[0].shape[r - 1];
+            all.iter()
+                .map(|p| {
+                    let (mut l, mut q) = (p.clone(), p.clone());
+                    let mut sum = 0.0;
+                    for i in 0..k {
+                        l[r - 1] = i;
+                        q[r - 2] = i;
+                        let a = inputs[0].cells[ravel(&inputs[0].shape, &l)].unwrap_or(0.0);
+                        let b = inputs[1].cells[ravel(&inputs[1].shape, &q)].unwrap_or(0.0);
+                        sum += a * b;
+                    }
+                    Some(sum)
+                })
+                .collect()
+        }
+    }
+}
+
+fn least(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
+}
+
+fn map(op: MapOp, dtype: DType, a: &[Cell]) -> Cell {
+    let truth = |c: bool| Some(f64::from(u8::from(c)));
+    match op {
+        MapOp::IsValid => return truth(a[0].is_some()),
+        MapOp::Coalesce => return a[0].or(a[1]),
+        MapOp::Mask => return a[0].filter(|_| a[1] == Some(1.0)),
+        MapOp::KleeneAnd if a.contains(&Some(0.0)) => return Some(0.0),
+        MapOp::KleeneOr if a.contains(&Some(1.0)) => return Some(1.0),
+        MapOp::KleeneAnd | MapOp::KleeneOr => {
+            return a[0].and(a[1]).map(|_| f64::from(op == MapOp::KleeneAnd));
+        }
+        MapOp::Scalar(ScalarOp::Where) => {
+            return a[0].and_then(|c| if c != 0.0 { a[1] } else { a[2] });
+        }
+        MapOp::Scalar(_) => {}
+    }
+    let MapOp::Scalar(op) = op else { return None };
+    let v: Vec<f64> = a.iter().copied().collect::<Option<_>>()?;
+    let y = v.get(1).copied().unwrap_or(0.0);
+    let x = v[0];
+    Some(match op {
+        ScalarOp::Neg => -x,
+        ScalarOp::Abs => x.abs(),
+        ScalarOp::Sqrt => x.sqrt(),
+        ScalarOp::Exp => x.exp(),
+        ScalarOp::Add => x + y,
+        ScalarOp::Sub => x - y,
+        ScalarOp::Mul => x * y,
+        ScalarOp::Div => x / y,
+        ScalarOp::Minimum => least(x, y),
+        ScalarOp::Maximum => -least(-x, -y),
+        ScalarOp::Gt => return truth(x > y),
+        ScalarOp::Lt => return truth(x < y),
+        ScalarOp::Eq => return truth(x == y),
+        ScalarOp::IsNan => return truth(x.is_nan()),
+        ScalarOp::Not => return truth(x == 0.0),
+        ScalarOp::Cast if dtype.is_integer() => x.trunc(),
+        ScalarOp::Cast if dtype == DType::Bool => return truth(x != 0.0),
+        ScalarOp::Cast => x,
+        other => panic!("the evaluator does not know {other:?}"),
+    })
+}
+
+fn reduce(kind: ReduceKind, axes: &[AxisReduce], x: &Whole, shape: &[usize]) -> Vec<Cell> {
+    let mut groups: Vec<Vec<(usize, Cell)>> = vec![vec![]; shape.iter().product()];
+    for (i, p) in positions(&x.shape).iter().enumerate() {
+        let to: Vec<usize> = p
+            .iter()
+            .zip(axes)
+            .map(|(&i, a)| match a {
+                AxisReduce::Keep => i,
+                AxisReduce::All => 0,
+                AxisReduce::Group(g) => g.codes[i] as usize,
+            })
+            .collect();
+        // Position over the reduced axes alone.
+        let (mut within, mut at) = (vec![], vec![]);
+        for (a, r) in axes.iter().enumerate() {
+            if *r != AxisReduce::Keep {
+                within.push(x.shape[a]);
+                at.push(p[a]);
+            }
+        }
+        groups[ravel(shape, &to)].push((ravel(&within, &at), x.cells[i]));
+    }
+    groups
+        .into_iter()
+        .map(|cells| {
+            let known: Vec<(usize, f64)> =
+                cells.iter().filter_map(|(p, c)| c.map(|v| (*p, v))).collect();
+            let v: Vec<f64> = known.iter().map(|(_, v)| *v).collect();
+            let n = v.len() as f64;
+            let masked = v.is_empty() && !cells.is_empty();
+            let mean = v.iter().sum::<f64>() / n;
+            match kind {
+                ReduceKind::Count => Some(n),
+                ReduceKind::Any => Some(f64::from(u8::from(v.contains(&1.0)))),
+                ReduceKind::All => Some(f64::from(u8::from(!v.contains(&0.0)))),
+                _ if masked => None,
+                ReduceKind::Sum | ReduceKind::Add => Some(v.iter().sum()),
+                ReduceKind::Prod => Some(v.iter().product()),
+                ReduceKind::Mean => Some(mean),
+                ReduceKind::Var { ddof } => Some(
+                    v.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n - f64::from(ddof)),
+                ),
+                ReduceKind::Min => Some(v.iter().copied().fold(f64::INFINITY, least)),
+                ReduceKind::Max => Some(-v.iter().map(|v| -v).fold(f64::INFINITY, least)),
+                ReduceKind::MinTotal => v.iter().copied().min_by(f64::total_cmp),
+                ReduceKind::MaxTotal => v.iter().copied().max_by(f64::total_cmp),
+                ReduceKind::ArgMin | ReduceKind::ArgMax => {
+                    let sign = if kind == ReduceKind::ArgMin { 1.0 } else { -1.0 };
+                    let mut best: Option<(usize, f64)> = None;
+                    for &(p, v) in &known {
+                        let better = best.is_none_or(|(_, b)| {
+                            !b.is_nan() && (v.is_nan() || sign * v < sign * b)
+                        });
+                        if better {
+                            best = Some((p, v));
+                        }
+                    }
+                    best.map(|(p, _)| p as f64)
+                }
+            }
+        })
+        .collect()
+}

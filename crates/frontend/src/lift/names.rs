@@ -137,7 +137,7 @@ impl VisitorMut for Relations<'_> {
             }
             if let Some((dim, _)) = ast::bracket_dim(item) {
                 return ControlFlow::Break(Error::Unsupported {
-                    construct: format!("the item [{dim}], which gives a tensor back"),
+                    construct: format!("the item `[{dim}]`"),
                     position: Position::of_span(dim.span),
                     hint: Some(format!("write `{dim}` to get rows")),
                 });

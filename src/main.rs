@@ -7,21 +7,18 @@ use tessera_server::cli::{self, Cli, Parts};
 use tessera_server::config::Config;
 use tessera_server::engine::Engine;
 use tessera_server::error::Error;
+use tessera_server::session::Session;
 
 fn main() -> ExitCode {
     let parts = Parts {
         open: &open_engine,
-        shell: &|engine, runtime| tessera_repl::run(engine, runtime, is_complete),
+        shell: &|engine, runtime| tessera_repl::run(engine, runtime, tessera_server::is_complete),
     };
     cli::run(&Cli::parse(), &parts).into()
 }
 
 /// Opens the engine of this process. Called inside the runtime.
-fn open_engine(_config: &Config) -> Result<Arc<dyn Engine>, Error> {
-    Err(Error::Unsupported { construct: "running queries".into(), hint: None })
-}
-
-/// True if `sql` is a whole script, so that Enter runs it.
-fn is_complete(sql: &str) -> bool {
-    sql.trim_end().ends_with(';')
+fn open_engine(config: &Config) -> Result<Arc<dyn Engine>, Error> {
+    let session = Session::open(config.clone(), tokio::runtime::Handle::current())?;
+    Ok(Arc::new(session))
 }

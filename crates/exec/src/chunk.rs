@@ -5,6 +5,10 @@
 //!
 //! [`to_array`]: Chunk::to_array
 
+mod dense;
+
+pub use dense::dense;
+
 use crate::error::Error;
 use crate::pool::{Plain, PooledBuf};
 use crate::quota::Charge;

@@ -40,6 +40,7 @@ struct Shared {
     pool: Arc<Pool>,
     io: Handle,
     next_statement: AtomicU64,
+    operands: AtomicU64,
 }
 
 /// A statement that runs. Dropping it cancels the statement.
@@ -68,6 +69,7 @@ impl Runtime {
             pool,
             io,
             next_statement: AtomicU64::new(1),
+            operands: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&shared);
         quota.set_released(Box::new(move |()| {
@@ -100,6 +102,11 @@ impl Runtime {
     /// Where buffers come from.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.shared.pool
+    }
+
+    /// Operands that threads have run, over all statements.
+    pub fn operands(&self) -> u64 {
+        self.shared.operands.load(Ordering::Relaxed)
     }
 
     /// The configuration.
@@ -302,6 +309,7 @@ impl Shared {
         if work.fetch {
             self.fetch(work, Duration::ZERO)
         } else {
+            self.operands.fetch_add(1, Ordering::Relaxed);
             finished.push(self.compute(work))
         }
     }

@@ -14,6 +14,8 @@ mod load;
 mod product;
 mod tiling;
 
+pub(crate) use gather::copy_common;
+
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::kernels::{self, fused::Compiled};

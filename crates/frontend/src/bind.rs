@@ -173,7 +173,15 @@ impl Visitor for Subqueries<'_> {
 /// What a relation of `FROM` asks the catalog for; `None` for subqueries, `CELLS` and table
 /// functions that read no tensors.
 pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Error> {
-    Ok(match ast::relation(factor) {
+    relation_ref(&ast::relation(factor))
+}
+
+/// As the catalog is asked for a relation; `None` for subqueries, `CELLS` and table functions that read no tensors.
+///
+/// # Errors
+/// [`Error::Syntax`] if an argument of `read_…` is no literal.
+pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Error> {
+    Ok(match relation {
         Relation::Name { name, .. } => Some(RelationRef::Name(dotted(name))),
         Relation::Url { url, .. } => {
             Some(RelationRef::Url { url: url.value.clone(), options: Vec::new() })
@@ -189,6 +197,20 @@ pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Err
         }
         _ => None,
     })
+}
+
+/// The error for a relation that nothing is called by; `known` are the names that there are.
+pub fn unknown_relation(relation: &Relation<'_>, known: &[String]) -> Error {
+    let (name, position) = match relation {
+        Relation::Name { name, .. } | Relation::Function { name, .. } => {
+            (dotted(name), Position::of(*name))
+        }
+        Relation::Url { url, .. } => (url.value.clone(), Position::of_span(url.span)),
+        _ => ("this relation".to_string(), None),
+    };
+    let words: Vec<&str> = known.iter().map(String::as_str).collect();
+    let candidates = crate::error::nearest(&name, &words).map(String::from).into_iter().collect();
+    Error::UnknownName { kind: "relation", name, candidates, position }
 }
 
 fn dotted(name: &ObjectName) -> String {

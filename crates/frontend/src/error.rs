@@ -7,33 +7,10 @@ mod syntax;
 
 pub use bind::BindError;
 pub use place::Position;
-pub(crate) use suggest::nearest;
+pub use suggest::nearest;
 pub(crate) use syntax::from_parser;
 
-/// Who can do something about an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// The statement is wrong: the user changes it.
-    User,
-    /// The statement is right but larger than a stated limit.
-    Limit,
-    /// The same statement may succeed later.
-    Retry,
-    /// A fault of Tessera.
-    Internal,
-}
-
-impl Class {
-    /// The name used in error bodies: `user`, `limit`, `retry` or `internal`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Limit => "limit",
-            Self::Retry => "retry",
-            Self::Internal => "internal",
-        }
-    }
-}
+pub use tessera_planner::error::Class;
 
 /// What can go wrong between the text of a statement and the IR.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -143,12 +120,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::UnknownName { .. }
             | Self::Bind { .. } => Class::User,
-            Self::Plan { error, .. } => match error.class() {
-                tessera_planner::error::Class::User => Class::User,
-                tessera_planner::error::Class::Limit => Class::Limit,
-                tessera_planner::error::Class::Retry => Class::Retry,
-                tessera_planner::error::Class::Internal => Class::Internal,
-            },
+            Self::Plan { error, .. } => error.class(),
             Self::Cells { code: "too_large", .. } => Class::Limit,
             Self::Cells { code: "internal", .. } => Class::Internal,
             Self::Cells { .. } => Class::User,

@@ -17,3 +17,6 @@ pub mod engine;
 pub mod error;
 pub mod format;
 pub mod routes;
+pub mod session;
+
+pub use tessera_frontend::is_complete;

@@ -9,6 +9,7 @@
 //! 5. `tessera_exec` runs the plan; [`collect`] keeps the chunks of the results, charged to the quota.
 //! 6. The chunks and the labels are the answer.
 
+mod cells;
 mod collect;
 mod describe;
 mod failure;
@@ -31,10 +32,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
+use tessera_frontend::Parsed;
 use tessera_frontend::statement::{
     CreateExternal, CreateTensor, Drop as DropStatement, DropKind, Show, Statement,
 };
-use tessera_frontend::Parsed;
 use tokio::runtime::Handle;
 use warehouse::Warehouse;
 
@@ -138,7 +139,9 @@ impl Session {
         match statement {
             Statement::Query(query) => self.query(query, cancel).await,
             Statement::Explain(explain) => self.explain(explain, cancel).await,
-            Statement::CreateTensor(create) if create.temp => self.create_temp(create, cancel).await,
+            Statement::CreateTensor(create) if create.temp => {
+                self.create_temp(create, cancel).await
+            }
             Statement::CreateTensor(_) => {
                 Err(later("CREATE TENSOR", "CREATE TEMP TENSOR keeps it for the session"))
             }
@@ -155,11 +158,17 @@ impl Session {
             Statement::Show(Show::Workers) => Err(later("SHOW WORKERS", "")),
             Statement::Show(show) => self.show(show).await,
             Statement::Describe(what) => self.describe(what).await,
-            Statement::Cancel { .. } => Err(later("CANCEL QUERY", "Ctrl-C cancels a running query")),
+            Statement::Cancel { .. } => {
+                Err(later("CANCEL QUERY", "Ctrl-C cancels a running query"))
+            }
         }
     }
 
-    async fn create_temp(&self, create: &CreateTensor, cancel: &CancelToken) -> Result<Reply, Error> {
+    async fn create_temp(
+        &self,
+        create: &CreateTensor,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = open::bare(&name);
         if self.temps().contains_key(&key) {
@@ -183,9 +192,10 @@ impl Session {
         let format = create.format.value.to_ascii_lowercase();
         if !matches!(format.as_str(), "zarr" | "npy" | "npz") {
             return Err(match format.as_str() {
-                "parquet" | "csv" | "json" | "ndjson" | "arrow" | "safetensors" => {
-                    later(&format!("STORED AS {}", create.format.value), "ZARR and NPY are supported")
-                }
+                "parquet" | "csv" | "json" | "ndjson" | "arrow" | "safetensors" => later(
+                    &format!("STORED AS {}", create.format.value),
+                    "ZARR and NPY are supported",
+                ),
                 _ => Error::stage(Failure::StoredAs {
                     format: create.format.value.clone(),
                     position: open::position(tessera_frontend::Position::of(&create.format)),
@@ -232,7 +242,8 @@ impl Session {
     /// The error for a name that nothing has.
     fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
         known.extend(self.temps().keys().cloned());
-        let near = tessera_frontend::error::similar(name, known.iter().map(String::as_str));
+        let candidates: Vec<&str> = known.iter().map(String::as_str).collect();
+        let near = tessera_frontend::error::nearest(name, &candidates).map(String::from);
         Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
     }
 }

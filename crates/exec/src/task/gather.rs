@@ -104,7 +104,7 @@ pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Er
 }
 
 /// Copies the cells that a chunk (which holds the box `from`) shares with the dense box `to`, field by field.
-pub(super) fn copy_common(
+pub(crate) fn copy_common(
     chunk: &Chunk,
     from: &Region,
     to: &Region,

@@ -7,7 +7,7 @@ const LENGTH_MAX: usize = 32;
 ///
 /// Short words allow one edit, words of five or more characters two. A candidate equal to the
 /// word is not a suggestion.
-pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     if word.len() > LENGTH_MAX {
         return None;
     }

@@ -37,7 +37,11 @@ impl Collect {
                 let mut chunks = chunks.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::take(&mut *chunks)
                     .into_iter()
-                    .map(|c| c.ok_or_else(|| Error::Broken { what: "a chunk of a result is missing".into() }))
+                    .map(|c| {
+                        c.ok_or_else(|| Error::Broken {
+                            what: "a chunk of a result is missing".into(),
+                        })
+                    })
                     .collect()
             })
             .collect()
@@ -45,7 +49,13 @@ impl Collect {
 }
 
 impl Sink for Collect {
-    fn chunk(&self, result: usize, index: ChunkIndex, _region: Region, chunk: Arc<Chunk>) -> Result<(), Error> {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        _region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
         let (grid, chunks) = &self.results[result];
         let number = grid.ravel(&index) as usize;
         chunks.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(chunk);

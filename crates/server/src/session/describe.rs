@@ -26,17 +26,29 @@ impl Session {
             }
             Show::Functions => {
                 let rows = tessera_frontend::functions::functions().iter().map(|f| {
-                    [f.name, f.signature, f.doc, f.dtypes, f.missing, f.example, f.numpy].map(String::from)
+                    [f.name, f.signature, f.doc, f.dtypes, f.missing, f.example, f.numpy]
+                        .map(String::from)
                 });
                 rows_of(
-                    ["name", "signature", "description", "dtypes", "masks and NaN", "example", "numpy"],
+                    [
+                        "name",
+                        "signature",
+                        "description",
+                        "dtypes",
+                        "masks and NaN",
+                        "example",
+                        "numpy",
+                    ],
                     rows.collect(),
                 )
             }
             Show::All => {
                 let settings = self.settings();
-                let mut rows: Vec<[String; 3]> =
-                    settings.list().into_iter().map(|(k, v)| [k.into(), v, "session".into()]).collect();
+                let mut rows: Vec<[String; 3]> = settings
+                    .list()
+                    .into_iter()
+                    .map(|(k, v)| [k.into(), v, "session".into()])
+                    .collect();
                 for s in &self.host.config.sources {
                     rows.push([format!("tessera.{}", s.key), s.value.clone(), s.origin.clone()]);
                 }
@@ -44,7 +56,8 @@ impl Session {
             }
             Show::Variable(name) => {
                 let settings = self.settings();
-                let wanted = name.text.strip_prefix("tessera.").unwrap_or(&name.text).replace('_', "-");
+                let wanted =
+                    name.text.strip_prefix("tessera.").unwrap_or(&name.text).replace('_', "-");
                 let mut found: Vec<[String; 2]> = Vec::new();
                 for (k, v) in settings.list() {
                     if k.trim_start_matches("tessera.").replace('_', "-") == wanted {
@@ -110,7 +123,9 @@ fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
         .iter()
         .zip(&v.source.shape)
         .enumerate()
-        .map(|(i, (d, n))| format!("{}={n}", d.as_deref().map_or_else(|| format!("dim_{i}"), String::from)))
+        .map(|(i, (d, n))| {
+            format!("{}={n}", d.as_deref().map_or_else(|| format!("dim_{i}"), String::from))
+        })
         .collect();
     let chunks: Vec<String> = v.source.grid.axes.iter().map(|a| a.chunk.to_string()).collect();
     let masked = if b.node(value).nullable { " masked" } else { "" };
@@ -132,7 +147,14 @@ fn coordinate(c: &Coord) -> [String; 6] {
         _ => format!("{} to {}", c.values.display(0), c.values.display(n - 1)),
     };
     let dtype = c.values.dtype().map_or("text".into(), |d| d.name());
-    [c.name.to_string(), "coordinate".into(), dtype, format!("{}={n}", c.dim), range, attributes(&c.attrs)]
+    [
+        c.name.to_string(),
+        "coordinate".into(),
+        dtype,
+        format!("{}={n}", c.dim),
+        range,
+        attributes(&c.attrs),
+    ]
 }
 
 fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
@@ -149,8 +171,11 @@ fn rows_of<const N: usize>(names: [&str; N], rows: Vec<[String; N]>) -> Result<R
         names.iter().map(|n| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>(),
     ));
     let columns = (0..N)
-        .map(|c| Arc::new(rows.iter().map(|r| Some(r[c].as_str())).collect::<StringArray>()) as ArrayRef)
+        .map(|c| {
+            Arc::new(rows.iter().map(|r| Some(r[c].as_str())).collect::<StringArray>()) as ArrayRef
+        })
         .collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(|source| Error::Rows { source })?;
+    let batch =
+        RecordBatch::try_new(schema.clone(), columns).map_err(|source| Error::Rows { source })?;
     Ok(Answer::Rows { schema, batches: vec![batch] }.into())
 }

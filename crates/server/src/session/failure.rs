@@ -12,8 +12,8 @@ pub enum Failure {
     UnknownName {
         /// The name.
         name: String,
-        /// Names that look like it.
-        near: Vec<String>,
+        /// A name that looks like it.
+        near: Option<String>,
         /// Where it stands.
         position: Option<Position>,
     },
@@ -50,6 +50,14 @@ pub enum Failure {
         /// Why not.
         reason: String,
     },
+    /// What DataFusion said of the relational rest of a query while it ran.
+    #[error("{message}")]
+    Rows {
+        /// In its words.
+        message: String,
+        /// True if it ran out of memory.
+        memory: bool,
+    },
     /// A format after `STORED AS` that tensors do not have.
     #[error("`{format}` is not a format of tensors")]
     StoredAs {
@@ -61,7 +69,11 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub(super) fn warehouse(action: &'static str, path: &str, source: object_store::Error) -> Error {
+    pub(super) fn warehouse(
+        action: &'static str,
+        path: &str,
+        source: object_store::Error,
+    ) -> Error {
         Error::stage(Failure::Warehouse { action, path: path.into(), source })
     }
 
@@ -79,31 +91,38 @@ impl Report for Failure {
             Failure::Warehouse { .. } => "warehouse",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } => "unsupported",
+            Failure::Rows { memory: true, .. } => "memory_exceeded",
+            Failure::Rows { .. } => "execution",
         }
     }
 
     fn class(&self) -> Class {
         match self {
             Failure::Warehouse { .. } => Class::Retry,
+            Failure::Rows { memory: true, .. } => Class::Limit,
             _ => Class::User,
         }
     }
 
     fn hint(&self) -> Option<String> {
         match self {
-            Failure::UnknownName { near, .. } if !near.is_empty() => {
-                Some(format!("did you mean `{}`?", near.join("` or `")))
+            Failure::UnknownName { near: Some(near), .. } => {
+                Some(format!("did you mean `{near}`?"))
             }
-            Failure::UnknownName { .. } => {
-                Some("name a file with FROM 'path-or-url', or define it with CREATE EXTERNAL TABLE".into())
-            }
+            Failure::UnknownName { .. } => Some(
+                "name a file with FROM 'path-or-url', or define it with CREATE EXTERNAL TABLE"
+                    .into(),
+            ),
             Failure::Exists { name } => {
                 Some(format!("write CREATE OR REPLACE …, or DROP TENSOR {name} first"))
             }
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => Some("ZARR and NPY are supported".into()),
-            Failure::Warehouse { .. } => None,
+            Failure::Rows { memory: true, .. } => {
+                Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
+            }
+            Failure::Rows { .. } | Failure::Warehouse { .. } => None,
         }
     }
 

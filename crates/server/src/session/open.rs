@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::source::{self, Opened, Options};
 use tessera_exec::task::{Origin, Resident, Sources};
-use tessera_frontend::bind::{Catalog, RelationRef};
-use tessera_frontend::labels::Labels;
+use tessera_frontend::{Catalog, Labels, RelationRef};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::grid::Grid;
 
@@ -52,13 +51,19 @@ impl Temp {
             };
             for dim in &l.dims {
                 if let (Some(dim_name), Some(coord)) = (&dim.name, &dim.coord) {
-                    let coord = Coord { name: dim_name.clone(), dim: dim_name.clone(), ..Coord::clone(coord) };
+                    let coord = Coord {
+                        name: dim_name.clone(),
+                        dim: dim_name.clone(),
+                        ..Coord::clone(coord)
+                    };
                     match dataset.coords.iter().find(|c| c.dim == coord.dim) {
                         None => dataset.coords.push(Arc::new(coord)),
                         Some(known) if known.values == coord.values => {}
                         Some(_) => {
                             return Err(later(
-                                &format!("a temp tensor whose variables have different labels on `{dim_name}`"),
+                                &format!(
+                                    "a temp tensor whose variables have different labels on `{dim_name}`"
+                                ),
                                 "keep them as two tensors",
                             ));
                         }
@@ -72,7 +77,10 @@ impl Temp {
                 decode: Decode::default(),
                 attrs: l.attrs,
             });
-            origins.push((source, Origin::Resident(Arc::new(Resident { grid: kept.grid, chunks: kept.chunks }))));
+            origins.push((
+                source,
+                Origin::Resident(Arc::new(Resident { grid: kept.grid, chunks: kept.chunks })),
+            ));
         }
         Ok(Temp { dataset: Arc::new(dataset), origins })
     }
@@ -93,12 +101,25 @@ pub(super) struct Opener<'a> {
     /// CTE names and the like, which nobody opens.
     relations: Vec<RelationRef>,
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
+    /// Names that the catalog has, for suggestions.
+    known: Vec<String>,
     pub(super) sources: Sources,
 }
 
 impl<'a> Opener<'a> {
     pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>) -> Self {
-        Opener { session, relations, opened: BTreeMap::new(), sources: Sources::default() }
+        Opener {
+            session,
+            relations,
+            opened: BTreeMap::new(),
+            known: Vec::new(),
+            sources: Sources::default(),
+        }
+    }
+
+    /// Names that the catalog has.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.known.clone()
     }
 
     /// Opens all relations.
@@ -117,10 +138,16 @@ impl<'a> Opener<'a> {
     }
 
     /// Opens a path or URL.
-    pub(super) async fn url(&mut self, url: &str, options: &[(String, String)]) -> Result<Arc<Dataset>, Error> {
+    pub(super) async fn url(
+        &mut self,
+        url: &str,
+        options: &[(String, String)],
+    ) -> Result<Arc<Dataset>, Error> {
         let options = options.iter().filter(|(k, _)| k != "format");
-        let options = Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
-        let opened = source::open(url, &options, &self.session.host.stores).await.map_err(Error::stage)?;
+        let options =
+            Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        let opened =
+            source::open(url, &options, &self.session.host.stores).await.map_err(Error::stage)?;
         Ok(self.add(opened))
     }
 
@@ -146,7 +173,11 @@ impl<'a> Opener<'a> {
             return Ok(Some(temp.dataset.clone()));
         }
         let known = self.session.host.warehouse.list().await?;
-        let Some(found) = pick(&key, known.iter().map(|e| e.name.as_str())) else { return Ok(None) };
+        self.known = known.iter().map(|e| e.name.clone()).collect();
+        self.known.extend(self.session.temps().keys().cloned());
+        let Some(found) = pick(&key, known.iter().map(|e| e.name.as_str())) else {
+            return Ok(None);
+        };
         let Some(external) = known.into_iter().find(|e| e.name == found) else { return Ok(None) };
         let mut dataset = Dataset::clone(&*self.url(&external.location, &external.options).await?);
         dataset.name = external.name;
@@ -162,7 +193,9 @@ impl Catalog for Opener<'_> {
 
 /// A name without its quotes.
 pub(super) fn bare(name: &str) -> String {
-    name.strip_prefix('"').and_then(|n| n.strip_suffix('"')).map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
+    name.strip_prefix('"')
+        .and_then(|n| n.strip_suffix('"'))
+        .map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
 }
 
 /// Exactly, else case-insensitively if that is unique.

@@ -6,19 +6,17 @@ use crate::error::Error;
 use crate::session::collect::Collect;
 use crate::session::open::{Kept, Opener};
 use crate::session::{Session, later};
+use sqlparser::ast::{ObjectName, Query};
 use std::sync::Arc;
 use std::time::Instant;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::task::{PlanRunner, Sources};
-use tessera_frontend::bind::{Catalog, Context};
-use tessera_frontend::labels::Labels;
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
-use tessera_frontend::surface::{self, Names, RelationKind};
+use tessera_frontend::surface::{self, Names, RelationKind, Surface as BlockSurface};
+use tessera_frontend::{Catalog, Context, Labels, Lowered};
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
 use tessera_planner::{compile, explain};
-
-use sqlparser::ast::{ObjectName, Query};
 
 /// Most chunks of a result that is kept whole: a list of them is made.
 const RESULT_CHUNKS_MAX: u64 = 1 << 26;
@@ -37,6 +35,10 @@ pub(super) struct Planned {
 impl Session {
     /// Runs a query of either surface.
     pub(super) async fn query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
+        let decision = surface::decide(query, &KnownNames);
+        if decision.surface == BlockSurface::Cell {
+            return self.run_cells(query, &decision, cancel).await;
+        }
         let (kept, reply) = self.run_tensors(query, cancel).await?;
         let tensors = kept.into_iter().map(|k| self.tensor(k)).collect::<Result<Vec<_>, _>>()?;
         Ok(Reply { answer: Answer::Tensors(tensors), ..reply })
@@ -63,30 +65,27 @@ impl Session {
             })
             .collect();
         let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
-        Ok((kept, Reply { answer: Answer::Tensors(Vec::new()), surface: Some(Surface::Tensor), stats }))
+        Ok((
+            kept,
+            Reply { answer: Answer::Tensors(Vec::new()), surface: Some(Surface::Tensor), stats },
+        ))
     }
 
     /// Parses, binds and plans; nothing has been read but metadata and labels.
     pub(super) async fn plan(&self, query: &Query, trace: bool) -> Result<Planned, Error> {
         let started = Instant::now();
-        let relations = tessera_frontend::bind::relations(query).map_err(Error::stage)?;
+        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
         let mut opener = Opener::new(self, relations);
         opener.open().await?;
         let settings = self.settings();
-        let decision = surface::decide(query, &KnownNames).map_err(Error::stage)?;
-        if decision.surface != tessera_frontend::surface::Surface::Tensor {
-            return Err(later(&format!("a cell query ({})", decision.reason), ""));
+        let decision = surface::decide(query, &KnownNames);
+        if decision.surface == BlockSurface::Cell {
+            return Err(later(
+                &format!("a tensor from a cell query (it has {})", decision.reason),
+                "",
+            ));
         }
-        let now_us = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_micros() as i64);
-        let mut seed = || self.host.next_seed();
-        let lowered = tessera_frontend::limits::with_stack(|| {
-            let mut context =
-                Context { catalog: &opener as &dyn Catalog, config: settings.plan.clone(), now_us, next_seed: &mut seed };
-            tessera_frontend::lower::lower_tensor(query, &mut context)
-        })
-        .map_err(Error::stage)?;
+        let lowered = self.lower(query, &opener).map_err(Error::stage)?;
         let mut passes = Vec::new();
         if trace {
             passes.push(("lower", explain::graph(&lowered.rooted)));
@@ -107,18 +106,37 @@ impl Session {
         })
     }
 
+    /// Binds and lowers a tensor query over what was opened.
+    pub(super) fn lower(
+        &self,
+        query: &Query,
+        catalog: &dyn Catalog,
+    ) -> Result<Lowered, tessera_frontend::Error> {
+        let now_us = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_micros() as i64);
+        let mut seed = || self.host.next_seed();
+        let config = self.settings().plan;
+        tessera_frontend::limits::with_stack(|| {
+            let mut context = Context { catalog, config, now_us, next_seed: &mut seed };
+            tessera_frontend::lower_tensor(query, &mut context)
+        })
+    }
+
     /// Runs a plan and keeps its results' chunks.
     pub(super) async fn run(
         &self,
         tiling: &Arc<Tiling>,
         sources: &Sources,
         cancel: &CancelToken,
-    ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error> {
+    ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error>
+    {
         let grids: Vec<_> =
             tiling.plan().results.iter().map(|r| tiling.plan().output(*r).grid.clone()).collect();
         let cost = explain::cost(tiling);
         let quota = self.host.runtime.quota();
-        if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX) {
+        if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX)
+        {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
                 result_bytes: cost.result_bytes,
                 limit_bytes: quota.limit(),
@@ -140,7 +158,11 @@ impl Session {
     }
 
     /// EXPLAIN of a query, or of what a CREATE runs.
-    pub(super) async fn explain(&self, what: &Explain, cancel: &CancelToken) -> Result<Reply, Error> {
+    pub(super) async fn explain(
+        &self,
+        what: &Explain,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let query = match &*what.statement {
             Statement::Query(q) => q,
             Statement::CreateTensor(c) => &c.query,
@@ -153,6 +175,10 @@ impl Session {
                 return Err(later(name, "explain the query in it"));
             }
         };
+        let decision = surface::decide(query, &KnownNames);
+        if decision.surface == BlockSurface::Cell {
+            return self.explain_cells(query, &decision, what, cancel).await;
+        }
         let planned = self.plan(query, what.verbose).await?;
         let measured = match what.analyze {
             true => Some(self.run(&planned.tiling, &planned.sources, cancel).await?.1),
@@ -200,20 +226,28 @@ impl Session {
             }
             ExplainFormat::Dot => Answer::Text(explain::dot(&planned.tiling)),
         };
-        Ok(Reply { answer, surface: Some(Surface::Tensor), stats: Stats { plan_s: planned.plan_s, ..Stats::default() } })
+        Ok(Reply {
+            answer,
+            surface: Some(Surface::Tensor),
+            stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
+        })
     }
 
     /// The cells of a result in one piece.
     fn tensor(&self, kept: Kept) -> Result<Tensor, Error> {
         let l = kept.labels;
-        let (data, valid) = tessera_exec::chunk::concat(&kept.grid, &kept.chunks, self.host.runtime.quota())
-            .map_err(Error::stage)?;
+        let runtime = &self.host.runtime;
+        let chunk =
+            tessera_exec::chunk::dense(&kept.grid, kept.chunks, runtime.pool(), runtime.quota())
+                .map_err(Error::stage)?;
+        let data = chunk.held(0).map_err(Error::stage)?;
+        let valid = if l.nullable { Some(chunk.held(1).map_err(Error::stage)?) } else { None };
         Tensor::new(l.name, l.dtype, l.dims, kept.grid, data, valid, l.attrs)
     }
 }
 
 /// What a run measured, below the plan.
-fn measurements(m: &tessera_exec::schedule::Stats) -> String {
+pub(super) fn measurements(m: &tessera_exec::schedule::Stats) -> String {
     let mut text = format!(
         "measured: peak {}, {} read in {} reads, {} evicted, {} run again\n",
         explain::bytes(m.peak_bytes),
@@ -223,13 +257,16 @@ fn measurements(m: &tessera_exec::schedule::Stats) -> String {
         m.reruns
     );
     for (i, s) in m.stages.iter().enumerate() {
-        text.push_str(&format!("   #{i} {}: {} operands, {:.6} s\n", s.name, s.operands, s.seconds));
+        text.push_str(&format!(
+            "   #{i} {}: {} operands, {:.6} s\n",
+            s.name, s.operands, s.seconds
+        ));
     }
     text
 }
 
 /// What the surface rule asks about names. Everything that can be opened today is a tensor.
-struct KnownNames;
+pub(super) struct KnownNames;
 
 impl Names for KnownNames {
     fn relation(&self, _name: &ObjectName) -> RelationKind {
@@ -237,6 +274,6 @@ impl Names for KnownNames {
     }
 
     fn is_tensor_function(&self, name: &str) -> bool {
-        tessera_frontend::functions::functions().iter().any(|f| f.name.eq_ignore_ascii_case(name))
+        tessera_frontend::functions::is_tensor_function(name)
     }
 }

@@ -22,7 +22,11 @@ impl Settings {
             "chunk_bytes_target" => {
                 let bytes = crate::config::parse_bytes(value).map_err(|e| fail(e.to_string()))?;
                 if !CHUNK_BYTES.contains(&bytes) {
-                    return Err(fail(format!("{bytes} is not from {} to {}", CHUNK_BYTES.start(), CHUNK_BYTES.end())));
+                    return Err(fail(format!(
+                        "{bytes} is not from {} to {}",
+                        CHUNK_BYTES.start(),
+                        CHUNK_BYTES.end()
+                    )));
                 }
                 self.plan.chunk_bytes_target = bytes;
                 Ok(())
@@ -33,6 +37,9 @@ impl Settings {
 
     /// Name and value of each.
     pub(super) fn list(&self) -> Vec<(&'static str, String)> {
-        vec![("tessera.chunk_bytes_target", crate::config::format_bytes(self.plan.chunk_bytes_target))]
+        vec![(
+            "tessera.chunk_bytes_target",
+            crate::config::format_bytes(self.plan.chunk_bytes_target),
+        )]
     }
 }

@@ -99,20 +99,30 @@ impl Warehouse {
 
     async fn read(&self, store: &Arc<dyn ObjectStore>, path: &Path) -> Result<External, Error> {
         let failed = |e| Failure::warehouse("read", path.as_ref(), e);
-        let bytes = within(async { store.get(path).await?.bytes().await }).await?.map_err(failed)?;
+        let bytes =
+            within(async { store.get(path).await?.bytes().await }).await?.map_err(failed)?;
         let external: External = serde_json::from_slice(&bytes)
             .map_err(|e| Failure::definition(path.as_ref(), e.to_string()))?;
         if external.format_version != FORMAT_VERSION {
             return Err(Failure::definition(
                 path.as_ref(),
-                format!("format version {} is not known, only {FORMAT_VERSION}", external.format_version),
+                format!(
+                    "format version {} is not known, only {FORMAT_VERSION}",
+                    external.format_version
+                ),
             ));
         }
         Ok(external)
     }
 
     /// Writes a definition; an existing one of the name goes.
-    pub(super) async fn put(&self, name: &str, stored_as: &str, location: &str, options: Vec<(String, String)>) -> Result<(), Error> {
+    pub(super) async fn put(
+        &self,
+        name: &str,
+        stored_as: &str,
+        location: &str,
+        options: Vec<(String, String)>,
+    ) -> Result<(), Error> {
         let external = External {
             format_version: FORMAT_VERSION,
             name: name.into(),
@@ -134,7 +144,9 @@ impl Warehouse {
     pub(super) async fn remove(&self, name: &str) -> Result<(), Error> {
         let path = Self::path(name);
         let store = self.store()?;
-        within(store.delete(&path)).await?.map_err(|e| Failure::warehouse("remove", path.as_ref(), e))
+        within(store.delete(&path))
+            .await?
+            .map_err(|e| Failure::warehouse("remove", path.as_ref(), e))
     }
 }
 

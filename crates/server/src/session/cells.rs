@@ -1,0 +1,357 @@
+//! Cell queries: DataFusion's plan over tables that tensor plans fill.
+
+use crate::answer::{Answer, Reply, Stats, Surface};
+use crate::engine::CancelToken;
+use crate::error::Error;
+use crate::session::open::Opener;
+use crate::session::query::KnownNames;
+use crate::session::{Failure, Host, Session, later};
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::physical_plan::execute_stream;
+use futures::stream::{self, BoxStream, StreamExt};
+use sqlparser::ast::Query;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::datafusion::{
+    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach,
+};
+use tessera_exec::schedule::Tiling as _;
+use tessera_exec::task::{PlanRunner, Sources};
+use tessera_frontend::Catalog;
+use tessera_frontend::ast::Relation;
+use tessera_frontend::lift::{
+    self, CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, ScanColumn, TensorScan,
+};
+use tessera_frontend::statement::{Explain, ExplainFormat};
+use tessera_frontend::surface::{self, Decision, RelationKind};
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::{compile, explain};
+
+/// DataFusion's share of the memory limit is one part of this many: the rest is for chunks.
+const ROWS_SHARE: u64 = 4;
+
+/// A cell query that is ready to run.
+struct PlannedCells {
+    plan: CellPlan,
+    state: SessionState,
+    sources: Sources,
+    config: PlanConfig,
+    plan_s: f64,
+}
+
+impl Session {
+    async fn plan_cells(&self, query: &Query, decision: &Decision) -> Result<PlannedCells, Error> {
+        let started = Instant::now();
+        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
+        let mut opener = Opener::new(self, relations);
+        opener.open().await?;
+        let config = self.settings().plan;
+        let state = lift::session_state();
+        let tables = Tables { session: self, opener: &opener };
+        let because = decision.reason.to_string();
+        let plan = lift::plan(query, &tables, &state, &config, &because).map_err(Error::stage)?;
+        let plan_s = started.elapsed().as_secs_f64();
+        Ok(PlannedCells { plan, state, sources: opener.sources, config, plan_s })
+    }
+
+    /// Runs a cell query.
+    pub(super) async fn run_cells(
+        &self,
+        query: &Query,
+        decision: &Decision,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
+        let planned = self.plan_cells(query, decision).await?;
+        let plan_s = planned.plan_s;
+        let (answer, _) = self.execute_cells(planned, cancel).await?;
+        Ok(Reply {
+            answer,
+            surface: Some(Surface::Cell),
+            stats: Stats { plan_s, ..Stats::default() },
+        })
+    }
+
+    /// The rows, and how many rows of cells were built for them.
+    async fn execute_cells(
+        &self,
+        planned: PlannedCells,
+        cancel: &CancelToken,
+    ) -> Result<(Answer, u64), Error> {
+        let exploded = Arc::new(AtomicU64::new(0));
+        let runner: Arc<dyn RunTensor> = Arc::new(Runner {
+            host: self.host.clone(),
+            sources: planned.sources,
+            config: planned.config,
+        });
+        let tables: BTreeMap<String, Arc<TensorTable>> = planned
+            .plan
+            .scans
+            .into_iter()
+            .map(|scan| {
+                let name = scan.name.clone();
+                (name, Arc::new(TensorTable::new(parts(scan), runner.clone(), exploded.clone())))
+            })
+            .collect();
+        let limit = self.host.config.memory_limit_bytes / ROWS_SHARE;
+        let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
+        let run = async {
+            let physical =
+                planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
+            let schema = physical.schema();
+            let environment = RuntimeEnvBuilder::new()
+                .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
+                .build_arc()
+                .map_err(rows_error)?;
+            let context = TaskContext::from(&planned.state).with_runtime(environment);
+            let mut stream = execute_stream(physical, Arc::new(context)).map_err(rows_error)?;
+            let (mut batches, mut bytes) = (Vec::new(), 0u64);
+            while let Some(batch) = stream.next().await {
+                let batch = batch.map_err(rows_error)?;
+                bytes = bytes.saturating_add(batch.get_array_memory_size() as u64);
+                if bytes > limit {
+                    return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                        result_bytes: bytes,
+                        limit_bytes: limit,
+                    }));
+                }
+                batches.push(batch);
+            }
+            Ok(Answer::Rows { schema, batches })
+        };
+        let answer = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            answer = run => answer?,
+        };
+        Ok((answer, exploded.load(Ordering::Relaxed)))
+    }
+
+    /// EXPLAIN of a cell query: what stayed dense, what forced rows, DataFusion's plan, the tensor plans.
+    pub(super) async fn explain_cells(
+        &self,
+        query: &Query,
+        decision: &Decision,
+        what: &Explain,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
+        let planned = self.plan_cells(query, decision).await?;
+        let plan_s = planned.plan_s;
+        let logical = planned.plan.logical.display_indent().to_string();
+        let notes = planned.plan.notes.clone();
+        let mut scans = Vec::new();
+        for scan in &planned.plan.scans {
+            let mut passes = Vec::new();
+            let tiling =
+                compile(scan.rooted.clone(), &planned.config, &mut |name, graph: &Rooted| {
+                    if what.verbose {
+                        passes.push(format!("\n-- after {name}\n{}", explain::graph(graph)));
+                    }
+                })
+                .map_err(Error::stage)?;
+            scans.push((scan.name.clone(), scan.exploded, tiling, passes));
+        }
+        let exploded = match what.analyze {
+            true => Some(self.execute_cells(planned, cancel).await?.1),
+            false => None,
+        };
+        let answer = match what.format {
+            ExplainFormat::Text => {
+                let mut text = format!("surface: cell ({})\n", decision.reason);
+                for note in &notes {
+                    text.push_str(&format!("{note}\n"));
+                }
+                text.push_str(&format!("\n{logical}\n"));
+                for (name, _, tiling, passes) in &scans {
+                    text.push_str(&format!("\n{name}:\n"));
+                    for p in passes {
+                        text.push_str(p);
+                    }
+                    text.push_str(&explain::plan(tiling));
+                }
+                if let Some(n) = exploded {
+                    text.push_str(&format!("measured: {n} rows of cells were built\n"));
+                }
+                Answer::Text(text)
+            }
+            ExplainFormat::Json => {
+                let tensor_plans: serde_json::Map<String, serde_json::Value> = scans
+                    .iter()
+                    .map(|(name, exploded, tiling, _)| {
+                        let mut json = explain::json(tiling);
+                        json["rows_of_cells"] = (*exploded).into();
+                        (name.clone(), json)
+                    })
+                    .collect();
+                let mut json = serde_json::json!({
+                    "surface": "cell",
+                    "reason": decision.reason.to_string(),
+                    "notes": notes,
+                    "logical": logical,
+                    "tensor_plans": tensor_plans,
+                });
+                if let Some(n) = exploded {
+                    json["measured"] = serde_json::json!({"rows_of_cells_built": n});
+                }
+                Answer::Json(json)
+            }
+            ExplainFormat::Dot => {
+                return Err(later("EXPLAIN (FORMAT dot) of a cell query", "use text or json"));
+            }
+        };
+        Ok(Reply {
+            answer,
+            surface: Some(Surface::Cell),
+            stats: Stats { plan_s, ..Stats::default() },
+        })
+    }
+}
+
+fn parts(scan: TensorScan) -> TableParts {
+    let columns = scan
+        .columns
+        .into_iter()
+        .map(|c| match c {
+            ScanColumn::Label { axis, values } => Column::Label { axis, values },
+            ScanColumn::Cells(root) => Column::Cells(root),
+        })
+        .collect();
+    TableParts {
+        schema: scan.schema,
+        shape: scan.shape,
+        columns,
+        presence: scan.presence,
+        rooted: scan.rooted,
+        exploded: scan.exploded,
+    }
+}
+
+/// The relations of a cell block: opened datasets, and tensor blocks lowered to cubes.
+struct Tables<'a> {
+    session: &'a Session,
+    opener: &'a Opener<'a>,
+}
+
+impl CellTables for Tables<'_> {
+    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, tessera_frontend::Error> {
+        match relation {
+            Relation::Subquery { query, alias }
+                if surface::kind(query, &KnownNames) == RelationKind::Tensor =>
+            {
+                let lowered = self.session.lower(query, self.opener)?;
+                let graph = Arc::new(lowered.rooted.graph);
+                let mut cube = Cube {
+                    name: alias.map_or_else(String::new, |a| a.value.clone()),
+                    variables: Vec::new(),
+                    coords: Vec::new(),
+                    auxiliary: Vec::new(),
+                };
+                for (labels, node) in lowered.outputs.into_iter().zip(lowered.rooted.roots) {
+                    for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
+                        if !cube.coords.iter().any(|c| c.name == coord.name) {
+                            cube.coords.push(coord.clone());
+                        }
+                    }
+                    cube.variables.push(CubeVariable {
+                        name: labels.name.into(),
+                        dims: labels.dims.into_iter().map(|d| d.name).collect(),
+                        cells: Cells::Planned { graph: graph.clone(), node },
+                    });
+                }
+                Ok(CellRelation::Cube(Arc::new(cube)))
+            }
+            other => match tessera_frontend::bind::relation_ref(other)? {
+                Some(name) => match self.opener.relation(&name) {
+                    Some(dataset) => Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset)))),
+                    None => {
+                        Err(tessera_frontend::bind::unknown_relation(other, &self.opener.names()))
+                    }
+                },
+                None => Ok(CellRelation::Sql),
+            },
+        }
+    }
+}
+
+/// Runs the tensor plans of a cell query.
+struct Runner {
+    host: Arc<Host>,
+    sources: Sources,
+    config: PlanConfig,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    fn start(
+        &self,
+        rooted: Rooted,
+    ) -> Result<BoxStream<'static, Result<Piece, BoxError>>, tessera_exec::error::Error> {
+        let tiling = Arc::new(compile(rooted, &self.config, &mut |_, _| {})?);
+        let runner = Arc::new(PlanRunner::new(tiling.clone(), &self.sources)?);
+        let (sink, pieces) = PieceSink::new();
+        debug_assert!(tiling.stages() > 0, "a scan has a column");
+        let running =
+            self.host.runtime().start(tiling, runner, sink.clone(), &ExecCancel::new())?;
+        // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
+        let outcome = stream::once(async move {
+            if let Err(e) = running.outcome().await.result {
+                sink.fail(e);
+            }
+        })
+        .filter_map(|()| async { None });
+        Ok(stream::select(pieces, outcome).boxed())
+    }
+}
+
+impl RunTensor for Runner {
+    fn run(&self, rooted: Rooted) -> BoxStream<'static, Result<Piece, BoxError>> {
+        match self.start(rooted) {
+            Ok(stream) => stream,
+            Err(e) => stream::iter([Err(Box::new(e) as BoxError)]).boxed(),
+        }
+    }
+}
+
+/// An error of DataFusion: ours with its own type, if one of ours is inside.
+fn rows_error(error: DataFusionError) -> Error {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast::<tessera_exec::error::Error>() {
+            Ok(ours) => Error::stage(*ours),
+            Err(inner) => match inner.downcast::<DataFusionError>() {
+                Ok(nested) => rows_error(*nested),
+                Err(other) => {
+                    Error::stage(Failure::Rows { message: other.to_string(), memory: false })
+                }
+            },
+        },
+        DataFusionError::Context(_, inner) => rows_error(*inner),
+        DataFusionError::ArrowError(e, _) => match *e {
+            arrow::error::ArrowError::ExternalError(inner) => {
+                rows_error(DataFusionError::External(inner))
+            }
+            other => Error::stage(Failure::Rows { message: other.to_string(), memory: false }),
+        },
+        DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
+            Ok(e) => rows_error(e),
+            Err(shared) => {
+                Error::stage(Failure::Rows { message: shared.to_string(), memory: false })
+            }
+        },
+        DataFusionError::ResourcesExhausted(message) => {
+            Error::stage(Failure::Rows { message, memory: true })
+        }
+        other => Error::stage(Failure::Rows { message: other.strip_backtrace(), memory: false }),
+    }
+}

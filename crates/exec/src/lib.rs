@@ -13,6 +13,7 @@
 pub mod cancel;
 pub mod chunk;
 pub mod config;
+pub mod datafusion;
 pub mod error;
 pub mod kernels;
 pub mod operand;

@@ -125,7 +125,7 @@ fn logical(
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
-    let plan = time::rewrite(plan)?;
+    let plan = time::rewrite(plan, &prepared.texts)?;
     state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})
 }
 

@@ -81,13 +81,15 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     if let Some(rest) = message.strip_prefix("Invalid function '") {
         let mut parts = rest.split('\'');
         let name = parts.next().unwrap_or_default().to_string();
-        let candidates = parts.nth(1).map(str::to_string).into_iter().collect();
+        // DataFusion offers a function however far it is from the name.
+        let offered: Vec<&str> = parts.nth(1).into_iter().collect();
+        let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
         return Error::UnknownName { kind: "function", name, candidates, position };
     }
     if message.contains("GROUP BY") && message.contains("must ") {
         return Error::Cells {
             code: "not_grouped",
-            message: sentence(message),
+            message: not_grouped(message),
             position,
             hint: Some("add it to GROUP BY, or aggregate it with avg, min, max, …".to_string()),
         };
@@ -97,6 +99,14 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         .iter()
         .any(|part| lower.contains(part));
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
+}
+
+/// The column that stands outside, if the message quotes it.
+fn not_grouped(message: &str) -> String {
+    match message.split("olumn \"").nth(1).and_then(|rest| rest.split('"').next()) {
+        Some(column) => format!("`{column}` stands neither in GROUP BY nor in an aggregate"),
+        None => sentence(message),
+    }
 }
 
 fn failed(code: &'static str, message: String, position: Option<Position>) -> Error {

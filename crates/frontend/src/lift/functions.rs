@@ -1,22 +1,25 @@
-//! Functions that the cell surface adds to DataFusion's: `//`, `^`, and parts of dates in other calendars.
+//! Functions where the definition is ours, so that the dense and the row path share it: `//`, `^`, parts of dates in
+//! other calendars, and sums of integers that do not wrap.
+
+mod date_part;
+mod sum;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array};
+use super::names::{FLOOR_DIVIDE, POWER};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::{Result, ScalarValue, exec_err};
-use datafusion::execution::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
     Volatility,
 };
 use datafusion::prelude::SessionConfig;
-use tessera_planner::dtype::Calendar;
-use tessera_planner::time::DatePart;
-
-use super::names::{FLOOR_DIVIDE, POWER};
+use date_part::DatePartOf;
+use sum::CheckedSum;
 
 /// A session for cell blocks: DataFusion's functions and ours.
 ///
@@ -29,10 +32,17 @@ pub fn session_state() -> SessionState {
     options.sql_parser.collect_spans = true;
     options.sql_parser.map_string_types_to_utf8view = false;
     let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-    for op in [Operation::FloorDivide, Operation::Power] {
-        let udf = Arc::new(ScalarUDF::from(Arithmetic::new(op)));
-        // The registry gives back what a name meant before; these names are ours.
-        let _ = datafusion::execution::FunctionRegistry::register_udf(&mut state, udf);
+    let mut ours: Vec<ScalarUDF> =
+        [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
+    if let Some(inner) = state.scalar_functions().get("date_part") {
+        ours.push(DatePartOf::new(inner.clone()).into());
+    }
+    // The registry gives back what a name meant before, which is what ours stand on.
+    for udf in ours {
+        let _ = state.register_udf(Arc::new(udf));
+    }
+    if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
+        let _ = state.register_udaf(Arc::new(CheckedSum::new(inner).into()));
     }
     state
 }
@@ -140,62 +150,5 @@ impl Arithmetic {
                 Ok(out)
             }
         }
-    }
-}
-
-/// `date_part(part, time)` of a calendar that Arrow does not know: an `int32`, as DataFusion's.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CalendarPart {
-    name: String,
-    calendar: Calendar,
-    signature: Signature,
-}
-
-impl CalendarPart {
-    pub(crate) fn new(calendar: Calendar) -> Self {
-        let types = vec![DataType::Utf8, DataType::Int64];
-        Self {
-            name: format!("date_part_{}", calendar.name()),
-            calendar,
-            signature: Signature::exact(types, Volatility::Immutable),
-        }
-    }
-}
-
-impl ScalarUDFImpl for CalendarPart {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Int32)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(part)))) = args.args.first() else {
-            return exec_err!("date_part: the part is a text such as 'month'");
-        };
-        let lower = part.to_lowercase();
-        let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
-        let Some(kind) = DatePart::parse(name) else {
-            return exec_err!("date_part: unknown part '{part}'");
-        };
-        let times = match &args.args[1] {
-            ColumnarValue::Array(a) => a.clone(),
-            ColumnarValue::Scalar(s) => s.to_array_of_size(1)?,
-        };
-        let times = times.as_primitive::<Int64Type>();
-        // DataFusion's week begins with Sunday as day 0, ours with Monday.
-        let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
-        let parts = times.iter().map(|t| Some(shift(kind.of(t?, self.calendar)) as i32));
-        let out: ArrayRef = Arc::new(parts.collect::<Int32Array>());
-        if matches!(args.args[1], ColumnarValue::Scalar(_)) {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
-        }
-        Ok(ColumnarValue::Array(out))
     }
 }

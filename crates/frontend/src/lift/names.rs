@@ -13,8 +13,8 @@ use std::sync::Arc;
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, Spanned, TableAlias,
-    TableFactor, Value, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias, TableFactor,
+    Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::cube::Cube;
@@ -32,6 +32,8 @@ pub(crate) const POWER: &str = "tessera_power";
 pub(crate) struct Prepared {
     /// Each with the name under which the query knows it.
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
+    /// Where each text of the query stands (the last of equal ones): DataFusion's literals have no place.
+    pub(crate) texts: BTreeMap<String, Position>,
 }
 
 /// Prepares a query; `because` is the clause that made its block a cell block, for errors.
@@ -47,16 +49,17 @@ pub(crate) fn prepare(
         scopes: Vec::new(),
         tables: BTreeMap::new(),
         names: BTreeSet::new(),
+        texts: BTreeMap::new(),
     };
     if let ControlFlow::Break(error) = query.visit(&mut pass) {
         return Err(error);
     }
-    let Relations { tables, mut names, .. } = pass;
+    let Relations { tables, mut names, texts, .. } = pass;
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
     let _ = query.visit(&mut Spelling { names: &names });
-    Ok(Prepared { tables })
+    Ok(Prepared { tables, texts })
 }
 
 /// A CTE in sight.
@@ -76,6 +79,7 @@ struct Relations<'a> {
     scopes: Vec<BTreeMap<String, Cte>>,
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
+    texts: BTreeMap<String, Position>,
 }
 
 impl VisitorMut for Relations<'_> {
@@ -133,7 +137,7 @@ impl VisitorMut for Relations<'_> {
             }
             if let Some((dim, _)) = ast::bracket_dim(item) {
                 return ControlFlow::Break(Error::Unsupported {
-                    construct: format!("the item [{dim}], which gives a tensor back"),
+                    construct: format!("the item `[{dim}]`"),
                     position: Position::of_span(dim.span),
                     hint: Some(format!("write `{dim}` to get rows")),
                 });
@@ -160,6 +164,15 @@ impl VisitorMut for Relations<'_> {
             Some(error) => ControlFlow::Break(error),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Error> {
+        if let (Value::SingleQuotedString(text), Some(place)) =
+            (&value.value, Position::of_span(value.span))
+        {
+            self.texts.insert(text.clone(), place);
+        }
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
@@ -331,6 +344,11 @@ fn rewrite(expr: &mut Expr) {
             let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
             *expr = call(FLOOR_DIVIDE, args.into());
         }
+        Expr::Extract { field, expr: time, .. } => {
+            let part = Value::SingleQuotedString(field.to_string().to_lowercase());
+            let time = std::mem::replace(&mut **time, nothing());
+            *expr = call("date_part", vec![Expr::Value(part.into()), time]);
+        }
         Expr::Function(function) => {
             let [part] = function.name.0.as_mut_slice() else { return };
             let sqlparser::ast::ObjectNamePart::Identifier(name) = part else { return };
@@ -423,9 +441,4 @@ impl VisitorMut for Spelling<'_> {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// The place of a query, for errors that have no better one.
-pub(crate) fn place(query: &Query) -> Option<Position> {
-    Position::of_span(query.span())
 }

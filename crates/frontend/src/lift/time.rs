@@ -1,57 +1,55 @@
-//! Times in every calendar: literals, and parts of dates.
+//! Texts that meet times are moments of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text that meets a
 //! time is its first instant: `time >= '2020'` begins with the year.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
-use super::functions::CalendarPart;
 use super::table::calendar;
-use crate::error::Error;
+use crate::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
-pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(crate) fn rewrite(
+    plan: LogicalPlan,
+    texts: &BTreeMap<String, Position>,
+) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
             let name = names.save(&expr);
-            expr.transform_up(|e| one(e, &schema))?.map_data(|e| Ok(name.restore(e)))
-        })?
-        .transform_data(|node| {
-            // Types of outputs may have changed (a part of a date has another function's type).
-            if node.inputs().is_empty() {
-                Ok(Transformed::no(node))
-            } else {
-                node.recompute_schema().map(Transformed::yes)
-            }
+            expr.transform_up(|e| one(e, &schema, texts))?.map_data(|e| Ok(name.restore(e)))
         })
     })
     .map(|t| t.data)
 }
 
-fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn one(
+    expr: Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
-            let l = meet(&left, &right, schema)?;
-            let r = meet(&right, &left, schema)?;
+            let l = meet(&left, &right, schema, texts)?;
+            let r = meet(&right, &left, schema, texts)?;
             let is_changed = l.is_some() || r.is_some();
             let new = BinaryExpr::new(r.map_or(left, Box::new), op, l.map_or(right, Box::new));
             Ok(Transformed::new_transformed(Expr::BinaryExpr(new), is_changed))
         }
         Expr::Between(Between { expr, negated, low, high }) => {
-            let l = meet(&expr, &low, schema)?;
-            let h = meet(&expr, &high, schema)?;
+            let l = meet(&expr, &low, schema, texts)?;
+            let h = meet(&expr, &high, schema, texts)?;
             let is_changed = l.is_some() || h.is_some();
             let new =
                 Between::new(expr, negated, l.map_or(low, Box::new), h.map_or(high, Box::new));
@@ -60,7 +58,7 @@ fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::InList(InList { expr, mut list, negated }) => {
             let mut is_changed = false;
             for item in &mut list {
-                if let Some(new) = meet(&expr, item, schema)? {
+                if let Some(new) = meet(&expr, item, schema, texts)? {
                     *item = new;
                     is_changed = true;
                 }
@@ -69,18 +67,6 @@ fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 Expr::InList(InList { expr, list, negated }),
                 is_changed,
             ))
-        }
-        Expr::ScalarFunction(ScalarFunction { func, args })
-            if func.name() == "date_part" && args.len() == 2 =>
-        {
-            match calendar_of(&args[1], schema) {
-                Some(c) if c != Calendar::Standard => {
-                    let func = Arc::new(ScalarUDF::from(CalendarPart::new(c)));
-                    let call = ScalarFunction { func, args };
-                    Ok(Transformed::yes(Expr::ScalarFunction(call)))
-                }
-                _ => Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
-            }
         }
         other => Ok(Transformed::no(other)),
     }
@@ -98,7 +84,12 @@ fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
 }
 
 /// The literal that a text becomes where it meets a time.
-fn meet(time: &Expr, text: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+fn meet(
+    time: &Expr,
+    text: &Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Option<Expr>> {
     let Expr::Literal(
         ScalarValue::Utf8(Some(text))
         | ScalarValue::LargeUtf8(Some(text))
@@ -116,7 +107,7 @@ fn meet(time: &Expr, text: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         return Err(DataFusionError::External(Box::new(Error::Cells {
             code: "type_error",
             message: format!("`{text}` is not a date of the {} calendar", calendar.name()),
-            position: None,
+            position: texts.get(text).copied(),
             hint: Some("write it as `2020`, `2020-01`, `2020-01-31` or `2020-01-31T12:00`".into()),
         })));
     };

@@ -60,7 +60,7 @@ impl Chain {
                 }
                 other => {
                     let text = other.display().to_string();
-                    let name = text.split([':', ' ']).next().unwrap_or_default().to_string();
+                    let name = text.split(':').next().unwrap_or_default().to_string();
                     return Err(format!("{name} stands between GROUP BY and the tensor"));
                 }
             };

@@ -67,12 +67,12 @@ impl Lift<'_> {
                 let node = self.lower.cast(node, DType::Float64)?;
                 self.reduce(node, ReduceKind::Mean)
             }
-            "min" | "max" if dtype.is_float() => {
+            "min" | "max" if dtype.is_float() || dtype == DType::Bool => {
                 let is_min = name == "min";
                 let kind = if is_min { ReduceKind::MinTotal } else { ReduceKind::MaxTotal };
                 self.reduce(node, kind)
             }
-            "min" | "max" if dtype != DType::Bool => {
+            "min" | "max" => {
                 let kind = if name == "min" { ReduceKind::Min } else { ReduceKind::Max };
                 self.reduce(node, kind)
             }

@@ -1,0 +1,70 @@
+//! A sink that hands chunks of results on as pieces.
+//!
+//! The channel has no bound of its own: chunks on their way are charged to the quota, and a sink that drains makes a
+//! plan short of memory wait for its reader.
+
+use super::{BoxError, Piece};
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::schedule::Sink;
+use futures::Stream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tessera_planner::grid::ChunkIndex;
+use tessera_planner::region::Region;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// The end that the runtime writes to.
+#[derive(Debug)]
+pub struct PieceSink {
+    sender: UnboundedSender<Result<Piece, BoxError>>,
+}
+
+/// The end that a table reads from; it ends when every sink is gone.
+#[derive(Debug)]
+pub struct Pieces {
+    receiver: UnboundedReceiver<Result<Piece, BoxError>>,
+}
+
+impl PieceSink {
+    /// A sink and its reader.
+    pub fn new() -> (Arc<PieceSink>, Pieces) {
+        let (sender, receiver) = unbounded_channel();
+        (Arc::new(PieceSink { sender }), Pieces { receiver })
+    }
+
+    /// Tells the reader why the plan ended early.
+    pub fn fail(&self, error: Error) {
+        // A reader that is gone did not want to know.
+        let _ = self.sender.send(Err(Box::new(error)));
+    }
+}
+
+impl Sink for PieceSink {
+    fn chunk(
+        &self,
+        result: usize,
+        _: ChunkIndex,
+        region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        let start = region.start.first().copied().unwrap_or_default();
+        let piece = Piece { root: result, start, cells: chunk.to_array()? };
+        // Without a reader the statement is about to be cancelled.
+        let _ = self.sender.send(Ok(piece));
+        Ok(())
+    }
+
+    fn drains(&self) -> bool {
+        true
+    }
+}
+
+impl Stream for Pieces {
+    type Item = Result<Piece, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.receiver.poll_recv(cx)
+    }
+}

@@ -1,0 +1,112 @@
+//! `date_part(part, time)` of any calendar.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int32Array};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time::DatePart;
+
+use crate::lift::table::calendar;
+
+/// DataFusion's `date_part`, and ours for times of the calendars that Arrow does not know: an `int32` too.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct DatePartOf {
+    inner: Arc<ScalarUDF>,
+    signature: Signature,
+}
+
+impl DatePartOf {
+    pub(super) fn new(inner: Arc<ScalarUDF>) -> Self {
+        Self { inner, signature: Signature::user_defined(Volatility::Immutable) }
+    }
+}
+
+/// The calendar of a time that is an `int64`; without one it is no time.
+fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
+    match field {
+        Some(field) if *field.data_type() == DataType::Int64 => match calendar(field) {
+            Some(calendar) => Ok(Some(calendar)),
+            None => plan_err!("date_part takes a time, not the data type Int64"),
+        },
+        _ => Ok(None),
+    }
+}
+
+impl ScalarUDFImpl for DatePartOf {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [part, time] = types else {
+            return plan_err!("date_part takes a part and a time");
+        };
+        let time = match time {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => {
+                DataType::Timestamp(TimeUnit::Nanosecond, None)
+            }
+            DataType::Timestamp(..)
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Interval(_)
+            | DataType::Duration(_)
+            | DataType::Int64 => time.clone(),
+            other => return plan_err!("date_part takes a time, not the data type {other}"),
+        };
+        Ok(vec![part.clone(), time])
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        internal_err!("date_part has a type by its fields")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        match other_calendar(args.arg_fields.get(1))? {
+            Some(_) => Ok(Arc::new(Field::new(self.name(), DataType::Int32, true))),
+            None => self.inner.return_field_from_args(args),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(calendar) = other_calendar(args.arg_fields.get(1))? else {
+            return self.inner.invoke_with_args(args);
+        };
+        let [ColumnarValue::Scalar(part), time] = args.args.as_slice() else {
+            return exec_err!("date_part takes a text such as 'month' and a time");
+        };
+        let Some(Some(part)) = part.try_as_str() else {
+            return exec_err!("date_part: the part is a text such as 'month'");
+        };
+        let lower = part.to_lowercase();
+        let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
+        let Some(kind) = DatePart::parse(name) else {
+            return exec_err!("date_part: unknown part '{part}'");
+        };
+        // DataFusion's `dow` begins with Sunday as 0, ours with Monday.
+        let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
+        let times = time.to_array(1)?;
+        let times = times.as_primitive::<Int64Type>();
+        let parts = times.iter().map(|t| Some(shift(kind.of(t?, calendar)) as i32));
+        let out: ArrayRef = Arc::new(parts.collect::<Int32Array>());
+        if matches!(time, ColumnarValue::Scalar(_)) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
+        }
+        Ok(ColumnarValue::Array(out))
+    }
+}

@@ -155,7 +155,7 @@ impl Lowerer<'_, '_> {
                     Some(at) => {
                         let (had, size) = (out[at].0.coord.is_some(), out[at].1);
                         let fits = shape[axis] == size || shape[axis] == 1 || size == 1;
-                        if !fits && !(had && dim.coord.is_some()) {
+                        if !(fits || had && dim.coord.is_some()) {
                             return Err(PlanError::Shapes {
                                 operation: operation.into(),
                                 shapes_: tensors

@@ -596,8 +596,8 @@ impl Builder {
         self.push(Op::Scan { kind, axis }, &[input], shape, dtype, nullable, grid)
     }
 
-    /// Matrix product `[b.., m, k] @ [b.., k, n]`; both of rank 2 or more, of one numeric type, leading axes equal,
-    /// without masks.
+    /// Matrix product `[b.., m, k] @ [b.., k, n]`; both of rank 2 or more, of one numeric type, leading axes equal.
+    /// Products with a masked factor are skipped; a cell all of whose products are is masked.
     pub fn contract(&mut self, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
         let (l, r) = (self.node(lhs), self.node(rhs));
         let mismatch = |hint: String| Error::Shapes {
@@ -625,9 +625,7 @@ impl Builder {
             });
         }
         if l.nullable || r.nullable {
-            return Err(Error::Unsupported {
-                construct: "a matrix product of tensors with masked cells (fill them with `coalesce(x, 0)` first)".into(),
-            });
+            return self.contract_masked(lhs, rhs);
         }
         let mut shape = l.shape.clone();
         shape[rank - 1] = r.shape[rank - 1];
@@ -635,6 +633,22 @@ impl Builder {
         grid.axes[rank - 1] = r.grid.axes[rank - 1];
         let dtype = l.dtype;
         self.push(Op::Contract, &[lhs, rhs], shape, dtype, false, grid)
+    }
+
+    /// A product that skips masked cells: they count as 0, and a second product counts what was not skipped.
+    fn contract_masked(&mut self, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
+        let (mut values, mut counts) = (Vec::new(), Vec::new());
+        for side in [lhs, rhs] {
+            let zero = self.constant(Scalar::zero(self.dtype(side)))?;
+            values.push(self.map_op(MapOp::Coalesce, &[side, zero])?);
+            let valid = self.map_op(MapOp::IsValid, &[side])?;
+            counts.push(self.cast(valid, DType::Float32)?);
+        }
+        let value = self.contract(values[0], values[1])?;
+        let count = self.contract(counts[0], counts[1])?;
+        let zero = self.constant(Scalar::zero(DType::Float32))?;
+        let any = self.map(ScalarOp::Gt, &[count, zero])?;
+        self.map_op(MapOp::Mask, &[value, any])
     }
 
     /// The same cells on the grid with chunks of the lengths `chunks`.

@@ -198,7 +198,9 @@ impl Session {
                 ),
                 _ => Error::stage(Failure::StoredAs {
                     format: create.format.value.clone(),
-                    position: open::position(tessera_frontend::Position::of(&create.format)),
+                    position: open::position(tessera_frontend::Position::of_span(
+                        create.format.span,
+                    )),
                 }),
             });
         }

@@ -65,8 +65,7 @@ impl Warehouse {
         std::fs::create_dir_all(&self.root)
             .map_err(|e| Error::io("create", format!("`{}`", self.root.display()), e))?;
         let store = LocalFileSystem::new_with_prefix(&self.root)
-            .map_err(|e| Failure::warehouse("open", &self.root.display().to_string(), e))?
-            .with_fsync(true);
+            .map_err(|e| Failure::warehouse("open", &self.root.display().to_string(), e))?;
         Ok(Arc::new(store))
     }
 

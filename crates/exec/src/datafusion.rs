@@ -64,14 +64,11 @@ pub fn attach(
         let Some(table) = tables.get(scan.table_name.table()) else {
             return Ok(Transformed::no(node));
         };
-        let new = TableScanBuilder::new(
-            scan.table_name.clone(),
-            provider_as_source(table.clone()),
-        )
-        .with_projection(scan.projection.clone())
-        .with_filters(scan.filters.clone())
-        .with_fetch(scan.fetch)
-        .build()?;
+        let new = TableScanBuilder::new(scan.table_name.clone(), provider_as_source(table.clone()))
+            .with_projection(scan.projection.clone())
+            .with_filters(scan.filters.clone())
+            .with_fetch(scan.fetch)
+            .build()?;
         Ok(Transformed::yes(LogicalPlan::TableScan(new)))
     })
     .map(|t| t.data)

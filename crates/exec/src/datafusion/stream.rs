@@ -125,8 +125,7 @@ impl State {
                 )));
             };
             let piece = piece.map_err(DataFusionError::External)?;
-            let columns =
-                self.waiting.entry(piece.start).or_insert_with(|| vec![None; roots]);
+            let columns = self.waiting.entry(piece.start).or_insert_with(|| vec![None; roots]);
             match columns.get_mut(piece.root) {
                 Some(column) => *column = Some(piece.cells),
                 None => {

@@ -59,10 +59,15 @@ fn table(presence: bool, exploded: bool, fails: bool) -> Arc<TensorTable> {
         Field::new("place", DataType::Utf8, false),
         Field::new("v", DataType::Float64, true),
     ]));
-    let values: ArrayRef =
-        Arc::new(Float64Array::from(vec![Some(0.0), Some(1.0), None, Some(3.0), Some(4.0), Some(5.0)]));
-    let there: ArrayRef =
-        Arc::new(BooleanArray::from(vec![true, false, true, true, false, true]));
+    let values: ArrayRef = Arc::new(Float64Array::from(vec![
+        Some(0.0),
+        Some(1.0),
+        None,
+        Some(3.0),
+        Some(4.0),
+        Some(5.0),
+    ]));
+    let there: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true, true, false, true]));
     let mut roots = vec![v];
     roots.extend(presence.then_some(p));
     let parts = TableParts {

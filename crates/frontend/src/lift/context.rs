@@ -13,7 +13,6 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
-
 /// The tables of one query and the functions of a session.
 pub(crate) struct Context<'a> {
     pub(crate) state: &'a SessionState,
@@ -28,11 +27,7 @@ impl ContextProvider for Context<'_> {
             .ok_or_else(|| plan_datafusion_err!("unknown relation `{name}`"))
     }
 
-    fn create_cte_work_table(
-        &self,
-        name: &str,
-        schema: SchemaRef,
-    ) -> Result<Arc<dyn TableSource>> {
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> Result<Arc<dyn TableSource>> {
         Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
     }
 
@@ -83,8 +78,7 @@ impl ContextProvider for Context<'_> {
 }
 
 fn sorted<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let mut names: Vec<String> =
-        names.filter(|n| !n.starts_with("tessera_")).cloned().collect();
+    let mut names: Vec<String> = names.filter(|n| !n.starts_with("tessera_")).cloned().collect();
     names.sort();
     names
 }

@@ -6,18 +6,18 @@ mod sum;
 
 use std::sync::Arc;
 
+use super::names::{FLOOR_DIVIDE, POWER};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::{Result, ScalarValue, exec_err};
-use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
     Volatility,
 };
 use datafusion::prelude::SessionConfig;
-use super::names::{FLOOR_DIVIDE, POWER};
 use date_part::DatePartOf;
 use sum::CheckedSum;
 
@@ -31,8 +31,7 @@ pub fn session_state() -> SessionState {
     options.sql_parser.enable_ident_normalization = false;
     options.sql_parser.collect_spans = true;
     options.sql_parser.map_string_types_to_utf8view = false;
-    let mut state =
-        SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     let mut ours: Vec<ScalarUDF> =
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
     if let Some(inner) = state.scalar_functions().get("date_part") {
@@ -130,9 +129,7 @@ impl ScalarUDFImpl for Arithmetic {
 impl Arithmetic {
     fn int(&self, x: i64, y: i64) -> Result<i64> {
         match self.op {
-            Operation::FloorDivide if y == 0 => {
-                Err(arrow::error::ArrowError::DivideByZero.into())
-            }
+            Operation::FloorDivide if y == 0 => Err(arrow::error::ArrowError::DivideByZero.into()),
             Operation::FloorDivide => {
                 let q = x.wrapping_div(y);
                 let is_inexact = x.wrapping_rem(y) != 0;
@@ -155,4 +152,3 @@ impl Arithmetic {
         }
     }
 }
-

@@ -102,9 +102,8 @@ impl Lower<'_> {
             }
             Expr::Case(case) => self.case(case),
             Expr::Cast(Cast { expr, field }) => {
-                let to = dtype_of(field.data_type()).ok_or_else(|| {
-                    format!("a cast to {} has no dense form", field.data_type())
-                })?;
+                let to = dtype_of(field.data_type())
+                    .ok_or_else(|| format!("a cast to {} has no dense form", field.data_type()))?;
                 let from = self.expr(expr)?;
                 self.cast(from, to)
             }
@@ -157,8 +156,9 @@ impl Lower<'_> {
         if let Some(a) = axis {
             shape[a] = values.len() as u64;
         }
-        let constant = constant(&values, &shape)
-            .ok_or_else(|| format!("`{expr}` is {}, which tensors do not hold", values.data_type()))?;
+        let constant = constant(&values, &shape).ok_or_else(|| {
+            format!("`{expr}` is {}, which tensors do not hold", values.data_type())
+        })?;
         self.b.array(constant).map_err(refused)
     }
 
@@ -254,11 +254,8 @@ impl Lower<'_> {
             let is_met = match &case.expr {
                 None => self.is_true(when)?,
                 Some(base) => {
-                    let same = Expr::BinaryExpr(BinaryExpr::new(
-                        base.clone(),
-                        Operator::Eq,
-                        when.clone(),
-                    ));
+                    let same =
+                        Expr::BinaryExpr(BinaryExpr::new(base.clone(), Operator::Eq, when.clone()));
                     self.is_true(&same)?
                 }
             };

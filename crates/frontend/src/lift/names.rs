@@ -13,8 +13,8 @@ use std::sync::Arc;
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
-    TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias, TableFactor,
+    Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::cube::Cube;
@@ -221,9 +221,8 @@ impl Relations<'_> {
             }
             CellRelation::Cube(cube) => {
                 let block = self.blocks.last();
-                let is_used = |name: &str| {
-                    block.is_some_and(|names| names.contains(&name.to_lowercase()))
-                };
+                let is_used =
+                    |name: &str| block.is_some_and(|names| names.contains(&name.to_lowercase()));
                 let table = CellTable::new(&cube, &is_used)?;
                 let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
                 (Arc::new(CellSource(Arc::new(table))), name)
@@ -283,7 +282,10 @@ impl Relations<'_> {
         if let FunctionArguments::List(list) = &function.args
             && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
         {
-            return wrong(format!("the call of {name} with named arguments"), Position::of_span(name.span));
+            return wrong(
+                format!("the call of {name} with named arguments"),
+                Position::of_span(name.span),
+            );
         }
         None
     }

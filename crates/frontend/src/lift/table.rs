@@ -152,8 +152,7 @@ fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axi
     let within = |a: &[Axis], b: &[Axis]| a.iter().all(|x| b.contains(x));
     let mut out: Vec<Vec<Axis>> = Vec::new();
     for set in &sets {
-        let is_smaller =
-            sets.iter().any(|other| within(set, other) && !within(other, set));
+        let is_smaller = sets.iter().any(|other| within(set, other) && !within(other, set));
         if !is_smaller && !out.iter().any(|known| within(set, known)) {
             out.push(set.clone());
         }

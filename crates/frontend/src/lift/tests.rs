@@ -31,7 +31,8 @@ fn show(sql: &str) -> String {
     let mut out = format!("{}\n", plan.logical.display_indent());
     for scan in &plan.scans {
         let kind = if scan.exploded { "rows" } else { "groups" };
-        writeln!(out, "{} {kind} {:?} presence {:?}", scan.name, scan.shape, scan.presence).unwrap();
+        writeln!(out, "{} {kind} {:?} presence {:?}", scan.name, scan.shape, scan.presence)
+            .unwrap();
         for (field, column) in scan.schema.fields().iter().zip(&scan.columns) {
             let nullable = if field.is_nullable() { "?" } else { "" };
             write!(out, "  {}: {}{nullable} = ", field.name(), field.data_type()).unwrap();
@@ -79,7 +80,10 @@ fn op(op: &tessera_planner::ir::Op) -> String {
             format!("const [{}]", cells.join(", "))
         }
         Op::Map(op) => format!("{op:?}"),
-        Op::View(v) => format!("view {:?}", v.axes.iter().map(|a| (a.axis, a.start, a.step)).collect::<Vec<_>>()),
+        Op::View(v) => format!(
+            "view {:?}",
+            v.axes.iter().map(|a| (a.axis, a.start, a.step)).collect::<Vec<_>>()
+        ),
         Op::Reduce { kind, axes } => {
             let axes: Vec<String> = axes
                 .iter()

@@ -28,8 +28,7 @@ pub(crate) fn rewrite(
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
             let name = names.save(&expr);
-            expr.transform_up(|e| one(e, &schema, texts))?
-                .map_data(|e| Ok(name.restore(e)))
+            expr.transform_up(|e| one(e, &schema, texts))?.map_data(|e| Ok(name.restore(e)))
         })
     })
     .map(|t| t.data)
@@ -45,11 +44,7 @@ fn one(
             let l = meet(&left, &right, schema, texts)?;
             let r = meet(&right, &left, schema, texts)?;
             let is_changed = l.is_some() || r.is_some();
-            let new = BinaryExpr::new(
-                r.map_or(left, Box::new),
-                op,
-                l.map_or(right, Box::new),
-            );
+            let new = BinaryExpr::new(r.map_or(left, Box::new), op, l.map_or(right, Box::new));
             Ok(Transformed::new_transformed(Expr::BinaryExpr(new), is_changed))
         }
         Expr::Between(Between { expr, negated, low, high }) => {

@@ -39,7 +39,11 @@ impl Chain {
                     let from = Expr::Column;
                     let inner = alias.input.schema();
                     let exprs: Vec<Expr> = inner.columns().into_iter().map(from).collect();
-                    substitute(&mut [&mut groups, &mut calls, &mut filters], &alias.schema, &exprs)?;
+                    substitute(
+                        &mut [&mut groups, &mut calls, &mut filters],
+                        &alias.schema,
+                        &exprs,
+                    )?;
                     &alias.input
                 }
                 LogicalPlan::Projection(projection) => {

@@ -38,8 +38,7 @@ const OF_ONE: [(&str, ScalarOp); 23] = [
 
 impl Lower<'_> {
     pub(super) fn function(&mut self, name: &str, args: &[Expr]) -> Lowered {
-        let nodes =
-            args.iter().map(|a| self.expr(a)).collect::<Result<Vec<NodeId>, String>>()?;
+        let nodes = args.iter().map(|a| self.expr(a)).collect::<Result<Vec<NodeId>, String>>()?;
         let all_float = |lower: &Self| {
             nodes.iter().all(|&n| lower.b.dtype(n).is_float())
                 && nodes.windows(2).all(|w| lower.b.dtype(w[0]) == lower.b.dtype(w[1]))

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{
-    Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable,
-};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::scalar::Scalar;
@@ -60,14 +58,24 @@ pub(super) fn era5(calendar: Calendar) -> Dataset {
         coords: vec![
             coord("lat", "lat", CoordValues::Float(DType::Float64, [60.0, 50.0, 40.0].into())),
             coord("lon", "lon", CoordValues::Float(DType::Float32, [0.5, 10.5].into())),
-            coord("place", "lat", CoordValues::Text(["n".to_string(), "m".into(), "s".into()].into())),
+            coord(
+                "place",
+                "lat",
+                CoordValues::Text(["n".to_string(), "m".into(), "s".into()].into()),
+            ),
             coord(
                 "time",
                 "time",
                 times(calendar, &["2019-12-30", "2020-01-01", "2020-02-01", "2020-02-28"]),
             ),
         ],
-        auxiliary: vec![variable("lat_bnds", &["lat", "nv"], &[3, 2], DType::Float64, Decode::default())],
+        auxiliary: vec![variable(
+            "lat_bnds",
+            &["lat", "nv"],
+            &[3, 2],
+            DType::Float64,
+            Decode::default(),
+        )],
         attrs: Attrs::new(),
     }
 }

@@ -3,7 +3,12 @@ use super::planned;
 
 fn code(sql: &str) -> String {
     let e = planned(sql).unwrap_err();
-    format!("{}: {e} | {:?} | {}", e.code(), e.position().map(|p| (p.line, p.column)), e.hint().unwrap_or_default())
+    format!(
+        "{}: {e} | {:?} | {}",
+        e.code(),
+        e.position().map(|p| (p.line, p.column)),
+        e.hint().unwrap_or_default()
+    )
 }
 
 #[test]

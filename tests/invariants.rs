@@ -50,17 +50,23 @@ fn the_planner_knows_no_engine() {
 
 #[test]
 fn frontend_and_exec_never_meet() {
-    for (krate, other) in [("frontend", "tessera-exec"), ("exec", "tessera-frontend"), ("planner", "tessera-exec")] {
+    for (krate, other) in
+        [("frontend", "tessera-exec"), ("exec", "tessera-frontend"), ("planner", "tessera-exec")]
+    {
         assert!(!dependencies(krate).iter().any(|d| d == other), "{krate} depends on {other}");
     }
     for krate in ["frontend", "exec", "planner"] {
-        assert!(!dependencies(krate).iter().any(|d| d == "tessera-server"), "{krate} depends on the server");
+        assert!(
+            !dependencies(krate).iter().any(|d| d == "tessera-server"),
+            "{krate} depends on the server"
+        );
     }
 }
 
 #[test]
 fn datafusion_stays_in_its_modules() {
-    for (krate, allowed) in [("frontend", ["bind", "lift"]), ("exec", ["datafusion", "datafusion"])] {
+    for (krate, allowed) in [("frontend", ["bind", "lift"]), ("exec", ["datafusion", "datafusion"])]
+    {
         let src = root().join(format!("crates/{krate}/src"));
         let mut files = vec![];
         sources(&src, &mut files);

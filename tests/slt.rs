@@ -63,8 +63,9 @@ impl DB for Db {
         if let Some(set) = self.prologue.take() {
             self.run(set)?;
         }
-        let replies: Vec<_> =
-            self.runtime.block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        let replies: Vec<_> = self
+            .runtime
+            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
         let mut lines = Vec::new();
         for reply in replies {
             let reply = reply.map_err(|e| Failed(format!("{}: {e}", e.code())))?;
@@ -115,7 +116,9 @@ fn tensor_lines(t: &Tensor) -> Vec<String> {
     if row == 0 {
         return lines;
     }
-    let text = |i: usize| if t.is_masked(i) { "NULL".into() } else { number(&t.scalar(i).to_string(), t.dtype()) };
+    let text = |i: usize| {
+        if t.is_masked(i) { "NULL".into() } else { number(&t.scalar(i).to_string(), t.dtype()) }
+    };
     for start in (0..t.len()).step_by(row) {
         lines.push((start..start + row).map(text).collect::<Vec<_>>().join(" "));
     }
@@ -152,7 +155,10 @@ fn cell(column: &dyn Array, row: usize) -> String {
         DataType::LargeUtf8 => column.as_string::<i64>().value(row).into(),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
             let us = column.as_primitive::<t::TimestampMicrosecondType>().value(row);
-            let text = tessera_planner::time::format_micros(us, tessera_planner::dtype::Calendar::Standard);
+            let text = tessera_planner::time::format_micros(
+                us,
+                tessera_planner::dtype::Calendar::Standard,
+            );
             number(&text, DType::parse("datetime").unwrap())
         }
         other => format!("<{other}>"),
@@ -169,7 +175,8 @@ thread_local! {
 fn agrees(_: sqllogictest::Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool {
     let actual: Vec<String> = actual.iter().map(|r| r.join(" ")).collect();
     let words = |l: &String| l.split_whitespace().map(String::from).collect::<Vec<_>>();
-    let (a, e): (Vec<_>, Vec<_>) = (actual.iter().map(words).collect(), expected.iter().map(words).collect());
+    let (a, e): (Vec<_>, Vec<_>) =
+        (actual.iter().map(words).collect(), expected.iter().map(words).collect());
     if a == e {
         return true;
     }
@@ -178,7 +185,9 @@ fn agrees(_: sqllogictest::Normalizer, actual: &[Vec<String>], expected: &[Strin
         return false;
     }
     // Magnitudes: of a tensor's lines together, of rows by column.
-    let header = |l: &[String]| l.len() >= 3 && l[2].starts_with('[') && l.last().is_some_and(|w| w.ends_with(']'));
+    let header = |l: &[String]| {
+        l.len() >= 3 && l[2].starts_with('[') && l.last().is_some_and(|w| w.ends_with(']'))
+    };
     let mut start = 0;
     while start < e.len() {
         let tensor = header(&e[start]);
@@ -223,7 +232,10 @@ fn agrees(_: sqllogictest::Normalizer, actual: &[Vec<String>], expected: &[Strin
 
 fn run(path: &Path, world: World) -> Run {
     let text = fs::read_to_string(path).unwrap();
-    let tolerance = text.lines().find_map(|l| l.strip_prefix("# tolerance ")).map(|t| t.trim().parse().unwrap());
+    let tolerance = text
+        .lines()
+        .find_map(|l| l.strip_prefix("# tolerance "))
+        .map(|t| t.trim().parse().unwrap());
     TOLERANCE.with(|t| *t.borrow_mut() = tolerance);
     let warehouse = tempfile::tempdir().unwrap();
     let threads = if world == World::OneThread { "1" } else { "2" };
@@ -277,16 +289,25 @@ fn comparable(answers: &[String]) -> Vec<&String> {
 fn worlds(folder: &str) {
     let (mut failures, mut source, mut tiny) = (vec![], 0, 0);
     for path in scripts(folder) {
-        let runs: Vec<(World, Run)> =
-            [World::Source, World::Tiny, World::OneThread].into_iter().map(|w| (w, run(&path, w))).collect();
+        let runs: Vec<(World, Run)> = [World::Source, World::Tiny, World::OneThread]
+            .into_iter()
+            .map(|w| (w, run(&path, w)))
+            .collect();
         for (world, run) in &runs {
-            failures.extend(run.failures.iter().map(|f| format!("{} in {world:?}: {f}", path.display())));
+            failures.extend(
+                run.failures.iter().map(|f| format!("{} in {world:?}: {f}", path.display())),
+            );
         }
         let (first, last) = (&runs[0].1, &runs[2].1);
         if comparable(&first.answers) != comparable(&last.answers) {
             failures.push(format!("{}: one thread gives other bits than two", path.display()));
         }
-        assert_eq!(first.operands, last.operands, "{}: the grid depends on threads", path.display());
+        assert_eq!(
+            first.operands,
+            last.operands,
+            "{}: the grid depends on threads",
+            path.display()
+        );
         source += first.operands;
         tiny += runs[1].1.operands;
     }

@@ -58,7 +58,8 @@ impl Element for i64 {
 impl Field {
     /// A field over a buffer, whose address must be aligned for the type.
     pub fn new(dtype: DType, data: Buffer) -> Result<Self, Error> {
-        if data.len() % dtype.size() != 0 || data.as_ptr().align_offset(dtype.size()) != 0 {
+        if !data.len().is_multiple_of(dtype.size()) || data.as_ptr().align_offset(dtype.size()) != 0
+        {
             let what = format!("a buffer of {} bytes does not hold {dtype}", data.len());
             return Err(Error::Broken { what });
         }

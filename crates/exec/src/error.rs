@@ -1,9 +1,9 @@
 //! What can go wrong while a plan runs.
 
-use std::fmt;
-use tessera_planner::error::Class;
 use crate::kernels::KernelError;
 use crate::source::SourceError;
+use std::fmt;
+use tessera_planner::error::Class;
 use thiserror::Error;
 
 /// An operand as an error names it: what it does, where, and how much memory it asked for.

@@ -1,7 +1,7 @@
 //! How a plan runs: lazily, depth-first, within a budget of bytes.
 //!
 //! The life of one operand:
-//! 1. [`job`] finds it while it walks depth-first from a chunk of a result (UNSCHEDULED). Its inputs are found next,
+//! 1. [`walk`] finds it as it goes depth-first from a chunk of a result (UNSCHEDULED). Its inputs are found next,
 //!    those furthest from the sources first; each holds a place in memory as long as something known waits for it.
 //! 2. When its last input is there, it joins the [`ready`] queue (READY): older root first, deeper first, smaller
 //!    output first.
@@ -35,6 +35,7 @@ pub(crate) mod job;
 pub(crate) mod ranges;
 pub(crate) mod ready;
 pub(crate) mod table;
+pub(crate) mod walk;
 
 /// What the scheduler asks of a plan. All answers are pure functions.
 pub trait Tiling: Send + Sync {

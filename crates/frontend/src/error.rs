@@ -1,9 +1,11 @@
 //! The one error type of the frontend, with its place in the script and its way out.
 
+mod bind;
 mod place;
 mod suggest;
 mod syntax;
 
+pub use bind::BindError;
 pub use place::Position;
 pub(crate) use suggest::nearest;
 pub(crate) use syntax::from_parser;
@@ -34,7 +36,7 @@ impl Class {
 }
 
 /// What can go wrong between the text of a statement and the IR.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text is not a statement of the dialect.
@@ -87,6 +89,22 @@ pub enum Error {
         /// Where the name is.
         position: Option<Position>,
     },
+    /// Names, labels, types or shapes that do not fit what they are used for.
+    #[error("{error}")]
+    Bind {
+        /// What does not fit.
+        error: BindError,
+        /// Where it was asked for.
+        position: Option<Position>,
+    },
+    /// The planner refuses a node.
+    #[error("{error}")]
+    Plan {
+        /// What the planner says.
+        error: tessera_planner::error::Error,
+        /// The construct that asked for the node.
+        position: Option<Position>,
+    },
     /// A cell block that cannot be planned.
     #[error("{message}")]
     Cells {
@@ -111,6 +129,8 @@ impl Error {
             Self::NestingTooDeep { .. } => "nesting_too_deep",
             Self::Unsupported { .. } => "unsupported",
             Self::UnknownName { .. } => "unknown_name",
+            Self::Bind { error, .. } => error.code(),
+            Self::Plan { error, .. } => error.code(),
             Self::Cells { code, .. } => code,
         }
     }
@@ -121,7 +141,14 @@ impl Error {
             Self::Syntax { .. }
             | Self::Token { .. }
             | Self::Unsupported { .. }
-            | Self::UnknownName { .. } => Class::User,
+            | Self::UnknownName { .. }
+            | Self::Bind { .. } => Class::User,
+            Self::Plan { error, .. } => match error.class() {
+                tessera_planner::error::Class::User => Class::User,
+                tessera_planner::error::Class::Limit => Class::Limit,
+                tessera_planner::error::Class::Retry => Class::Retry,
+                tessera_planner::error::Class::Internal => Class::Internal,
+            },
             Self::Cells { code: "too_large", .. } => Class::Limit,
             Self::Cells { code: "internal", .. } => Class::Internal,
             Self::Cells { .. } => Class::User,
@@ -140,6 +167,8 @@ impl Error {
                 "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
                     .to_string(),
             ),
+            Self::Bind { error, .. } => error.hint(),
+            Self::Plan { error, .. } => error.hint(),
             Self::UnknownName { candidates, .. } if candidates.is_empty() => None,
             Self::UnknownName { candidates, .. } => {
                 let names: Vec<String> = candidates.iter().map(|name| format!("`{name}`")).collect();
@@ -156,6 +185,8 @@ impl Error {
             | Self::NestingTooDeep { position, .. }
             | Self::Unsupported { position, .. }
             | Self::UnknownName { position, .. }
+            | Self::Bind { position, .. }
+            | Self::Plan { position, .. }
             | Self::Cells { position, .. } => *position,
         }
     }

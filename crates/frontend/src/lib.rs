@@ -19,17 +19,25 @@
 //! [`limits::with_stack`], because frames over sqlparser's types are large in debug builds.
 
 pub mod ast;
+pub mod bind;
 mod check;
 mod dialect;
 pub mod error;
+pub mod functions;
+pub mod labels;
 pub mod lift;
 pub mod limits;
+mod lower;
 mod parse;
 pub mod statement;
 pub mod surface;
 mod tokens;
 
+pub use bind::{Catalog, Context, RelationRef, relations};
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
+pub use functions::{FunctionRow, functions};
+pub use labels::Labels;
+pub use lower::{Lowered, lower_tensor};
 pub use parse::{Parsed, is_complete, parse};
 pub use statement::Statement;

@@ -113,10 +113,13 @@ impl Builder {
                 require(self, ok)?;
             }
         }
-        for (bound, op) in [(decode.valid_min, ScalarOp::Ge), (decode.valid_max, ScalarOp::Le)] {
+        for (bound, beyond) in [(decode.valid_min, ScalarOp::Lt), (decode.valid_max, ScalarOp::Gt)]
+        {
             if let Some(v) = bound {
                 let v = self.constant(v.cast(dtype))?;
-                let ok = self.map(op, &[raw, v])?;
+                // NaN is a value: it is beyond no bound.
+                let out = self.map(beyond, &[raw, v])?;
+                let ok = self.map(ScalarOp::Not, &[out])?;
                 require(self, ok)?;
             }
         }
@@ -134,7 +137,7 @@ impl Builder {
         }
         if let Some(t) = decode.time {
             // Whole units are exact integer work; fractions are rounded to the microsecond.
-            let us = if dtype.is_float() {
+            let us = if self.dtype(value).is_float() {
                 let v = self.cast(value, DType::Float64)?;
                 let unit = self.constant(Scalar::f64(t.unit_us as f64))?;
                 let v = self.map(ScalarOp::Mul, &[v, unit])?;

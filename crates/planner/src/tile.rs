@@ -87,9 +87,9 @@ impl Tiling {
         self.depth[stage.0 as usize]
     }
 
-    /// True if the stage's chunks can be dropped and made again at little more than a read.
+    /// True if the stage's chunks can be dropped and read again.
     pub fn is_rereadable(&self, stage: StageId) -> bool {
-        matches!(self.plan.stage(stage).task, Task::Load { .. } | Task::Const(_))
+        matches!(self.plan.stage(stage).task, Task::Load { .. })
     }
 
     /// Calls `f` once for each chunk that the operand reads, of whatever input, in the order of the inputs.

@@ -106,12 +106,18 @@ fn later(construct: &str) -> Error {
     Error::Unsupported { construct: construct.into(), hint: None }
 }
 
+/// Opens the engine of a configuration. Called inside the runtime.
+pub type Open<'a> = &'a dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error>;
+
+/// Runs the interactive shell and gives its exit status.
+pub type Shell<'a> = &'a dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error>;
+
 /// What the command line needs from outside of this crate.
 pub struct Parts<'a> {
-    /// Opens the engine. Called inside the runtime.
-    pub open: &'a dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error>,
-    /// Runs the interactive shell and gives its exit status.
-    pub shell: &'a dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error>,
+    /// Opens the engine.
+    pub open: Open<'a>,
+    /// The interactive shell.
+    pub shell: Shell<'a>,
 }
 
 /// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 130 cancelled.

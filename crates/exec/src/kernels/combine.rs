@@ -154,6 +154,7 @@ fn merge(
         MinTotal if k == Kind::F32 => zip(out[0], part[0], n, elem::fmin::<f32>),
         Min | MinTotal => all!(k, T => zip(out[0], part[0], n, elem::minimum::<T>)),
         Max | MaxTotal => all!(k, T => zip(out[0], part[0], n, elem::maximum::<T>)),
+        Add => all!(k, T => zip(out[0], part[0], n, |a: T, b: T| Elem::add(a, b))),
         Any => zip(out[0], part[0], n, |a: u8, b| a | b),
         All => zip(out[0], part[0], n, |a: u8, b| a & b),
         Count => zip(out[0], part[0], n, |a: i64, b| a.wrapping_add(b)),
@@ -287,4 +288,109 @@ pub fn finish(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn f(v: &[f64]) -> Vec<u8> {
+        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+    }
+    fn i(v: &[i64]) -> Vec<u8> {
+        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+    }
+    /// Combines states given as fields, then finishes; `Err` from either.
+    fn both(
+        kind: ReduceKind,
+        dtype: DType,
+        nullable: bool,
+        parts: &[Vec<Vec<u8>>],
+    ) -> Result<(Vec<u8>, Vec<u8>), KernelError> {
+        let views: Vec<Vec<&[u8]>> =
+            parts.iter().map(|p| p.iter().map(|f| &f[..]).collect()).collect();
+        let refs: Vec<&State<'_>> = views.iter().map(|v| &v[..]).collect();
+        let mut out = parts[0].clone();
+        out.iter_mut().for_each(|f| f.fill(0xaa));
+        let mut fields: Vec<&mut [u8]> = out.iter_mut().map(|f| &mut f[..]).collect();
+        combine(kind, dtype, nullable, &refs, &mut fields)?;
+        let state: Vec<&[u8]> = out.iter().map(|f| &f[..]).collect();
+        let n = out[0].len() / kind.state(dtype, nullable)[0].size();
+        let mut value = vec![0; n * kind.result(dtype).unwrap().size()];
+        let mut valid = vec![9; n];
+        let masks = kind.nullable(nullable).then_some(&mut valid[..]);
+        finish(kind, dtype, nullable, &state, &mut value, masks)?;
+        Ok((value, valid))
+    }
+
+    #[test]
+    fn variances_merge_to_that_of_all_cells() {
+        // np.var([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ddof=1) is 9.166666666666666, of three parts.
+        let part = |v: &[f64]| {
+            let n = v.len() as f64;
+            let mean = v.iter().sum::<f64>() / n;
+            let m2 = v.iter().map(|x| (x - mean).powi(2)).sum();
+            vec![i(&[v.len() as i64]), f(&[mean]), f(&[m2])]
+        };
+        let parts = [
+            part(&[1., 2., 3.]),
+            vec![i(&[0]), f(&[0.]), f(&[0.])],
+            part(&[4., 5., 6., 7., 8., 9., 10.]),
+        ];
+        let kind = ReduceKind::Var { ddof: 1 };
+        let (v, _) = both(kind, DType::Float64, false, &parts).unwrap();
+        let got = f64::read(&v, 0);
+        assert!((got - 9.166666666666666).abs() < 4e-15, "{got}");
+        // np.var of one cell with ddof=1 is nan; of none too, and with a mask it is masked.
+        let (v, ok) = both(kind, DType::Float64, true, &parts[1..2]).unwrap();
+        assert_eq!((f64::read(&v, 0), ok[0]), (0.0, 0));
+        let (v, ok) = both(kind, DType::Float64, true, &[part(&[3.0])]).unwrap();
+        assert!(f64::read(&v, 0).is_nan() && ok[0] == 1);
+    }
+
+    #[test]
+    fn integer_sums_are_exact_until_they_do_not_fit() {
+        let s = |v: i128| vec![(v as u64).to_ne_bytes().to_vec(), i(&[(v >> 64) as i64])];
+        let max = i128::from(i64::MAX);
+        let (k, d) = (ReduceKind::Sum, DType::Int32);
+        // In between it may leave 64 bits.
+        let (v, _) = both(k, d, false, &[s(max), s(max), s(-max - 5)]).unwrap();
+        assert_eq!(i64::read(&v, 0), i64::MAX - 5);
+        let e = both(k, d, false, &[s(max), s(1)]);
+        assert!(matches!(e, Err(KernelError::Overflow { .. })));
+        assert!(both(k, DType::UInt8, false, &[s(max), s(1)]).is_ok());
+        assert!(both(k, DType::UInt8, false, &[s(-1)]).is_err());
+    }
+
+    #[test]
+    fn extremes_take_the_first_position_and_nan() {
+        let s = |v: f64, at: i64, n: i64| vec![f(&[v]), i(&[at]), i(&[n])];
+        let (k, d) = (ReduceKind::ArgMax, DType::Float64);
+        let parts = [s(f64::NEG_INFINITY, -1, 0), s(5.0, 9, 1), s(5.0, 4, 1), s(3.0, 1, 1)];
+        let (v, ok) = both(k, d, true, &parts).unwrap();
+        assert_eq!((i64::read(&v, 0), ok[0]), (4, 1));
+        let (v, _) =
+            both(k, d, true, &[s(5.0, 9, 1), s(f64::NAN, 30, 1), s(f64::NAN, 20, 1)]).unwrap();
+        assert_eq!(i64::read(&v, 0), 20);
+        assert_eq!(both(k, d, true, &parts[..1]).unwrap().1, [0]);
+    }
+
+    #[test]
+    fn means_divide_and_round_once() {
+        // np.float32(1 / 3) from a float64 sum.
+        let (v, _) =
+            both(ReduceKind::Mean, DType::Float32, false, &[vec![f(&[1.0, 0.0]), i(&[3, 0])]])
+                .unwrap();
+        assert_eq!(f32::read(&v, 0), 0.33333334);
+        assert!(f32::read(&v, 1).is_nan());
+    }
+
+    #[test]
+    fn states_that_are_too_short_are_refused() {
+        let e = both(ReduceKind::Sum, DType::Float64, true, &[vec![f(&[1.0])]]);
+        assert!(matches!(e, Err(KernelError::Buffer { .. })));
+        let e = both(ReduceKind::Any, DType::Float64, false, &[vec![f(&[1.0])]]);
+        assert!(matches!(e, Err(KernelError::Unsupported { .. })));
+    }
 }

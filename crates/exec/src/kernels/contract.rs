@@ -53,14 +53,42 @@ pub fn contract(
     match dtype {
         DType::Float64 => float::<f64>(block, a, b, target, 1.0),
         DType::Float32 => float::<f32>(block, a, b, target, 1.0),
-        DType::Int8 => int(block, a, b, target, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::UInt8 => int(block, a, b, target, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::Int16 => int(block, a, b, target, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::UInt16 => int(block, a, b, target, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::Int32 => int(block, a, b, target, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::UInt32 => int(block, a, b, target, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::Int64 => int(block, a, b, target, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
-        DType::UInt64 => int(block, a, b, target, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| x.wrapping_add(y.wrapping_mul(z))),
+        DType::Int8 => int(block, a, b, target, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::UInt8 => int(block, a, b, target, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::Int16 => {
+            int(block, a, b, target, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
+        DType::UInt16 => {
+            int(block, a, b, target, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
+        DType::Int32 => {
+            int(block, a, b, target, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
+        DType::UInt32 => {
+            int(block, a, b, target, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
+        DType::Int64 => {
+            int(block, a, b, target, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
+        DType::UInt64 => {
+            int(block, a, b, target, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        }
         other => return Err(unsupported("matmul", other)),
     }
     Ok(())
@@ -73,12 +101,22 @@ struct Target<'a> {
     add: bool,
 }
 
-fn holds(what: &'static str, v: Strided<'_>, size: usize, rows: usize, columns: usize) -> Result<(), KernelError> {
+fn holds(
+    what: &'static str,
+    v: Strided<'_>,
+    size: usize,
+    rows: usize,
+    columns: usize,
+) -> Result<(), KernelError> {
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let [r, c] = v.strides else {
-        return Err(KernelError::Buffer { what: "strides of a matrix", got: v.strides.len() as u64, expected: 2 });
+        return Err(KernelError::Buffer {
+            what: "strides of a matrix",
+            got: v.strides.len() as u64,
+            expected: 2,
+        });
     };
     let (mut low, mut high) = (i128::from(v.offset), i128::from(v.offset));
     for (n, s) in [(rows, *r), (columns, *c)] {
@@ -87,14 +125,30 @@ fn holds(what: &'static str, v: Strided<'_>, size: usize, rows: usize, columns: 
     }
     let cells = v.bytes.len() / size;
     if low < 0 || high >= cells as i128 || v.bytes.as_ptr().align_offset(size) != 0 {
-        return Err(KernelError::Buffer { what, got: cells as u64, expected: high.max(0) as u64 + 1 });
+        return Err(KernelError::Buffer {
+            what,
+            got: cells as u64,
+            expected: high.max(0) as u64 + 1,
+        });
     }
     Ok(())
 }
 
 #[expect(unsafe_code, reason = "faer takes matrices as pointers and strides")]
-fn float<T: faer::traits::ComplexField>(block: Block, a: Strided<'_>, b: Strided<'_>, to: Target<'_>, one: T) {
-    let matrix = |v: Strided<'_>| (v.bytes.as_ptr().cast::<T>().wrapping_offset(v.offset as isize), v.strides[0] as isize, v.strides[1] as isize);
+fn float<T: faer::traits::ComplexField>(
+    block: Block,
+    a: Strided<'_>,
+    b: Strided<'_>,
+    to: Target<'_>,
+    one: T,
+) {
+    let matrix = |v: Strided<'_>| {
+        (
+            v.bytes.as_ptr().cast::<T>().wrapping_offset(v.offset as isize),
+            v.strides[0] as isize,
+            v.strides[1] as isize,
+        )
+    };
     let ((ap, ar, ac), (bp, br, bc)) = (matrix(a), matrix(b));
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T (a plain float), and the
     // caller that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
@@ -102,7 +156,13 @@ fn float<T: faer::traits::ComplexField>(block: Block, a: Strided<'_>, b: Strided
         (
             MatRef::from_raw_parts(ap, block.m, block.k, ar, ac),
             MatRef::from_raw_parts(bp, block.k, block.n, br, bc),
-            MatMut::from_raw_parts_mut(to.c.as_mut_ptr().cast::<T>(), block.m, block.n, to.c_row as isize, 1),
+            MatMut::from_raw_parts_mut(
+                to.c.as_mut_ptr().cast::<T>(),
+                block.m,
+                block.n,
+                to.c_row as isize,
+                1,
+            ),
         )
     };
     let beta = if to.add { Accum::Add } else { Accum::Replace };

@@ -63,21 +63,35 @@ pub fn copy_box(
         4 => typed::<4>(&axes, from, to, to_offset),
         8 => typed::<8>(&axes, from, to, to_offset),
         other => {
-            return Err(KernelError::Buffer { what: "bytes of a cell", got: other as u64, expected: 8 });
+            return Err(KernelError::Buffer {
+                what: "bytes of a cell",
+                got: other as u64,
+                expected: 8,
+            });
         }
     }
     Ok(())
 }
 
 /// Refuses a view that leaves its memory.
-fn check(what: &'static str, shape: &[u64], cells: usize, offset: i64, strides: &[i64]) -> Result<(), KernelError> {
+fn check(
+    what: &'static str,
+    shape: &[u64],
+    cells: usize,
+    offset: i64,
+    strides: &[i64],
+) -> Result<(), KernelError> {
     let (mut low, mut high) = (i128::from(offset), i128::from(offset));
     for (&n, &s) in shape.iter().zip(strides) {
         let reach = i128::from(n - 1) * i128::from(s);
         if reach < 0 { low += reach } else { high += reach }
     }
     if low < 0 || high >= cells as i128 {
-        return Err(KernelError::Buffer { what, got: cells as u64, expected: high.max(0) as u64 + 1 });
+        return Err(KernelError::Buffer {
+            what,
+            got: cells as u64,
+            expected: high.max(0) as u64 + 1,
+        });
     }
     Ok(())
 }
@@ -102,7 +116,9 @@ fn joined(shape: &[u64], from: &[i64], to: &[i64]) -> SmallVec<[Axis; 6]> {
 fn typed<const N: usize>(axes: &[Axis], from: Strided<'_>, to: &mut [u8], to_offset: i64) {
     let mut order: SmallVec<[Axis; 6]> = axes.into();
     // The axis along which the target is densest goes innermost: writes run on.
-    if let Some(inner) = (0..order.len()).min_by_key(|&i| (order[i].to.unsigned_abs(), usize::MAX - i)) {
+    if let Some(inner) =
+        (0..order.len()).min_by_key(|&i| (order[i].to.unsigned_abs(), usize::MAX - i))
+    {
         let axis = order.remove(inner);
         order.push(axis);
     }

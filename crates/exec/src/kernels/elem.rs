@@ -66,6 +66,9 @@ pub(crate) trait Float: Elem {
     fn nan() -> Self;
     fn is_inf(self) -> bool;
     fn fun<F: math::Fun>(self) -> Self;
+    /// True if `F` asks for its far form.
+    fn is_far<F: math::Fun>(self) -> bool;
+    fn far<F: math::Fun>(self) -> Self;
     fn fun2<F: math::Fun2>(self, o: Self) -> Self;
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
@@ -161,7 +164,7 @@ macro_rules! ints {
 ints! { i8 true; i16 true; i32 true; i64 true; u8 false; u16 false; u32 false; u64 false; }
 
 macro_rules! floats {
-    ($($t:ident $u:ident $exp:ident $f1:ident $f2:ident;)*) => { $(
+    ($($t:ident $u:ident $exp:ident $f1:ident $far:ident;)*) => { $(
         impl Elem for $t {
             #[inline(always)] fn add(self, o: Self) -> Self { self + o }
             #[inline(always)] fn sub(self, o: Self) -> Self { self - o }
@@ -200,8 +203,13 @@ macro_rules! floats {
             #[inline(always)] fn div(self, o: Self) -> Self { self / o }
             #[inline(always)] fn nan() -> Self { $t::NAN }
             #[inline(always)] fn is_inf(self) -> bool { self.is_infinite() }
+            #[inline(always)]
+            fn is_far<F: math::Fun>(self) -> bool {
+                F::LIMIT.is_some_and(|l| self.is_nan() || self.abs() > l as $t)
+            }
+            fn far<F: math::Fun>(self) -> Self { F::$far(self) }
             #[inline(always)] fn fun<F: math::Fun>(self) -> Self { F::$f1(self) }
-            #[inline(always)] fn fun2<F: math::Fun2>(self, o: Self) -> Self { F::$f2(self, o) }
+            #[inline(always)] fn fun2<F: math::Fun2>(self, o: Self) -> Self { F::$f1(self, o) }
             #[inline(always)] fn floor(self) -> Self { $t::floor(self) }
             #[inline(always)] fn ceil(self) -> Self { $t::ceil(self) }
             #[inline(always)] fn trunc(self) -> Self { $t::trunc(self) }
@@ -222,7 +230,7 @@ macro_rules! floats {
         }
     )* };
 }
-floats! { f32 u32 exp_f32 f32 f32; f64 u64 exp_f64 f64 f64; }
+floats! { f32 u32 exp_f32 f32 far_f32; f64 u64 exp_f64 f64 far_f64; }
 
 /// NumPy's `astype`.
 pub(crate) trait CastTo<R> {

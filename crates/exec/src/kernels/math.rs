@@ -4,10 +4,22 @@
 //! that every level rounds alike. The others are those of the `libm` crate, which is plain Rust: a system's own
 //! library differs between machines.
 
+mod poly;
+
 /// A function of one float.
 pub(crate) trait Fun {
+    /// True if the functions below vectorise.
+    const FAST: bool = false;
+    /// Beyond this size of the argument (and for NaN) the `far` ones hold.
+    const LIMIT: Option<f64> = None;
     fn f32(x: f32) -> f32;
     fn f64(x: f64) -> f64;
+    fn far_f32(x: f32) -> f32 {
+        Self::f32(x)
+    }
+    fn far_f64(x: f64) -> f64 {
+        Self::f64(x)
+    }
 }
 
 /// A function of two floats.
@@ -27,25 +39,54 @@ macro_rules! funs {
 }
 funs! {
     Cbrt libm::cbrtf, libm::cbrt;
-    Exp exp_f32, exp_f64;
-    Exp2 libm::exp2f, libm::exp2;
-    Expm1 libm::expm1f, libm::expm1;
-    Log log_f32, log_f64;
-    Log2 libm::log2f, libm::log2;
     Log10 libm::log10f, libm::log10;
-    Log1p libm::log1pf, libm::log1p;
-    Sin libm::sinf, libm::sin;
-    Cos libm::cosf, libm::cos;
     Tan libm::tanf, libm::tan;
     Arcsin libm::asinf, libm::asin;
     Arccos libm::acosf, libm::acos;
     Arctan libm::atanf, libm::atan;
     Sinh libm::sinhf, libm::sinh;
     Cosh libm::coshf, libm::cosh;
-    Tanh libm::tanhf, libm::tanh;
     Arcsinh libm::asinhf, libm::asinh;
     Arccosh libm::acoshf, libm::acosh;
     Arctanh libm::atanhf, libm::atanh;
+}
+
+/// Functions that vectorise; of `f32` they are those of `f64`, rounded, where they have no own.
+macro_rules! fast {
+    ($($name:ident $f32:expr, $f64:path;)*) => { $(
+        pub(crate) struct $name;
+        impl Fun for $name {
+            const FAST: bool = true;
+            #[inline(always)] fn f32(x: f32) -> f32 { ($f32)(x) }
+            #[inline(always)] fn f64(x: f64) -> f64 { $f64(x) }
+        }
+    )* };
+}
+fast! {
+    Exp exp_f32, exp_f64;
+    Log log_f32, log_f64;
+    Exp2 |x| poly::exp2(f64::from(x)) as f32, poly::exp2;
+    Expm1 |x| poly::expm1(f64::from(x)) as f32, poly::expm1;
+    Log2 |x| poly::log2(f64::from(x)) as f32, poly::log2;
+    Log1p |x| poly::log1p(f64::from(x)) as f32, poly::log1p;
+    Tanh |x| poly::tanh(f64::from(x)) as f32, poly::tanh;
+}
+macro_rules! circular {
+    ($($name:ident $f64:path, $far32:path, $far64:path;)*) => { $(
+        pub(crate) struct $name;
+        impl Fun for $name {
+            const FAST: bool = true;
+            const LIMIT: Option<f64> = Some(poly::CIRCULAR_LIMIT);
+            #[inline(always)] fn f32(x: f32) -> f32 { $f64(f64::from(x)) as f32 }
+            #[inline(always)] fn f64(x: f64) -> f64 { $f64(x) }
+            fn far_f32(x: f32) -> f32 { $far32(x) }
+            fn far_f64(x: f64) -> f64 { $far64(x) }
+        }
+    )* };
+}
+circular! {
+    Sin poly::sin, libm::sinf, libm::sin;
+    Cos poly::cos, libm::cosf, libm::cos;
 }
 
 macro_rules! funs2 {
@@ -94,6 +135,21 @@ const LN2_LO_F32: f32 = 1.428_606_8e-6;
 #[inline(always)]
 pub(crate) fn exp_f64(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
+    // A NaN fails both comparisons and so passes.
+    let x = if x > 710.0 { 710.0 } else { x };
+    let x = if x < -750.0 { -750.0 } else { x };
+    let t = x.mul_add(std::f64::consts::LOG2_E, MAGIC);
+    let k = t - MAGIC;
+    let r = (-k).mul_add(LN2_HI, x);
+    let r = (-k).mul_add(LN2_LO, r);
+    let p = exp_reduced(r);
+    let (s1, s2) = pow2_halves_f64(t);
+    (p * s1) * s2
+}
+
+/// e^r for |r| <= ln 2 / 2.
+#[inline(always)]
+fn exp_reduced(r: f64) -> f64 {
     const C: [f64; 11] = [
         0.5,
         0.1666666666666667,
@@ -107,13 +163,6 @@ pub(crate) fn exp_f64(x: f64) -> f64 {
         2.510533724466521e-8,
         2.091477283224809e-9,
     ];
-    // A NaN fails both comparisons and so passes.
-    let x = if x > 710.0 { 710.0 } else { x };
-    let x = if x < -750.0 { -750.0 } else { x };
-    let t = x.mul_add(std::f64::consts::LOG2_E, MAGIC);
-    let k = t - MAGIC;
-    let r = (-k).mul_add(LN2_HI, x);
-    let r = (-k).mul_add(LN2_LO, r);
     let r2 = r * r;
     let r4 = r2 * r2;
     let p01 = C[1].mul_add(r, C[0]);
@@ -125,9 +174,7 @@ pub(crate) fn exp_f64(x: f64) -> f64 {
     let q1 = p67.mul_add(r2, p45);
     let q1 = p89.mul_add(r4, q1);
     let q = q1.mul_add(r4, q0);
-    let p = 1.0 + r2.mul_add(q, r);
-    let (s1, s2) = pow2_halves_f64(t);
-    (p * s1) * s2
+    1.0 + r2.mul_add(q, r)
 }
 
 /// 2^(k/2) and 2^(k - k/2) for the k in the low bits of `t` (a whole number plus 1.5 * 2^52), |k| < 2046.
@@ -165,9 +212,32 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     (p * s1) * s2
 }
 
-/// Natural logarithm within 1 ulp: x = 2^k (1 + f) with 1 + f in [√½, √2), and a polynomial in f without a division.
+/// Natural logarithm within 1 ulp.
 #[inline(always)]
-pub(crate) fn log_f64(x0: f64) -> f64 {
+pub(crate) fn log_f64(x: f64) -> f64 {
+    let (k, f, y) = log_parts(x);
+    let y = k.mul_add(LN2_HI, f + k.mul_add(LN2_LO, y));
+    log_special(x, y)
+}
+
+/// log x = k ln 2 + y.
+#[inline(always)]
+fn log_reduced(x: f64) -> (f64, f64) {
+    let (k, f, y) = log_parts(x);
+    (k, f + y)
+}
+
+/// Puts the values at 0, infinity, NaN and below 0 into a logarithm.
+#[inline(always)]
+fn log_special(x: f64, y: f64) -> f64 {
+    let y = if x == f64::INFINITY { x } else { y };
+    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
+    if x >= 0.0 { y } else { f64::NAN }
+}
+
+/// x = 2^k (1 + f) with 1 + f in [√½, √2), and log(1 + f) - f by a polynomial in f, without a division.
+#[inline(always)]
+fn log_parts(x0: f64) -> (f64, f64, f64) {
     const C: [f64; 20] = [
         0.33333333333333337,
         -0.2499999999999993,
@@ -206,20 +276,15 @@ pub(crate) fn log_f64(x0: f64) -> f64 {
     let low = q(4).mul_add(f4, q(0));
     let mid = q(12).mul_add(f4, q(8));
     let poly = q(16).mul_add(f8, mid).mul_add(f8, low);
-    // log(1 + f) = f + (f³ P(f) - f²/2), the small parts first.
-    let y = (f * f2).mul_add(poly, k * LN2_LO);
-    let y = (-0.5 * f).mul_add(f, y);
-    let y = k.mul_add(LN2_HI, f + y);
-    let y = if x0 == f64::INFINITY { x0 } else { y };
-    let y = if x0 == 0.0 { f64::NEG_INFINITY } else { y };
-    if x0 >= 0.0 { y } else { f64::NAN }
+    // log(1 + f) = f + (f³ P(f) - f²/2).
+    (k, f, (-0.5 * f).mul_add(f, (f * f2) * poly))
 }
 
 /// Natural logarithm of `f32` within 1 ulp, as [`log_f64`].
 #[inline(always)]
 pub(crate) fn log_f32(x0: f32) -> f32 {
     const C: [f32; 9] = [
-        0.33333331,
+        0.3333333,
         -0.24999997,
         0.20000717,
         -0.16667807,

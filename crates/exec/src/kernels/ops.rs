@@ -103,6 +103,30 @@ unsafe fn body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *
 }
 leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
 
+/// A function that has another form for large arguments: those cells are done again.
+#[inline(always)]
+unsafe fn body_fun<F: math::Fun, A: Float>(
+    d: *mut u8,
+    a: *const u8,
+    _: *const u8,
+    _: *const u8,
+    _: u64,
+) {
+    // SAFETY: as the type of the function demands.
+    let (d, a) = unsafe { (&mut *d.cast::<[A; N]>(), &*a.cast::<[A; N]>()) };
+    for i in 0..N {
+        d[i] = a[i].fun::<F>();
+    }
+    if F::LIMIT.is_some() && a.iter().fold(false, |any, x| any | x.is_far::<F>()) {
+        for i in 0..N {
+            if a[i].is_far::<F>() {
+                d[i] = a[i].far::<F>();
+            }
+        }
+    }
+}
+leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+
 #[inline(always)]
 unsafe fn body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, _: u64) {
     // SAFETY: as the type of the function demands.
@@ -256,13 +280,6 @@ ternary! {
     MulSub: Float, |a, b, c| a.mul(b).sub(c);
     NegMulAdd: Float, |a, b, c| c.sub(a.mul(b));
 }
-struct Fun<F>(F);
-impl<T: Float, F: math::Fun> Op1<T, T> for Fun<F> {
-    #[inline(always)]
-    fn f(a: T) -> T {
-        a.fun::<F>()
-    }
-}
 struct Fun2<F>(F);
 impl<T: Float, F: math::Fun2> Op2<T, T> for Fun2<F> {
     #[inline(always)]
@@ -358,26 +375,26 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Abs => nums!(k, T => op1::<Abs, T, T>(l)),
             S::Sign => nums!(k, T => op1::<Sign, T, T>(l)),
             S::Sqrt => floats!(k, T => op1::<Sqrt, T, T>(l)),
-            S::Exp => floats!(k, T => op1::<Fun<math::Exp>, T, T>(l)),
-            S::Log => floats!(k, T => op1::<Fun<math::Log>, T, T>(l)),
-            S::Cbrt => floats!(k, T => op1::<Fun<math::Cbrt>, T, T>(low)),
-            S::Exp2 => floats!(k, T => op1::<Fun<math::Exp2>, T, T>(low)),
-            S::Expm1 => floats!(k, T => op1::<Fun<math::Expm1>, T, T>(low)),
-            S::Log2 => floats!(k, T => op1::<Fun<math::Log2>, T, T>(low)),
-            S::Log10 => floats!(k, T => op1::<Fun<math::Log10>, T, T>(low)),
-            S::Log1p => floats!(k, T => op1::<Fun<math::Log1p>, T, T>(low)),
-            S::Sin => floats!(k, T => op1::<Fun<math::Sin>, T, T>(low)),
-            S::Cos => floats!(k, T => op1::<Fun<math::Cos>, T, T>(low)),
-            S::Tan => floats!(k, T => op1::<Fun<math::Tan>, T, T>(low)),
-            S::Arcsin => floats!(k, T => op1::<Fun<math::Arcsin>, T, T>(low)),
-            S::Arccos => floats!(k, T => op1::<Fun<math::Arccos>, T, T>(low)),
-            S::Arctan => floats!(k, T => op1::<Fun<math::Arctan>, T, T>(low)),
-            S::Sinh => floats!(k, T => op1::<Fun<math::Sinh>, T, T>(low)),
-            S::Cosh => floats!(k, T => op1::<Fun<math::Cosh>, T, T>(low)),
-            S::Tanh => floats!(k, T => op1::<Fun<math::Tanh>, T, T>(low)),
-            S::Arcsinh => floats!(k, T => op1::<Fun<math::Arcsinh>, T, T>(low)),
-            S::Arccosh => floats!(k, T => op1::<Fun<math::Arccosh>, T, T>(low)),
-            S::Arctanh => floats!(k, T => op1::<Fun<math::Arctanh>, T, T>(low)),
+            S::Exp => floats!(k, T => op_fun::<math::Exp, T>(l_of::<math::Exp>(l))),
+            S::Log => floats!(k, T => op_fun::<math::Log, T>(l_of::<math::Log>(l))),
+            S::Cbrt => floats!(k, T => op_fun::<math::Cbrt, T>(l_of::<math::Cbrt>(l))),
+            S::Exp2 => floats!(k, T => op_fun::<math::Exp2, T>(l_of::<math::Exp2>(l))),
+            S::Expm1 => floats!(k, T => op_fun::<math::Expm1, T>(l_of::<math::Expm1>(l))),
+            S::Log2 => floats!(k, T => op_fun::<math::Log2, T>(l_of::<math::Log2>(l))),
+            S::Log10 => floats!(k, T => op_fun::<math::Log10, T>(l_of::<math::Log10>(l))),
+            S::Log1p => floats!(k, T => op_fun::<math::Log1p, T>(l_of::<math::Log1p>(l))),
+            S::Sin => floats!(k, T => op_fun::<math::Sin, T>(l_of::<math::Sin>(l))),
+            S::Cos => floats!(k, T => op_fun::<math::Cos, T>(l_of::<math::Cos>(l))),
+            S::Tan => floats!(k, T => op_fun::<math::Tan, T>(l_of::<math::Tan>(l))),
+            S::Arcsin => floats!(k, T => op_fun::<math::Arcsin, T>(l_of::<math::Arcsin>(l))),
+            S::Arccos => floats!(k, T => op_fun::<math::Arccos, T>(l_of::<math::Arccos>(l))),
+            S::Arctan => floats!(k, T => op_fun::<math::Arctan, T>(l_of::<math::Arctan>(l))),
+            S::Sinh => floats!(k, T => op_fun::<math::Sinh, T>(l_of::<math::Sinh>(l))),
+            S::Cosh => floats!(k, T => op_fun::<math::Cosh, T>(l_of::<math::Cosh>(l))),
+            S::Tanh => floats!(k, T => op_fun::<math::Tanh, T>(l_of::<math::Tanh>(l))),
+            S::Arcsinh => floats!(k, T => op_fun::<math::Arcsinh, T>(l_of::<math::Arcsinh>(l))),
+            S::Arccosh => floats!(k, T => op_fun::<math::Arccosh, T>(l_of::<math::Arccosh>(l))),
+            S::Arctanh => floats!(k, T => op_fun::<math::Arctanh, T>(l_of::<math::Arctanh>(l))),
             S::Floor => floats!(k, T => op1::<Floor, T, T>(l)),
             S::Ceil => floats!(k, T => op1::<Ceil, T, T>(l)),
             S::Trunc => floats!(k, T => op1::<Trunc, T, T>(l)),
@@ -449,6 +466,11 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
     f.map(|f| (f, imm))
 }
 
+/// The level for a function: one that does not vectorise gains nothing from a higher one.
+fn l_of<F: math::Fun>(l: Level) -> Level {
+    if F::FAST { l } else { Level::Baseline }
+}
+
 fn copy(size: usize, l: Level) -> OpFn {
     match size {
         1 => op1::<Same, u8, u8>(l),
@@ -490,3 +512,6 @@ fn cast(from: Kind, to: Kind, l: Level) -> Option<OpFn> {
         _ => to_word!(u8),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ pub(crate) struct Fns {
     pub(crate) init: PieceFn,
     /// Sets the lanes to the identity.
     pub(crate) reset: PieceFn,
-    /// `lanes` of a product: `values * valid` (both of the value's type) over a whole tile.
+    /// `lanes` of a product: `values * valid`, both of the value's type.
     pub(crate) lanes_mul: Option<PieceFn>,
     /// True if `lanes` really uses lanes, and `fold` must run.
     pub(crate) uses_lanes: bool,
@@ -113,8 +113,14 @@ unsafe fn mono_lanes_mul<M: Mono>(p: &Piece) {
             &*p.valid.cast::<[M::T; N]>(),
         )
     };
-    for i in 0..N {
-        acc[i] = M::put(acc[i], a[i].mul(b[i]));
+    if p.from == 0 && p.to == N {
+        for i in 0..N {
+            acc[i] = M::put(acc[i], a[i].mul(b[i]));
+        }
+    } else {
+        for i in p.from..p.to.min(N) {
+            acc[i] = M::put(acc[i], a[i].mul(b[i]));
+        }
     }
 }
 #[inline(always)]
@@ -463,6 +469,10 @@ pub(crate) fn chan(a: (i64, f64, f64), b: (i64, f64, f64)) -> (i64, f64, f64) {
 unsafe fn var_seq<M: Marker>(p: &Piece) {
     // SAFETY: the tile has N cells.
     let v = unsafe { &*p.values.cast::<[f64; N]>() };
+    if p.to - p.from < 16 {
+        // SAFETY: as the caller promises.
+        return unsafe { var_short(p, &v[p.from..p.to]) };
+    }
     let mut keep = [0.0f64; N];
     for (i, k) in keep.iter_mut().enumerate() {
         *k = f64::from(u8::from(i >= p.from && i < p.to));
@@ -500,6 +510,34 @@ unsafe fn var_seq<M: Marker>(p: &Piece) {
     let m2 = fold(x);
     // SAFETY: `out` is a cell of the three fields.
     unsafe { var_merge(p, p.out, (n as i64, mean, m2)) }
+}
+/// A piece of few cells, one after the other.
+///
+/// # Safety
+/// As of [`var_seq`].
+#[inline(always)]
+unsafe fn var_short(p: &Piece, v: &[f64]) {
+    // SAFETY: validity, if there is any, has N cells.
+    let keep = |i: usize| p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
+    let (mut n, mut sum) = (0i64, 0.0);
+    for (i, x) in v.iter().enumerate() {
+        if keep(i) {
+            n += 1;
+            sum += x;
+        }
+    }
+    if n == 0 {
+        return;
+    }
+    let mean = sum / n as f64;
+    let mut m2 = 0.0;
+    for (i, x) in v.iter().enumerate() {
+        if keep(i) {
+            m2 += (x - mean) * (x - mean);
+        }
+    }
+    // SAFETY: `out` is a cell of the three fields.
+    unsafe { var_merge(p, p.out, (n, mean, m2)) }
 }
 /// # Safety
 /// `out` is a cell of the three fields.
@@ -760,7 +798,8 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
         Min | MinTotal => (all!(k, T => mono::<Least<T>>(l)), dtype),
         // NaN is the greatest and NaN propagates: the same thing.
         Max | MaxTotal => (all!(k, T => mono::<Greatest<T>>(l)), dtype),
-        Any | All => return None,
+        // Blocks of contractions add; no program reduces by it.
+        Any | All | Add => return None,
         Count => (count(l), DType::Bool),
         ArgMin => (all!(k, T => arg::<Lowest, T>(l)), dtype),
         ArgMax => (all!(k, T => arg::<Highest, T>(l)), dtype),

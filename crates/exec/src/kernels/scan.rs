@@ -52,25 +52,57 @@ pub fn scan(
     macro_rules! int {
         ($t:ty) => {
             match kind {
-                ScanKind::Sum => job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| a.checked_add(b)),
-                ScanKind::Prod => job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| Some(a.wrapping_mul(b))),
-                ScanKind::Min => job.run(value, <$t>::MAX, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| Some(a.min(b))),
-                ScanKind::Max => job.run(value, <$t>::MIN, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| Some(a.max(b))),
+                ScanKind::Sum => {
+                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        a.checked_add(b)
+                    })
+                }
+                ScanKind::Prod => {
+                    job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a.wrapping_mul(b))
+                    })
+                }
+                ScanKind::Min => {
+                    job.run(value, <$t>::MAX, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a.min(b))
+                    })
+                }
+                ScanKind::Max => {
+                    job.run(value, <$t>::MIN, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a.max(b))
+                    })
+                }
             }
         };
     }
     macro_rules! float {
         ($t:ty) => {
             match kind {
-                ScanKind::Sum => job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| Some(a + b)),
-                ScanKind::Prod => job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| Some(a * b)),
+                ScanKind::Sum => {
+                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a + b)
+                    })
+                }
+                ScanKind::Prod => {
+                    job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a * b)
+                    })
+                }
                 // NaN stays, from whichever side it comes.
-                ScanKind::Min => job.run(value, <$t>::INFINITY, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                    Some(if a < b || a.is_nan() { a } else { b })
-                }),
-                ScanKind::Max => job.run(value, <$t>::NEG_INFINITY, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                    Some(if a > b || a.is_nan() { a } else { b })
-                }),
+                ScanKind::Min => job.run(
+                    value,
+                    <$t>::INFINITY,
+                    <$t>::from_ne_bytes,
+                    <$t>::to_ne_bytes,
+                    |a, b| Some(if a < b || a.is_nan() { a } else { b }),
+                ),
+                ScanKind::Max => job.run(
+                    value,
+                    <$t>::NEG_INFINITY,
+                    <$t>::from_ne_bytes,
+                    <$t>::to_ne_bytes,
+                    |a, b| Some(if a > b || a.is_nan() { a } else { b }),
+                ),
             }
         };
     }
@@ -89,7 +121,9 @@ pub fn scan(
     match done {
         Some(true) => Ok(()),
         Some(false) => Err(KernelError::Cancelled),
-        None if matches!(kind, ScanKind::Sum) => Err(KernelError::Overflow { operation: "cumsum".into(), dtype }),
+        None if matches!(kind, ScanKind::Sum) => {
+            Err(KernelError::Overflow { operation: "cumsum".into(), dtype })
+        }
         None => Err(unsupported("scan", dtype)),
     }
 }
@@ -150,12 +184,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn run(kind: ScanKind, shape: &[u64], axis: usize, v: &[f64], valid: Option<&mut [u8]>, carry: Option<&[f64]>) -> Vec<f64> {
+    fn run(
+        kind: ScanKind,
+        shape: &[u64],
+        axis: usize,
+        v: &[f64],
+        valid: Option<&mut [u8]>,
+        carry: Option<&[f64]>,
+    ) -> Vec<f64> {
         let bytes = |v: &[f64]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
         let mut value = bytes(v);
         let carry = carry.map(bytes);
         let carry: Option<Vec<&[u8]>> = carry.as_ref().map(|c| vec![c.as_slice()]);
-        scan(kind, DType::Float64, shape, axis, &mut value, valid, carry.as_deref(), &|| false).unwrap();
+        scan(kind, DType::Float64, shape, axis, &mut value, valid, carry.as_deref(), &|| false)
+            .unwrap();
         value.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect()
     }
 
@@ -165,10 +207,16 @@ mod tests {
         // np.cumsum(x.reshape(2, 3), 0) and (…, 1)
         assert_eq!(run(ScanKind::Sum, &[2, 3], 0, &x, None, None), [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
         assert_eq!(run(ScanKind::Sum, &[2, 3], 1, &x, None, None), [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
-        assert_eq!(run(ScanKind::Sum, &[2, 3], 1, &x, None, Some(&[10.0, 20.0])), [11.0, 13.0, 16.0, 24.0, 29.0, 35.0]);
+        assert_eq!(
+            run(ScanKind::Sum, &[2, 3], 1, &x, None, Some(&[10.0, 20.0])),
+            [11.0, 13.0, 16.0, 24.0, 29.0, 35.0]
+        );
         let mut valid = [1, 0, 1, 0, 1, 1];
         // np.ma.cumsum skips masked cells; beneath the mask is the running value.
-        assert_eq!(run(ScanKind::Sum, &[6], 0, &x, Some(&mut valid), None), [1.0, 1.0, 4.0, 4.0, 9.0, 15.0]);
+        assert_eq!(
+            run(ScanKind::Sum, &[6], 0, &x, Some(&mut valid), None),
+            [1.0, 1.0, 4.0, 4.0, 9.0, 15.0]
+        );
         let y = [2.0, f64::NAN, 1.0];
         let least = run(ScanKind::Min, &[3], 0, &y, None, None);
         assert!(least[0] == 2.0 && least[1].is_nan() && least[2].is_nan());

@@ -1,4 +1,4 @@
-//! One plan that runs: the walk that finds operands, and what happens to them.
+//! One plan that runs, and what happens to its operands once [`super::walk`] has found them.
 
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
@@ -7,15 +7,14 @@ use crate::operand::State;
 use crate::quota::Account;
 use crate::schedule::admit::Work;
 use crate::schedule::ranges::RangeSet;
-use crate::schedule::ready::{Ready, ReadyQueue};
-use crate::schedule::table::{Key, Made, Operand, Read, Slot, Table};
+use crate::schedule::ready::ReadyQueue;
+use crate::schedule::table::{Key, Read, Slot, Table};
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
 use smallvec::SmallVec;
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
-use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::plan::StageId;
 
 /// What the threads need of a statement; it does not change.
 pub(crate) struct Statement {
@@ -31,46 +30,46 @@ pub(crate) struct Statement {
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// What is asked of a plan's stage again and again.
-struct StageInfo {
-    depth: u32,
-    rereadable: bool,
+pub(super) struct StageInfo {
+    pub(super) depth: u32,
+    pub(super) rereadable: bool,
     /// True for loads that do I/O.
-    fetches: bool,
-    outputs: u32,
+    pub(super) fetches: bool,
+    pub(super) outputs: u32,
     /// Results that are outputs of this stage: result, output.
-    results: SmallVec<[(u32, u32); 1]>,
-    ran: u64,
-    nanos: u64,
+    pub(super) results: SmallVec<[(u32, u32); 1]>,
+    pub(super) ran: u64,
+    pub(super) nanos: u64,
     /// Chunks that were dropped and may be made again.
-    dropped: RangeSet,
+    pub(super) dropped: RangeSet,
 }
 
 /// An operand whose reads are being visited.
-struct Frame {
-    slot: Slot,
-    next: u32,
+pub(super) struct Frame {
+    pub(super) slot: Slot,
+    pub(super) next: u32,
 }
 
 /// A running plan.
 pub(crate) struct Job {
     pub(crate) statement: Arc<Statement>,
     pub(crate) done: Option<Done>,
-    stages: Vec<StageInfo>,
+    pub(super) stages: Vec<StageInfo>,
     pub(crate) table: Table,
     /// Operands that compute.
     pub(crate) ready: ReadyQueue,
     /// Loads, which may have to fetch.
     pub(crate) loads: ReadyQueue,
     pub(crate) fetched: VecDeque<Work>,
-    stack: Vec<Frame>,
+    pub(super) stack: Vec<Frame>,
     /// Chunks of each result, and how many of them were started, in row-major order.
-    roots: Vec<(u64, u64)>,
+    pub(super) roots: Vec<(u64, u64)>,
     /// Chunks of each result beyond its cursor that were found as inputs and are delivered already, or will be.
-    early: Vec<RangeSet>,
+    pub(super) early: Vec<RangeSet>,
     /// Chunks of results (number, result) whose work was given up.
-    redo: BTreeSet<(u64, u32)>,
-    roots_opened: u64,
-    found: u64,
+    pub(super) redo: BTreeSet<(u64, u32)>,
+    pub(super) roots_opened: u64,
+    pub(super) found: u64,
     /// Operands found that have chunks to deliver.
     pub(crate) undelivered: usize,
     /// Operands admitted, and those of them that fetch or were fetched and wait for a thread.
@@ -78,14 +77,14 @@ pub(crate) struct Job {
     pub(crate) fetching: usize,
     /// Bytes of chunks in the table.
     pub(crate) held_bytes: u64,
-    live_chunks: u64,
+    pub(super) live_chunks: u64,
     /// Chunks that nothing known waits for and that can be made again: slot and time; stale entries are skipped.
-    idle: VecDeque<(Slot, u64)>,
-    idle_count: usize,
+    pub(super) idle: VecDeque<(Slot, u64)>,
+    pub(super) idle_count: usize,
     /// Bytes of the idle chunks.
     pub(crate) idle_bytes: u64,
-    idle_clock: u64,
-    idle_max: usize,
+    pub(super) idle_clock: u64,
+    pub(super) idle_max: usize,
     pub(crate) error: Option<Error>,
     /// An operand that asks for more than there ever is.
     pub(crate) impossible: Option<Demand>,
@@ -175,173 +174,6 @@ impl Job {
     /// Operands that could start if there were room.
     pub(crate) fn startable(&self) -> usize {
         self.ready.len() + self.loads.len() + self.fetched.len()
-    }
-
-    // ---- The walk.
-
-    /// One step of the walk: visits one read of the innermost unfinished operand, or starts the next root if
-    /// `new_roots` allows. False if there is nothing to find.
-    pub(crate) fn step(&mut self, new_roots: bool) -> bool {
-        let Some(frame) = self.stack.last_mut() else {
-            return new_roots && self.open_root();
-        };
-        let slot = frame.slot;
-        let operand = self.table.at(slot);
-        let Some(&read) = operand.reads.get(frame.next as usize) else {
-            self.stack.pop();
-            self.arrived(slot);
-            return true;
-        };
-        frame.next += 1;
-        let i = frame.next as usize - 1;
-        let root = operand.root;
-        let key = Key { stage: read.stage, number: read.number };
-        let known = self.table.find(key);
-        let producer = known.unwrap_or_else(|| self.find(key, root, None));
-        self.table.at(slot).reads[i].slot = producer;
-        let from = self.table.at(producer);
-        from.pins += 1;
-        if from.state == State::Finished {
-            if from.pins == 1 && from.idle_since != 0 {
-                from.idle_since = 0;
-                self.idle_count -= 1;
-                self.idle_bytes -= from.bytes();
-            }
-        } else {
-            from.waiters.push(slot);
-            self.table.at(slot).waiting += 1;
-        }
-        true
-    }
-
-    /// Starts the next chunk of a result: those of all results in step, so that what they share is shared in time.
-    fn open_root(&mut self) -> bool {
-        let (result, number) = match self.redo.pop_first() {
-            Some((number, result)) => (result, number),
-            None => {
-                let mut next: Option<usize> = None;
-                for (r, &(done, count)) in self.roots.iter().enumerate() {
-                    let sooner = |o: usize| {
-                        let (other, others) = self.roots[o];
-                        u128::from(done) * u128::from(others)
-                            < u128::from(other) * u128::from(count)
-                    };
-                    if done < count && next.is_none_or(sooner) {
-                        next = Some(r);
-                    }
-                }
-                let Some(r) = next else { return false };
-                let number = self.roots[r].0;
-                self.roots[r].0 += 1;
-                if self.early[r].remove(number) {
-                    return true;
-                }
-                (r as u32, number)
-            }
-        };
-        let root = self.roots_opened;
-        self.roots_opened += 1;
-        let stage = self.statement.tiling.results()[result as usize].stage;
-        self.find(Key { stage, number }, root, Some(result));
-        true
-    }
-
-    /// Enters an operand into the table and puts its reads before everything else on the walk.
-    fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
-        let statement = self.statement.clone();
-        let tiling = &statement.tiling;
-        let index = tiling.grid(key.stage).unravel(key.number);
-        let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
-        tiling.reads(key.stage, &index, &mut |from, at| {
-            let number = tiling.grid(from.stage).ravel(&at);
-            reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
-        });
-        // What takes the most work is found first, so that loads are not held in memory meanwhile.
-        let stages = &self.stages;
-        reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
-        let info = &mut self.stages[key.stage.0 as usize];
-        if info.dropped.remove(key.number) {
-            self.stats.reruns += 1;
-        }
-        let made = (0..info.outputs)
-            .map(|output| Made {
-                chunk: None,
-                remaining: tiling.readers(OutputRef { stage: key.stage, output }, &index),
-            })
-            .collect();
-        let mut pending = SmallVec::new();
-        for &(r, _) in &info.results {
-            let unseen = key.number >= self.roots[r as usize].0;
-            if claim == Some(r)
-                || (unseen && self.early[r as usize].insert(key.number))
-                || self.redo.remove(&(key.number, r))
-            {
-                pending.push(r);
-            }
-        }
-        self.undelivered += usize::from(!pending.is_empty());
-        self.found += 1;
-        let peak = tiling.peak(key.stage, &index);
-        let limit = statement.account.quota().limit();
-        if peak > limit && self.impossible.is_none() {
-            self.impossible = Some(Demand {
-                stage: tiling.name(key.stage),
-                index: index.to_vec(),
-                peak_bytes: peak,
-                input_bytes: 0,
-            });
-        }
-        let leaf = reads.is_empty();
-        let slot = self.table.insert(Operand {
-            key,
-            state: State::Unscheduled,
-            waiting: 1,
-            pins: 0,
-            root,
-            found: self.found,
-            peak,
-            output_bytes: tiling.output_bytes(key.stage, &index),
-            idle_since: 0,
-            reads,
-            waiters: SmallVec::new(),
-            made,
-            pending,
-            attempts: 0,
-        });
-        if leaf {
-            self.arrived(slot);
-        } else {
-            self.stack.push(Frame { slot, next: 0 });
-        }
-        slot
-    }
-
-    /// One thing less that an operand waits for.
-    fn arrived(&mut self, slot: Slot) {
-        let operand = self.table.at(slot);
-        operand.waiting -= 1;
-        if operand.waiting == 0 {
-            self.table.turn(slot, State::Ready);
-            self.enqueue(slot);
-        }
-    }
-
-    /// Puts a ready operand into its queue.
-    pub(crate) fn enqueue(&mut self, slot: Slot) {
-        let operand = self.table.at(slot);
-        let info = &self.stages[operand.key.stage.0 as usize];
-        let ready = Ready {
-            root: operand.root,
-            depth: Reverse(info.depth),
-            output_bytes: operand.output_bytes,
-            found: operand.found,
-            slot,
-        };
-        if info.fetches && operand.reads.is_empty() {
-            self.loads.push(ready);
-        } else {
-            self.ready.push(ready);
-        }
     }
 
     // ---- What happens to operands.

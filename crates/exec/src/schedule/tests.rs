@@ -1,5 +1,5 @@
 //! The scheduler on toy plans, whose chunks are integers that depend on all that was read.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
 use crate::config::Config;
@@ -170,12 +170,15 @@ impl Tiling for Toy {
 
 type Hook = Box<dyn Fn(StageId, u64, &CancelToken) -> Result<(), Error> + Send + Sync>;
 
+type Fetch = dyn Fn(u64) -> Result<(), Error> + Send + Sync;
+type OnChunk = dyn Fn(usize, u64) -> Result<(), Error> + Send + Sync;
+
 struct ToyRunner {
     plan: Arc<Toy>,
     /// Called before an operand computes.
     before: Hook,
     /// Called when a load fetches; without it loads do no I/O.
-    fetch: Option<Arc<dyn Fn(u64) -> Result<(), Error> + Send + Sync>>,
+    fetch: Option<Arc<Fetch>>,
     ran: AtomicU64,
 }
 
@@ -250,7 +253,7 @@ struct Collect {
     values: Mutex<BTreeMap<(usize, u64), i64>>,
     keep: Option<Mutex<Vec<Arc<Chunk>>>>,
     drains: bool,
-    on_chunk: Option<Box<dyn Fn(usize, u64) -> Result<(), Error> + Send + Sync>>,
+    on_chunk: Option<Box<OnChunk>>,
 }
 
 impl Sink for Collect {

@@ -3,6 +3,9 @@
 use smallvec::SmallVec;
 use tessera_planner::region::Dims;
 
+/// The shape of a dense row-major buffer and a cell in it.
+pub(crate) type Place<'a> = (&'a [u64], &'a [u64]);
+
 /// Copies the box of `len` cells at `from` of a dense row-major buffer of shape `src_shape` to `to` of one of shape
 /// `dst_shape`. Cells have `size` bytes.
 ///
@@ -15,24 +18,22 @@ use tessera_planner::region::Dims;
 /// slice out of range.
 pub(crate) fn copy_box(
     src: &[u8],
-    src_shape: &[u64],
-    from: &[u64],
+    (src_shape, from): Place<'_>,
     dst: &mut [u8],
-    dst_shape: &[u64],
-    to: &[u64],
+    (dst_shape, to): Place<'_>,
     len: &[u64],
     size: usize,
 ) {
-    walk(src_shape, from, dst_shape, to, len, size, |s, d, n| {
+    walk((src_shape, from), (dst_shape, to), len, size, |s, d, n| {
         dst[d..d + n].copy_from_slice(&src[s..s + n]);
     });
 }
 
 /// Fills a box of a dense row-major buffer with one cell's bytes.
-pub(crate) fn fill_box(dst: &mut [u8], dst_shape: &[u64], to: &[u64], len: &[u64], cell: &[u8]) {
+pub(crate) fn fill_box(dst: &mut [u8], at: Place<'_>, len: &[u64], cell: &[u8]) {
     let size = cell.len();
     let same = cell.iter().all(|&b| b == cell[0]);
-    walk(dst_shape, to, dst_shape, to, len, size, |_, d, n| {
+    walk(at, at, len, size, |_, d, n| {
         let run = &mut dst[d..d + n];
         if same {
             run.fill(cell[0]);
@@ -44,10 +45,8 @@ pub(crate) fn fill_box(dst: &mut [u8], dst_shape: &[u64], to: &[u64], len: &[u64
 
 /// Calls `run(source byte, destination byte, bytes)` for each stretch that is contiguous on both sides.
 fn walk(
-    src_shape: &[u64],
-    from: &[u64],
-    dst_shape: &[u64],
-    to: &[u64],
+    (src_shape, from): Place<'_>,
+    (dst_shape, to): Place<'_>,
     len: &[u64],
     size: usize,
     mut run: impl FnMut(usize, usize, usize),
@@ -109,13 +108,13 @@ mod tests {
     fn a_box_of_each_rank_arrives() {
         // 0-d, and a 3-d box against the plain triple loop.
         let mut one = [0u8; 2];
-        copy_box(&[7, 8], &[], &[], &mut one, &[], &[], &[], 2);
+        copy_box(&[7, 8], (&[], &[]), &mut one, (&[], &[]), &[], 2);
         assert_eq!(one, [7, 8]);
         let src: Vec<u8> = (0..60).collect();
         for (from, len) in [([0, 0, 0], [3, 4, 5]), ([1, 1, 2], [2, 2, 3]), ([0, 2, 0], [3, 2, 5])]
         {
             let mut dst = vec![255u8; 4 * 5 * 6];
-            copy_box(&src, &[3, 4, 5], &from, &mut dst, &[4, 5, 6], &[1, 1, 1], &len, 1);
+            copy_box(&src, (&[3, 4, 5], &from), &mut dst, (&[4, 5, 6], &[1, 1, 1]), &len, 1);
             for z in 0..4u64 {
                 for y in 0..5u64 {
                     for x in 0..6u64 {

@@ -241,12 +241,12 @@ impl Chunked {
             };
             let to = part.relative_to(&region.start).start;
             let Some(bytes) = bytes else {
-                fill_box(out, &shape, &to, &part.shape(), &fill);
+                fill_box(out, (&shape, &to), &part.shape(), &fill);
                 continue;
             };
             let cells = self.decode_unit(reader, &at, &bytes)?;
             let from = part.relative_to(&origin).start;
-            copy_box(&cells, &self.meta.unit, &from, out, &shape, &to, &part.shape(), size);
+            copy_box(&cells, (&self.meta.unit, &from), out, (&shape, &to), &part.shape(), size);
         }
         Ok(())
     }

@@ -197,6 +197,13 @@ impl ArrayMeta {
         doc.entry("fill_value").or_insert(Value::Null);
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
+        // zarrs knows `datetime64` in Zarr v3 alone: here its cells are the integers that they are.
+        if let Raw::Time { .. } = raw {
+            doc.insert("dtype".into(), format!("{}i8", &type_name[..1]).into());
+            if doc.get("fill_value").and_then(Value::as_str) == Some("NaT") {
+                doc.insert("fill_value".into(), i64::MIN.into());
+            }
+        }
         // zarrs has no default for these where the fill value is null.
         let default = match &raw {
             Raw::Time { .. } => Some(Value::from(0)),

@@ -4,6 +4,7 @@
 mod bad;
 mod fixtures;
 mod hand_made;
+mod s3;
 
 use super::*;
 use std::time::Duration;

@@ -141,3 +141,59 @@ fn digits(text: &str, most: usize) -> Option<i64> {
     ((1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()))
         .then(|| text.parse().ok())?
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use tessera_planner::time::format_micros;
+
+    #[test]
+    fn references_are_cftimes() {
+        // cftime.num2date(1, units, calendar), and for offsets xarray.coding.times.
+        let table = [
+            ("days since 2000-01-01", None, "2000-01-02T00:00:00"),
+            ("hours since 1900-1-1", Some("gregorian"), "1900-01-01T01:00:00"),
+            ("seconds since 1970-01-01T00:00:00Z", None, "1970-01-01T00:00:01"),
+            ("minutes since 2000-01-01 12:30", None, "2000-01-01T12:31:00"),
+            ("hours since 2000-01-01 00:00:00 +5:30", None, "1999-12-31T19:30:00"),
+            ("hours since 2000-01-01 00:00:00 -03", None, "2000-01-01T04:00:00"),
+            ("hours since 2000-01-01 00:00:00.5 UTC", None, "2000-01-01T01:00:00.500000"),
+            ("milliseconds since 2000-01-01 6:0:0", None, "2000-01-01T06:00:00.001000"),
+            ("days since 2000-02-28", Some("noleap"), "2000-03-01T00:00:00"),
+            ("days since 1900-02-28", Some("366_day"), "1900-02-29T00:00:00"),
+            ("days since 2000-02-29", Some("360_day"), "2000-02-30T00:00:00"),
+            ("days since 1900-02-28", Some("julian"), "1900-02-29T00:00:00"),
+            ("days since 1582-10-15", Some("standard"), "1582-10-16T00:00:00"),
+        ];
+        for (units, calendar, want) in table {
+            let t = parse(units, calendar).unwrap();
+            assert_eq!(format_micros(t.origin_us + t.unit_us, t.calendar), want, "{units}");
+        }
+        // In the mixed calendar 2020-01-01 is 737426 days after 0001-01-01 (cftime.date2num), in the proleptic one
+        // two days less.
+        for (calendar, days) in [("standard", 737_426), ("proleptic_gregorian", 737_424)] {
+            let t = parse("days since 0001-01-01", Some(calendar)).unwrap();
+            let shown = format_micros(t.origin_us + days * DAY_US, t.calendar);
+            assert_eq!(shown, "2020-01-01T00:00:00", "{calendar}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_says_why() {
+        for (units, calendar, part) in [
+            ("fortnights since 2000-01-01", None, "fortnights"),
+            ("days since the flood", None, "the flood"),
+            ("days since 2000-02-30", None, "2000-02-30"),
+            ("days since 2000-01-01", Some("discordian"), "discordian"),
+            ("days since 2000-01-01 25:00", None, "25:00"),
+            ("days since 2000-01-01-01", None, "2000-01-01-01"),
+            ("days since ", None, "no date"),
+            ("days since 99999999999999999999-01-01", None, "9999"),
+        ] {
+            let e = parse(units, calendar).unwrap_err();
+            assert!(e.contains(part), "{units}: {e}");
+        }
+        assert!(is_time("days since 2000-01-01") && !is_time("days") && !is_time("K"));
+    }
+}

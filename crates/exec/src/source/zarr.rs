@@ -45,18 +45,22 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
     if !group.is_empty() {
         check_name(store, group)?;
         // The root's consolidated metadata answer for all groups, also where nothing can be listed.
-        if let Some(found) = consolidated(store, "", group).await? {
-            return Ok(Some(found));
+        let found = match document(store, "zarr.json").await? {
+            Some(doc) => inline(store, &doc, "", group)?,
+            None => consolidated(store, "", group).await?,
+        };
+        if found.is_some() {
+            return Ok(found);
         }
-    }
-    if let Some(found) = consolidated(store, group, "").await? {
-        return Ok(Some(found));
     }
     if let Some(doc) = document(store, &key(group, "zarr.json")).await? {
         let shown = store.show(&key(group, "zarr.json"));
         let who = Who { array: name_of(store, group), path: &shown };
         return match doc.get("node_type").and_then(Value::as_str) {
-            Some("group") => listed(store, group, attributes(&doc)).await.map(Some),
+            Some("group") => match inline(store, &doc, group, "")? {
+                Some(found) => Ok(Some(found)),
+                None => listed(store, group, attributes(&doc)).await.map(Some),
+            },
             Some("array") | None => {
                 node(who, group, Document::V3(doc)).map(|n| Some(Found::Array(Box::new(n))))
             }
@@ -64,6 +68,9 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
                 Err(who.bad(format!("`node_type` is `{other}`, expected array or group")))
             }
         };
+    }
+    if let Some(found) = consolidated(store, group, "").await? {
+        return Ok(Some(found));
     }
     if let Some(doc) = document(store, &key(group, ".zarray")).await? {
         let shown = store.show(&key(group, ".zarray"));
@@ -80,47 +87,54 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
     Ok(None)
 }
 
-/// The group `group` by the consolidated metadata at `base`, if there are any.
+/// The node `group` by the metadata consolidated in the `zarr.json` of the group `base`, if there are any.
+fn inline(
+    store: &Store,
+    doc: &Map<String, Value>,
+    base: &str,
+    group: &str,
+) -> Result<Option<Found>, SourceError> {
+    let nodes = doc.get("consolidated_metadata").and_then(|c| c.get("metadata"));
+    let Some(nodes) = nodes.and_then(Value::as_object) else { return Ok(None) };
+    let v3_key = key(base, "zarr.json");
+    let is = |node: &Map<String, Value>, kind: &str| {
+        node.get("node_type").and_then(Value::as_str) == Some(kind)
+    };
+    let attrs = match group.is_empty() {
+        true => attributes(doc),
+        false => match nodes.get(group).and_then(Value::as_object) {
+            Some(found) if is(found, "array") => {
+                let shown = store.show(&v3_key);
+                let who = Who { array: name_of(store, group), path: &shown };
+                let n = node(who, &key(base, group), Document::V3(found.clone()))?;
+                return Ok(Some(Found::Array(Box::new(n))));
+            }
+            Some(found) => attributes(found),
+            None => return Ok(None),
+        },
+    };
+    let mut documents = BTreeMap::new();
+    let mut groups = Vec::new();
+    for (path, found) in nodes {
+        let (Some(name), Some(found)) = (child_of(path, group), found.as_object()) else {
+            continue;
+        };
+        match is(found, "group") {
+            true => groups.push(name),
+            false => {
+                documents.insert(name, Document::V3(found.clone()));
+            }
+        }
+    }
+    Ok(Some(group_of(store, &v3_key, &key(base, group), documents, groups, attrs)))
+}
+
+/// The node `group` by the `.zmetadata` of the group `base`, if there are any.
 async fn consolidated(
     store: &Store,
     base: &str,
     group: &str,
 ) -> Result<Option<Found>, SourceError> {
-    let v3_key = key(base, "zarr.json");
-    if let Some(mut doc) = document(store, &v3_key).await? {
-        let Some(Value::Object(mut inline)) = doc.remove("consolidated_metadata") else {
-            return Ok(None);
-        };
-        let Some(Value::Object(nodes)) = inline.remove("metadata") else { return Ok(None) };
-        let attrs = match group.is_empty() {
-            true => attributes(&doc),
-            false => match nodes.get(group).and_then(Value::as_object) {
-                Some(node) if node.get("node_type").and_then(Value::as_str) == Some("array") => {
-                    let shown = store.show(&v3_key);
-                    let who = Who { array: name_of(store, group), path: &shown };
-                    let n = self::node(who, &key(base, group), Document::V3(node.clone()))?;
-                    return Ok(Some(Found::Array(Box::new(n))));
-                }
-                Some(node) => attributes(node),
-                None => return Ok(None),
-            },
-        };
-        let mut documents = BTreeMap::new();
-        let mut groups = Vec::new();
-        for (path, doc) in nodes {
-            let Some(name) = child_of(&path, group) else { continue };
-            match doc {
-                Value::Object(d) if d.get("node_type").and_then(Value::as_str) == Some("group") => {
-                    groups.push(name);
-                }
-                Value::Object(d) => {
-                    documents.insert(name, Document::V3(d));
-                }
-                _ => {}
-            }
-        }
-        return Ok(Some(group_of(store, &v3_key, &key(base, group), documents, groups, attrs)));
-    }
     let v2_key = key(base, ".zmetadata");
     let Some(mut doc) = document(store, &v2_key).await? else { return Ok(None) };
     let Some(Value::Object(mut nodes)) = doc.remove("metadata") else { return Ok(None) };
@@ -157,25 +171,27 @@ async fn consolidated(
     Ok(Some(group_of(store, &v2_key, &key(base, group), documents, groups, attrs)))
 }
 
+/// A directory's name, its documents (or what is wrong with them) if it is an array, and whether it is a group.
+type Looked = (String, Option<Result<Document, SourceError>>, bool);
+
 /// A group without consolidated metadata: its directories are listed and looked into.
 async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, SourceError> {
     let directories = store.list(group).await?.directories;
-    let looked: Vec<(String, Option<Result<Document, SourceError>>, bool)> =
-        stream::iter(directories)
-            .map(|name| async move {
-                let at = key(group, &name);
-                match look(store, &at).await {
-                    Ok(Look::Array(d)) => Ok((name, Some(Ok(d)), false)),
-                    Ok(Look::Group) => Ok((name, None, true)),
-                    Ok(Look::Nothing) => Ok((name, None, false)),
-                    // Damaged metadata make one array unusable, storage that fails all of them.
-                    Err(e @ SourceError::Metadata { .. }) => Ok((name, Some(Err(e)), false)),
-                    Err(e) => Err(e),
-                }
-            })
-            .buffered(CONCURRENT_MAX)
-            .try_collect()
-            .await?;
+    let looked: Vec<Looked> = stream::iter(directories)
+        .map(|name| async move {
+            let at = key(group, &name);
+            match look(store, &at).await {
+                Ok(Look::Array(d)) => Ok((name, Some(Ok(d)), false)),
+                Ok(Look::Group) => Ok((name, None, true)),
+                Ok(Look::Nothing) => Ok((name, None, false)),
+                // Damaged metadata make one array unusable, storage that fails all of them.
+                Err(e @ SourceError::Metadata { .. }) => Ok((name, Some(Err(e)), false)),
+                Err(e) => Err(e),
+            }
+        })
+        .buffered(CONCURRENT_MAX)
+        .try_collect()
+        .await?;
     let mut arrays = BTreeMap::new();
     let mut groups = Vec::new();
     for (name, document, is_group) in looked {

@@ -68,8 +68,19 @@ impl Target<'_> {
         let (target, target_steps) = lie(&View::identity(to.rank()), to, self.region);
         let shape = to.shape();
         for (field, buffer) in chunk.fields().iter().zip(self.buffers.iter_mut()) {
-            let from = Strided { bytes: field.buffer().as_slice(), offset: source, strides: &source_steps };
-            copy::copy_box(field.dtype().size(), &shape, from, buffer.as_mut_slice(), target, &target_steps)?;
+            let from = Strided {
+                bytes: field.buffer().as_slice(),
+                offset: source,
+                strides: &source_steps,
+            };
+            copy::copy_box(
+                field.dtype().size(),
+                &shape,
+                from,
+                buffer.as_mut_slice(),
+                target,
+                &target_steps,
+            )?;
         }
         if self.masked && chunk.fields().len() == 1 {
             let zero: Dims = Dims::from_elem(0, shape.len());
@@ -114,7 +125,13 @@ impl Target<'_> {
         self.copy(chunk, held, &to, view, (axis, offset))
     }
 
-    fn take(&mut self, chunk: &Chunk, held: &Region, axis: usize, positions: &[u64]) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        chunk: &Chunk,
+        held: &Region,
+        axis: usize,
+        positions: &[u64],
+    ) -> Result<(), Error> {
         let inside = |p: u64| (held.start[axis]..held.end[axis]).contains(&p);
         let (mut o, end) = (self.region.start[axis], self.region.end[axis]);
         let mut common = self.region.clone();
@@ -147,8 +164,15 @@ impl Target<'_> {
     }
 
     /// Copies the rows of the chunk that lie in the target's run of the row-major order.
-    fn reshape(&mut self, chunk: &Chunk, held: &Region, from: &[u64], to: &[u64]) -> Result<(), Error> {
-        let ravel = |shape: &[u64], at: &[u64]| shape.iter().zip(at).fold(0u64, |n, (d, p)| n * d + p);
+    fn reshape(
+        &mut self,
+        chunk: &Chunk,
+        held: &Region,
+        from: &[u64],
+        to: &[u64],
+    ) -> Result<(), Error> {
+        let ravel =
+            |shape: &[u64], at: &[u64]| shape.iter().zip(at).fold(0u64, |n, (d, p)| n * d + p);
         let first = ravel(to, &self.region.start);
         let n = cells(&self.region.shape()).unwrap_or(0);
         // Rows of the chunk: its last axis, or its single cell.
@@ -173,8 +197,9 @@ impl Target<'_> {
             let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
             for (f, b) in fields.iter().zip(buffers.iter_mut()) {
                 let size = f.dtype().size();
-                b.as_mut_slice()[target * size..(target + count) * size]
-                    .copy_from_slice(&f.buffer().as_slice()[source * size..(source + count) * size]);
+                b.as_mut_slice()[target * size..(target + count) * size].copy_from_slice(
+                    &f.buffer().as_slice()[source * size..(source + count) * size],
+                );
             }
             if masked && fields.len() == 1 {
                 buffers[1].as_mut_slice()[target..target + count].fill(1);
@@ -221,13 +246,20 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
 }
 
 /// The last position along an axis of the stage's own chunk before, dense.
-fn last_slice(op: &Operand<'_>, previous: &ChunkIndex, axis: usize) -> Result<Vec<PooledBuf>, Error> {
+fn last_slice(
+    op: &Operand<'_>,
+    previous: &ChunkIndex,
+    axis: usize,
+) -> Result<Vec<PooledBuf>, Error> {
     let chunk = op.inputs.get(op.stage.inputs[1].from, previous)?;
     let held = op.stage.outputs[0].grid.region(previous);
     let mut last = held.clone();
     last.start[axis] = last.end[axis] - 1;
-    let mut buffers: Vec<PooledBuf> =
-        chunk.fields().iter().map(|f| op.cx.buffer(last.cells() as usize * f.dtype().size())).collect();
+    let mut buffers: Vec<PooledBuf> = chunk
+        .fields()
+        .iter()
+        .map(|f| op.cx.buffer(last.cells() as usize * f.dtype().size()))
+        .collect();
     super::gather::copy_common(chunk, &held, &last, &mut buffers)?;
     Ok(buffers)
 }

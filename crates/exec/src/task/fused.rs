@@ -17,7 +17,11 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
 }
 
-pub(super) fn run(op: &Operand<'_>, fused: &Fused, compiled: &Compiled) -> Result<Vec<Chunk>, Error> {
+pub(super) fn run(
+    op: &Operand<'_>,
+    fused: &Fused,
+    compiled: &Compiled,
+) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
     let seen: Vec<Seen> = op
         .stage
@@ -42,15 +46,25 @@ pub(super) fn run(op: &Operand<'_>, fused: &Fused, compiled: &Compiled) -> Resul
             });
         }
     }
-    let mut buffers: Vec<Vec<PooledBuf>> = (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect();
+    let mut buffers: Vec<Vec<PooledBuf>> =
+        (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect();
     let mut outputs: Vec<OutputFields<'_>> = buffers
         .iter_mut()
-        .map(|fields| OutputFields { fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect() })
+        .map(|fields| OutputFields {
+            fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),
+        })
         .collect();
     let cancelled = op.cancelled();
     SCRATCH.with(|scratch| {
         let mut scratch = scratch.borrow_mut();
-        compiled.run(&region, &op.stage.grid.shape(), &inputs, &mut outputs, &mut scratch, &cancelled)
+        compiled.run(
+            &region,
+            &op.stage.grid.shape(),
+            &inputs,
+            &mut outputs,
+            &mut scratch,
+            &cancelled,
+        )
     })?;
     drop(outputs);
     buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect()

@@ -110,7 +110,8 @@ pub(super) fn copy_common(
     to: &Region,
     buffers: &mut [PooledBuf],
 ) -> Result<(), Error> {
-    let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone())) else {
+    let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
+    else {
         return Ok(());
     };
     let view = View::identity(common.rank());

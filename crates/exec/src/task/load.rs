@@ -31,7 +31,11 @@ pub(super) fn constant(dtype: DType, bytes: &[u8]) -> Result<Field, Error> {
     Field::new(dtype, Buffer::from_slice_ref(bytes))
 }
 
-pub(super) fn run(op: &Operand<'_>, origin: &Origin, prepared: Option<Prepared>) -> Result<Vec<Chunk>, Error> {
+pub(super) fn run(
+    op: &Operand<'_>,
+    origin: &Origin,
+    prepared: Option<Prepared>,
+) -> Result<Vec<Chunk>, Error> {
     let region = op.tiling.load_region(op.id, op.index);
     match origin {
         Origin::Stored(reader) => {

@@ -71,7 +71,9 @@ fn block(
     for l in left {
         for r in right {
             op.cx.cancel.check()?;
-            let Some(common) = matrix.intersect(&l.seen).and_then(|c| c.intersect(&r.seen)) else { continue };
+            let Some(common) = matrix.intersect(&l.seen).and_then(|c| c.intersect(&r.seen)) else {
+                continue;
+            };
             let (a_offset, a_steps) = lie(left_view, &common, &l.held);
             let (b_offset, b_steps) = lie(right_view, &common, &r.held);
             let cells = Block {
@@ -97,7 +99,11 @@ fn block(
     Ok(())
 }
 
-fn pieces<'a>(op: &Operand<'a>, side: usize, region: &Region) -> Result<(&'a View, Vec<Piece>), Error> {
+fn pieces<'a>(
+    op: &Operand<'a>,
+    side: usize,
+    region: &Region,
+) -> Result<(&'a View, Vec<Piece>), Error> {
     let input = &op.stage.inputs[side];
     let Access::View(view) = &input.access else {
         return Err(Error::Broken { what: "a product reads its sides through views".into() });

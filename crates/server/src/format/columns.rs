@@ -83,16 +83,19 @@ pub(super) fn is_number(field: &Field) -> bool {
     field.data_type().is_numeric() && calendar(field).is_none()
 }
 
+/// Reads one integer of an array whose type is known.
+type ReadInt = fn(&dyn Array, usize) -> i64;
+
 /// A column that can be read cell by cell.
 pub(super) enum Column<'a> {
     Bool(&'a BooleanArray),
-    Signed(&'a dyn Array, fn(&dyn Array, usize) -> i64),
+    Signed(&'a dyn Array, ReadInt),
     Unsigned(&'a dyn Array, fn(&dyn Array, usize) -> u64),
     F32(&'a PrimitiveArray<ty::Float32Type>),
     F64(&'a PrimitiveArray<ty::Float64Type>),
     /// Counts of a unit, converted to microseconds.
-    Time(&'a dyn Array, fn(&dyn Array, usize) -> i64, Unit, Calendar, bool),
-    Date(&'a dyn Array, fn(&dyn Array, usize) -> i64),
+    Time(&'a dyn Array, ReadInt, Unit, Calendar, bool),
+    Date(&'a dyn Array, ReadInt),
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
     /// Everything else, in Arrow's words.
     Other(&'a dyn Array, ArrayFormatter<'a>),
@@ -141,7 +144,7 @@ impl<'a> Column<'a> {
             DataType::Float32 => F32(array.as_primitive()),
             DataType::Float64 => F64(array.as_primitive()),
             DataType::Timestamp(unit, zone) => {
-                let (get, unit): (fn(&dyn Array, usize) -> i64, Unit) = match unit {
+                let (get, unit): (ReadInt, Unit) = match unit {
                     TimeUnit::Second => {
                         (|a, i| read::<ty::TimestampSecondType>(a, i), Unit::Times(1_000_000))
                     }

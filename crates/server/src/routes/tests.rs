@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
 use crate::answer::{Answer, Reply, Surface, Tensor};
@@ -48,7 +48,7 @@ impl Engine for Fake {
                             Err(Error::Cancelled)
                         }
                         "ddl" => Ok(Answer::Done("created x".into()).into()),
-                        "panic" => std::panic::panic_any("boom"),
+                        "panic" => panic!("boom"),
                         _ => Err(Error::stage(tessera_planner::error::Error::Axis {
                             operation: s.into(),
                             axis: 3,
@@ -162,7 +162,7 @@ fn until(what: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::panic::panic_any("it never happened");
+    panic!("it never happened");
 }
 
 const TWO: &str = "{\"tensors\":[{\"name\":\"v\",\"dtype\":\"float32\",\"dims\":[\"x\"],\"shape\":[2],\"coords\":{},\"data\":[0.1,\"NaN\"]}],\"surface\":\"tensor\"}\n";

@@ -315,9 +315,8 @@ fn begin(
             (p.fns.init)(&piece);
             (p.fns.reset)(&piece);
         }
-        // Where the region is one run, every tile but the last starts at lane 0: whole tiles may take the product. The
-        // last one may be short, so the product is only taken if there is none.
-        let product = p.product.filter(|_| walk.whole() && region.cells() % N as u64 == 0);
+        // Where the region is one run, every tile goes through the lanes: the product need not be stored before.
+        let product = p.product.filter(|_| walk.whole());
         if let Some((ins, ..)) = product {
             skipped.push(ins);
         }

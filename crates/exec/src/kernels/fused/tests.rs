@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
+#![expect(unsafe_code, reason = "numbers are seen as bytes")]
 //! Whole programs, at every level.
 
 use super::*;
@@ -407,4 +408,43 @@ fn views_that_leave_their_memory_are_refused() {
         let e = run(&fused, &Region::whole(&[10]), &[10], &[i, i, i]);
         assert!(matches!(e, Err(KernelError::Buffer { .. })), "{offset} {stride}");
     }
+}
+
+#[test]
+fn a_running_program_can_be_stopped() {
+    let a = [1.0f64; 100];
+    let c = compile(&bench_program(false), 1).unwrap();
+    let i = dense(&a, &[1], DType::Float64);
+    let mut state = buffer(8);
+    let mut out = [OutputFields { fields: vec![bytes_mut(&mut state)] }];
+    let region = Region::whole(&[100]);
+    let e = c.run(&region, &[100], &[i, i, i], &mut out, &mut Scratch::new(), &|| true);
+    assert_eq!(e, Err(KernelError::Cancelled));
+}
+
+#[test]
+fn a_variance_far_from_zero_keeps_its_digits() {
+    // np.var(1e9 + np.arange(1000) % 7) is that of np.arange(1000) % 7: 3.9949909999999993.
+    let x: Vec<f64> = (0..1000).map(|i| 1e9 + f64::from(i % 7)).collect();
+    let fused = |axes: Vec<AxisReduce>| Fused {
+        program: Program { inputs: vec![DType::Float64], insts: vec![] },
+        inputs: vec![field(0)],
+        outputs: vec![FusedOutput::Reduce {
+            kind: ReduceKind::Var { ddof: 0 },
+            axes: axes.into_iter().collect(),
+            value: Arg::Input(0),
+            valid: None,
+        }],
+    };
+    let whole = fused(vec![AxisReduce::All]);
+    let ins = [dense(&x, &[1], DType::Float64)];
+    let s = &run(&whole, &Region::whole(&[1000]), &[1000], &ins).unwrap()[0];
+    let got = typed::<f64>(&s[2], 1)[0] / 1000.0;
+    let want = 3.9949909999999993;
+    assert!((got - want).abs() < 1e-8, "{got}");
+    let ins = [dense(&x, &[1, 0], DType::Float64)];
+    let outer = fused(vec![AxisReduce::All, AxisReduce::Keep]);
+    let s = &run(&outer, &Region::whole(&[1000, 3]), &[1000, 3], &ins).unwrap()[0];
+    let got = typed::<f64>(&s[2], 3)[2] / 1000.0;
+    assert!((got - want).abs() < 1e-6, "{got}");
 }

@@ -126,3 +126,74 @@ fn a_damaged_chunk_is_named() {
     let opened = open_local(&data("bad/v3_crc32c.zarr")).unwrap();
     assert!(read(&opened.readers[0], &Region::at(&[0, 0], &[2, 7])).is_ok());
 }
+
+#[test]
+fn little_bombs_do_not_go_off() {
+    // Chunks of 8 bytes whose encoded form decodes to 64 MiB.
+    let zeros = vec![0u8; 64 << 20];
+    let gzip = {
+        let mut out = Vec::new();
+        std::io::copy(
+            &mut flate2::read::GzEncoder::new(&*zeros, flate2::Compression::best()),
+            &mut out,
+        )
+        .unwrap();
+        out
+    };
+    let zlib = {
+        let mut out = Vec::new();
+        std::io::copy(
+            &mut flate2::read::ZlibEncoder::new(&*zeros, flate2::Compression::best()),
+            &mut out,
+        )
+        .unwrap();
+        out
+    };
+    let zstd = zstd::bulk::compress(&zeros, 3).unwrap();
+    // A blosc header that promises 1 GiB.
+    let mut blosc = vec![2, 1, 1, 8, 0, 0, 0, 0x40, 0, 0, 1, 0, 20, 0, 0, 0];
+    blosc.extend([0; 4]);
+    let dir = tempfile::tempdir().unwrap();
+    for (id, extra, bytes) in [
+        ("gzip", r#""level":1"#, gzip),
+        ("zlib", r#""level":1"#, zlib),
+        ("zstd", r#""level":1"#, zstd),
+        ("blosc", r#""cname":"lz4","clevel":5,"shuffle":1,"blocksize":0"#, blosc),
+    ] {
+        let root = dir.path().join(format!("{id}.zarr"));
+        std::fs::create_dir_all(&root).unwrap();
+        let meta = format!(
+            r#"{{"zarr_format":2,"shape":[1],"chunks":[1],"dtype":"<f8","compressor":{{"id":"{id}",{extra}}},
+                "fill_value":null,"order":"C","filters":null}}"#
+        );
+        std::fs::write(root.join(".zarray"), meta).unwrap();
+        std::fs::write(root.join("0"), bytes).unwrap();
+        let opened = open_local(root.to_str().unwrap()).unwrap();
+        let e = read(&opened.readers[0], &Region::at(&[0], &[1])).unwrap_err();
+        assert_eq!(e.code(), "bad_chunk", "{id}: {e}");
+        let text = e.to_string();
+        assert!(text.contains("8 bytes") || text.ends_with("at most 8"), "{id}: {e}");
+    }
+}
+
+#[test]
+fn damaged_archives_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = std::fs::read(data("npy/two.npz")).unwrap();
+    let path = dir.path().join("x.npz");
+    let mut codes = std::collections::BTreeSet::new();
+    // Every truncation and every flipped byte gives arrays or an error, never a panic.
+    for cut in (0..good.len()).step_by(7) {
+        std::fs::write(&path, &good[..cut]).unwrap();
+        codes.extend(open_local(path.to_str().unwrap()).err().map(|e| e.code()));
+        let mut flipped = good.clone();
+        flipped[cut] ^= 0xFF;
+        std::fs::write(&path, &flipped).unwrap();
+        if let Ok(opened) = open_local(path.to_str().unwrap()) {
+            for r in &opened.readers {
+                let _ = read(r, &Region::whole(&r.source().shape));
+            }
+        }
+    }
+    assert_eq!(codes.into_iter().collect::<Vec<_>>(), ["bad_metadata"]);
+}

@@ -131,11 +131,9 @@ fn any_region_is_the_slice_of_the_whole() {
             if !region.is_empty() {
                 boxes::copy_box(
                     &all,
-                    &shape,
-                    &region.start,
+                    (&shape, &region.start),
                     &mut want,
-                    &region.shape(),
-                    &vec![0; shape.len()],
+                    (&region.shape(), &vec![0; shape.len()]),
                     &region.shape(),
                     size,
                 );

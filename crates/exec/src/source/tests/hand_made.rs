@@ -142,3 +142,33 @@ fn large_npy_files_are_read_in_parts() {
         }
     }
 }
+
+#[test]
+fn compressed_archives_are_unpacked() {
+    // np.savez_compressed(f, a=np.arange(6, dtype="<i2").reshape(2, 3)), built here byte by byte.
+    let text = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }";
+    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+    npy.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    npy.extend_from_slice(text.as_bytes());
+    (0..6i16).for_each(|v| npy.extend_from_slice(&v.to_le_bytes()));
+    let mut packed = Vec::new();
+    let mut encoder = flate2::read::DeflateEncoder::new(&*npy, flate2::Compression::best());
+    std::io::copy(&mut encoder, &mut packed).unwrap();
+    let sizes = [(packed.len() as u32).to_le_bytes(), (npy.len() as u32).to_le_bytes()].concat();
+    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
+    zip.extend([&sizes[..], b"\x05\0\0\0a.npy", &packed].concat());
+    let at = zip.len() as u32;
+    let mut entry = b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
+    entry.extend([&sizes[..], b"\x05\0", &[0; 16], b"a.npy"].concat());
+    zip.extend(&entry);
+    zip.extend(b"PK\x05\x06\0\0\0\0\x01\0\x01\0");
+    zip.extend([(entry.len() as u32).to_le_bytes(), at.to_le_bytes()].concat());
+    zip.extend([0, 0]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npz");
+    fs::write(&path, zip).unwrap();
+    let opened = open_local(path.to_str().unwrap()).unwrap();
+    assert!(opened.unsupported.is_empty(), "{:?}", opened.unsupported);
+    let want: Vec<u8> = (0..6i16).flat_map(i16::to_le_bytes).collect();
+    assert_eq!(whole(&opened.readers[0]), want);
+}

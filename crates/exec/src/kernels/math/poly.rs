@@ -1,0 +1,118 @@
+//! Branch-free functions built on the exponential, the logarithm and the kernels of sine and cosine: within 3 ulp.
+
+use super::{LN2_HI, LN2_LO, log_f64, pow2_halves_f64, sin_cos_kernel};
+
+const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
+
+/// e^x - 1: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.
+#[inline(always)]
+pub(crate) fn expm1(x0: f64) -> f64 {
+    const C: [f64; 11] = [
+        0.16666666666666666,
+        0.04166666666666667,
+        0.008333333333333333,
+        0.0013888888888883711,
+        0.0001984126984126639,
+        2.480158732567746e-5,
+        2.755731924004356e-6,
+        2.755727347871858e-7,
+        2.505207789275738e-8,
+        2.09147553258932e-9,
+        1.608437344642417e-10,
+    ];
+    let x = if x0 > 710.0 { 710.0 } else { x0 };
+    let x = if x < -50.0 { -50.0 } else { x };
+    let t = x.mul_add(std::f64::consts::LOG2_E, MAGIC);
+    let k = t - MAGIC;
+    let r = (-k).mul_add(LN2_HI, x);
+    let r = (-k).mul_add(LN2_LO, r);
+    let r2 = r * r;
+    let r4 = r2 * r2;
+    let p = |i: usize| C[i + 1].mul_add(r, C[i]);
+    let low = p(2).mul_add(r2, p(0));
+    let mid = p(6).mul_add(r2, p(4));
+    let high = C[10].mul_add(r2, p(8));
+    let q = high.mul_add(r4, mid).mul_add(r4, low);
+    let p = r2.mul_add(q.mul_add(r, 0.5), r);
+    let (s1, s2) = pow2_halves_f64(t);
+    // 1 / s2 is a power of two: its exponent negated.
+    let inverse = f64::from_bits(0x7fe0_0000_0000_0000u64.wrapping_sub(s2.to_bits()));
+    let y = p.mul_add(s1, s1 - inverse) * s2;
+    // Keeps the sign of zero.
+    if x0 == 0.0 { x0 } else { y }
+}
+
+/// 2^x.
+#[inline(always)]
+pub(crate) fn exp2(x: f64) -> f64 {
+    let x = if x > 1025.0 { 1025.0 } else { x };
+    let x = if x < -1080.0 { -1080.0 } else { x };
+    let t = x + MAGIC;
+    let r = (x - (t - MAGIC)) * std::f64::consts::LN_2;
+    let p = super::exp_reduced(r);
+    let (s1, s2) = pow2_halves_f64(t);
+    (p * s1) * s2
+}
+
+/// log(1 + x): what 1 + x rounds away is put back.
+#[inline(always)]
+pub(crate) fn log1p(x: f64) -> f64 {
+    let u = 1.0 + x;
+    let y = log_f64(u) + (x - (u - 1.0)) / u;
+    let y = if x == f64::INFINITY { x } else { y };
+    let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
+    if x == 0.0 { x } else { y }
+}
+
+/// Logarithm to base 2; exact for powers of two.
+#[inline(always)]
+pub(crate) fn log2(x: f64) -> f64 {
+    let (k, y) = super::log_reduced(x);
+    let y = y.mul_add(std::f64::consts::LOG2_E, k);
+    super::log_special(x, y)
+}
+
+/// Hyperbolic tangent, of e^2|x| - 1.
+#[inline(always)]
+pub(crate) fn tanh(x: f64) -> f64 {
+    let a = x.abs();
+    let a = if a > 22.0 { 22.0 } else { a };
+    let t = expm1(a + a);
+    (t / (t + 2.0)).copysign(x)
+}
+
+/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough.
+pub(crate) const CIRCULAR_LIMIT: f64 = 65_536.0;
+
+/// Sine and cosine of x - k π/2 and k, for |x| up to [`CIRCULAR_LIMIT`].
+#[inline(always)]
+fn quarter_turns(x: f64) -> (f64, f64, u64) {
+    // π/2 in three parts.
+    const HIGH: f64 = std::f64::consts::FRAC_PI_2;
+    const MID: f64 = 6.123233995736766e-17;
+    const LOW: f64 = -1.4973849048591833e-33;
+    let t = x.mul_add(std::f64::consts::FRAC_2_PI, MAGIC);
+    let k = t - MAGIC;
+    let r = (-k).mul_add(HIGH, x);
+    let r = (-k).mul_add(MID, r);
+    let r = (-k).mul_add(LOW, r);
+    let (s, c) = sin_cos_kernel(r);
+    (s, c, t.to_bits())
+}
+
+/// Sine; anything for |x| beyond [`CIRCULAR_LIMIT`].
+#[inline(always)]
+pub(crate) fn sin(x: f64) -> f64 {
+    let (s, c, q) = quarter_turns(x);
+    let y = if q & 1 == 1 { c } else { s };
+    let y = if q & 2 == 2 { -y } else { y };
+    if x == 0.0 { x } else { y }
+}
+
+/// Cosine; anything for |x| beyond [`CIRCULAR_LIMIT`].
+#[inline(always)]
+pub(crate) fn cos(x: f64) -> f64 {
+    let (s, c, q) = quarter_turns(x);
+    let y = if q & 1 == 1 { s } else { c };
+    if q.wrapping_add(1) & 2 == 2 { -y } else { y }
+}

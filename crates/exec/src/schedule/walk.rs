@@ -1,0 +1,183 @@
+//! The walk that finds operands: depth-first from the results, as far as the threads can use.
+//!
+//! ```text
+//!   stack   root ▸ its 2nd read ▸ that one's 1st read ▸ ...     one frame for each operand whose reads are being visited
+//! ```
+//! It can stop after any step. So a reduction over 10^9 chunks starts with its first leaf, and what is known of it is
+//! one path and what hangs on it.
+
+use crate::error::Demand;
+use crate::operand::State;
+use crate::schedule::job::{Frame, Job};
+use crate::schedule::ready::Ready;
+use crate::schedule::table::{Key, Made, Operand, Read, Slot};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use tessera_planner::plan::OutputRef;
+
+impl Job {
+    /// One step of the walk: visits one read of the innermost unfinished operand, or starts the next root if
+    /// `new_roots` allows. False if there is nothing to find.
+    pub(crate) fn step(&mut self, new_roots: bool) -> bool {
+        let Some(frame) = self.stack.last_mut() else {
+            return new_roots && self.open_root();
+        };
+        let slot = frame.slot;
+        let operand = self.table.at(slot);
+        let Some(&read) = operand.reads.get(frame.next as usize) else {
+            self.stack.pop();
+            self.arrived(slot);
+            return true;
+        };
+        frame.next += 1;
+        let i = frame.next as usize - 1;
+        let root = operand.root;
+        let key = Key { stage: read.stage, number: read.number };
+        let known = self.table.find(key);
+        let producer = known.unwrap_or_else(|| self.find(key, root, None));
+        self.table.at(slot).reads[i].slot = producer;
+        let from = self.table.at(producer);
+        from.pins += 1;
+        if from.state == State::Finished {
+            if from.pins == 1 && from.idle_since != 0 {
+                from.idle_since = 0;
+                self.idle_count -= 1;
+                self.idle_bytes -= from.bytes();
+            }
+        } else {
+            from.waiters.push(slot);
+            self.table.at(slot).waiting += 1;
+        }
+        true
+    }
+
+    /// Starts the next chunk of a result: those of all results in step, so that what they share is shared in time.
+    fn open_root(&mut self) -> bool {
+        let (result, number) = match self.redo.pop_first() {
+            Some((number, result)) => (result, number),
+            None => {
+                let mut next: Option<usize> = None;
+                for (r, &(done, count)) in self.roots.iter().enumerate() {
+                    let sooner = |o: usize| {
+                        let (other, others) = self.roots[o];
+                        u128::from(done) * u128::from(others)
+                            < u128::from(other) * u128::from(count)
+                    };
+                    if done < count && next.is_none_or(sooner) {
+                        next = Some(r);
+                    }
+                }
+                let Some(r) = next else { return false };
+                let number = self.roots[r].0;
+                self.roots[r].0 += 1;
+                if self.early[r].remove(number) {
+                    return true;
+                }
+                (r as u32, number)
+            }
+        };
+        let root = self.roots_opened;
+        self.roots_opened += 1;
+        let stage = self.statement.tiling.results()[result as usize].stage;
+        self.find(Key { stage, number }, root, Some(result));
+        true
+    }
+
+    /// Enters an operand into the table and puts its reads before everything else on the walk.
+    fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
+        let statement = self.statement.clone();
+        let tiling = &statement.tiling;
+        let index = tiling.grid(key.stage).unravel(key.number);
+        let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
+        tiling.reads(key.stage, &index, &mut |from, at| {
+            let number = tiling.grid(from.stage).ravel(&at);
+            reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
+        });
+        // What takes the most work is found first, so that loads are not held in memory meanwhile.
+        let stages = &self.stages;
+        reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
+        let info = &mut self.stages[key.stage.0 as usize];
+        if info.dropped.remove(key.number) {
+            self.stats.reruns += 1;
+        }
+        let made = (0..info.outputs)
+            .map(|output| Made {
+                chunk: None,
+                remaining: tiling.readers(OutputRef { stage: key.stage, output }, &index),
+            })
+            .collect();
+        let mut pending = SmallVec::new();
+        for &(r, _) in &info.results {
+            let unseen = key.number >= self.roots[r as usize].0;
+            if claim == Some(r)
+                || (unseen && self.early[r as usize].insert(key.number))
+                || self.redo.remove(&(key.number, r))
+            {
+                pending.push(r);
+            }
+        }
+        self.undelivered += usize::from(!pending.is_empty());
+        self.found += 1;
+        let peak = tiling.peak(key.stage, &index);
+        let limit = statement.account.quota().limit();
+        if peak > limit && self.impossible.is_none() {
+            self.impossible = Some(Demand {
+                stage: tiling.name(key.stage),
+                index: index.to_vec(),
+                peak_bytes: peak,
+                input_bytes: 0,
+            });
+        }
+        let leaf = reads.is_empty();
+        let slot = self.table.insert(Operand {
+            key,
+            state: State::Unscheduled,
+            waiting: 1,
+            pins: 0,
+            root,
+            found: self.found,
+            peak,
+            output_bytes: tiling.output_bytes(key.stage, &index),
+            idle_since: 0,
+            reads,
+            waiters: SmallVec::new(),
+            made,
+            pending,
+            attempts: 0,
+        });
+        if leaf {
+            self.arrived(slot);
+        } else {
+            self.stack.push(Frame { slot, next: 0 });
+        }
+        slot
+    }
+
+    /// One thing less that an operand waits for.
+    pub(super) fn arrived(&mut self, slot: Slot) {
+        let operand = self.table.at(slot);
+        operand.waiting -= 1;
+        if operand.waiting == 0 {
+            self.table.turn(slot, State::Ready);
+            self.enqueue(slot);
+        }
+    }
+
+    /// Puts a ready operand into its queue.
+    pub(crate) fn enqueue(&mut self, slot: Slot) {
+        let operand = self.table.at(slot);
+        let info = &self.stages[operand.key.stage.0 as usize];
+        let ready = Ready {
+            root: operand.root,
+            depth: Reverse(info.depth),
+            output_bytes: operand.output_bytes,
+            found: operand.found,
+            slot,
+        };
+        if info.fetches && operand.reads.is_empty() {
+            self.loads.push(ready);
+        } else {
+            self.ready.push(ready);
+        }
+    }
+}

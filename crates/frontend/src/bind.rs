@@ -1,0 +1,247 @@
+//! What a query needs from outside, and what its names stand for.
+//!
+//! Binding does no I/O: the session asks [`relations`] what to open, opens it, and hands the
+//! datasets in through a [`Catalog`].
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
+    TableWithJoins, Value, Visit, Visitor,
+};
+use tessera_planner::catalog::Dataset;
+use tessera_planner::config::Config;
+
+use crate::ast::{self, Relation};
+use crate::error::{Error, Position};
+
+/// A relation as `FROM` names it; what the session opens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RelationRef {
+    /// A tensor, table or view of the catalog; the parts of a qualified name are joined by dots.
+    Name(String),
+    /// A URL or path.
+    Url {
+        /// As written.
+        url: String,
+        /// Arguments of `read_zarr(…)` and its kin as written; the function itself is the first
+        /// option, `format`: `zarr`, `npy`, …. A bare URL has none.
+        options: Vec<(String, String)>,
+    },
+}
+
+impl RelationRef {
+    /// The name or the URL.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Url { url, .. } => url,
+        }
+    }
+}
+
+/// Relations that are open already.
+pub trait Catalog {
+    /// The dataset, or `None` if there is none of that name.
+    fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>>;
+}
+
+/// What binding depends on besides the text.
+pub struct Context<'a> {
+    /// The opened relations.
+    pub catalog: &'a dyn Catalog,
+    /// The configuration of plans.
+    pub config: Config,
+    /// `now()`: microseconds since 1970-01-01.
+    pub now_us: i64,
+    /// Draws the seed of a random function that has none; the session keeps what it drew.
+    pub next_seed: &'a mut dyn FnMut() -> u64,
+}
+
+/// The relations that a query reads, each once, in the order in which they are written.
+///
+/// CTEs are not among them. All blocks of the query are searched, also those of cells.
+///
+/// # Errors
+/// [`Error::Syntax`] if an argument of `read_…` is no literal.
+pub fn relations(query: &Query) -> Result<Vec<RelationRef>, Error> {
+    let mut search = Search { ctes: Vec::new(), found: Vec::new(), fault: None };
+    search.query(query);
+    match search.fault {
+        Some(fault) => Err(fault),
+        None => Ok(search.found),
+    }
+}
+
+struct Search {
+    ctes: Vec<String>,
+    found: Vec<RelationRef>,
+    fault: Option<Error>,
+}
+
+impl Search {
+    fn query(&mut self, query: &Query) {
+        let outer = self.ctes.len();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            self.query(&cte.query);
+            self.ctes.push(cte.alias.name.value.clone());
+        }
+        self.body(&query.body);
+        self.ctes.truncate(outer);
+    }
+
+    fn body(&mut self, body: &SetExpr) {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Query(query) => self.query(query),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.body(left);
+                self.body(right);
+            }
+            _ => {}
+        }
+    }
+
+    fn select(&mut self, select: &Select) {
+        for from in &select.from {
+            self.joined(from);
+        }
+        self.expressions(&select.projection);
+        self.expressions(&select.selection);
+        self.expressions(&select.having);
+        self.expressions(&select.group_by);
+    }
+
+    /// Subqueries inside expressions.
+    fn expressions(&mut self, part: &impl Visit) {
+        let _: ControlFlow<()> = part.visit(&mut Subqueries { search: self, depth: 0 });
+    }
+
+    fn joined(&mut self, from: &TableWithJoins) {
+        self.factor(&from.relation);
+        for join in &from.joins {
+            self.factor(&join.relation);
+        }
+    }
+
+    fn factor(&mut self, factor: &TableFactor) {
+        if let Relation::Subquery { query, .. } = ast::relation(factor) {
+            return self.query(query);
+        }
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            return self.joined(table_with_joins);
+        }
+        match reference(factor) {
+            Ok(Some(RelationRef::Name(name)))
+                if self.ctes.iter().any(|cte| cte.eq_ignore_ascii_case(&name)) => {}
+            Ok(Some(found)) => {
+                if !self.found.contains(&found) {
+                    self.found.push(found);
+                }
+            }
+            Ok(None) => {}
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+            }
+        }
+    }
+}
+
+struct Subqueries<'a> {
+    search: &'a mut Search,
+    depth: usize,
+}
+
+impl Visitor for Subqueries<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        if self.depth == 0 {
+            self.search.query(query);
+        }
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a relation of `FROM` asks the catalog for; `None` for subqueries, `CELLS` and table
+/// functions that read no tensors.
+pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Error> {
+    Ok(match ast::relation(factor) {
+        Relation::Name { name, .. } => Some(RelationRef::Name(dotted(name))),
+        Relation::Url { url, .. } => {
+            Some(RelationRef::Url { url: url.value.clone(), options: Vec::new() })
+        }
+        Relation::Function { name, args, .. } => {
+            let function = name.to_string().to_ascii_lowercase();
+            match function.strip_prefix("read_") {
+                Some(format @ ("zarr" | "npy" | "npz" | "safetensors")) => {
+                    Some(read(name, format, args)?)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    })
+}
+
+fn dotted(name: &ObjectName) -> String {
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map_or_else(|| part.to_string(), |ident| ident.value.clone()))
+        .collect();
+    parts.join(".")
+}
+
+/// `read_zarr('url', key => value, …)`.
+fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<RelationRef, Error> {
+    let fault = |message: String| Error::Syntax {
+        message,
+        position: Position::of(name),
+        hint: Some(format!("write `{name}('url', key => value)`")),
+    };
+    let mut url = None;
+    let mut options = vec![("format".to_string(), format.to_string())];
+    for arg in args {
+        let literal = |arg: &FunctionArgExpr| match arg {
+            FunctionArgExpr::Expr(expr) => literal(expr),
+            _ => None,
+        };
+        match arg {
+            FunctionArg::Unnamed(arg) if url.is_none() => {
+                url = literal(arg);
+                if url.is_none() {
+                    return Err(fault(format!("the first argument of `{name}` must be a string")));
+                }
+            }
+            FunctionArg::Named { name: key, arg, .. } => match literal(arg) {
+                Some(value) => options.push((key.value.clone(), value)),
+                None => return Err(fault(format!("`{key}` of `{name}` must be a literal"))),
+            },
+            _ => return Err(fault(format!("`{name}` takes one URL and named options"))),
+        }
+    }
+    match url {
+        Some(url) => Ok(RelationRef::Url { url, options }),
+        None => Err(fault(format!("`{name}` needs a URL"))),
+    }
+}
+
+fn literal(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::Number(text, _) => Some(text.clone()),
+            Value::Boolean(value) => Some(value.to_string()),
+            _ => None,
+        },
+        Expr::Nested(inner) => literal(inner),
+        _ => None,
+    }
+}

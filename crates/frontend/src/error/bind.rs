@@ -1,0 +1,176 @@
+//! What can be wrong with the meaning of a query: names, labels, types and shapes.
+
+/// A fault that binding or lowering finds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A name stands for several things.
+    #[error("{kind} `{name}` is ambiguous: it is {}", or(found))]
+    AmbiguousName {
+        /// What was looked for.
+        kind: &'static str,
+        /// The name as written.
+        name: String,
+        /// What it may mean.
+        found: Vec<String>,
+    },
+    /// Two things of one query carry the same name.
+    #[error("{kind} `{name}` is given twice")]
+    DuplicateName {
+        /// What is named.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An operation is not defined for these types.
+    #[error("`{operation}` is not defined for {}", types.join(" and "))]
+    Types {
+        /// The operation as the user knows it.
+        operation: String,
+        /// The types of its arguments.
+        types: Vec<String>,
+        /// What to write instead.
+        hint: Option<String>,
+    },
+    /// A position beyond a dimension.
+    #[error("index {index} is out of range for {dim}, which has length {length}")]
+    Index {
+        /// The position as written.
+        index: i128,
+        /// The dimension, in words.
+        dim: String,
+        /// Its length.
+        length: u64,
+    },
+    /// More subscripts than dimensions.
+    #[error("{given} subscripts for a tensor of {rank} dimensions")]
+    TooManySubscripts {
+        /// Positions that were written.
+        given: usize,
+        /// Dimensions there are.
+        rank: usize,
+    },
+    /// A coordinate has no such label.
+    #[error("dimension `{dim}` has no label {label}")]
+    LabelNotFound {
+        /// The dimension.
+        dim: String,
+        /// The label as written.
+        label: String,
+        /// The nearest labels that it has.
+        nearest: Vec<String>,
+    },
+    /// A label that the coordinate's type cannot have.
+    #[error("{label} is no label of dimension `{dim}`, whose labels are {kind}")]
+    InvalidLabel {
+        /// The dimension.
+        dim: String,
+        /// The label as written.
+        label: String,
+        /// The coordinate's type, in words.
+        kind: String,
+    },
+    /// Coordinates of two operands differ.
+    #[error("coordinates of dimension `{dim}` do not align: {left} and {right} at position {at}")]
+    NotAligned {
+        /// The dimension.
+        dim: String,
+        /// The first position at which they differ.
+        at: usize,
+        /// The label of the left operand there, or that it has none.
+        left: String,
+        /// The label of the right operand there, or that it has none.
+        right: String,
+    },
+    /// Too few or too many arguments.
+    #[error("`{function}` takes {expected}, {given} given")]
+    ArgumentCount {
+        /// The function.
+        function: String,
+        /// How many it takes, in words.
+        expected: String,
+        /// Arguments without a name that were written.
+        given: usize,
+    },
+    /// An argument with a value that the function does not take.
+    #[error("`{function}`: {argument} {reason}")]
+    InvalidArgument {
+        /// The function or construct.
+        function: String,
+        /// The argument.
+        argument: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A construct of the other surface.
+    #[error(
+        "{construct} belongs to the {belongs} surface, and {clause} makes this a block of the other"
+    )]
+    WrongSurface {
+        /// The construct.
+        construct: String,
+        /// `tensor` or `cell`.
+        belongs: &'static str,
+        /// The clause that decided.
+        clause: String,
+    },
+}
+
+impl BindError {
+    /// A short, stable, machine-readable name of the kind of error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::AmbiguousName { .. } => "ambiguous_name",
+            Self::DuplicateName { .. } => "duplicate_name",
+            Self::Types { .. } => "dtype_mismatch",
+            Self::Index { .. } => "index_out_of_range",
+            Self::TooManySubscripts { .. } => "too_many_subscripts",
+            Self::LabelNotFound { .. } => "label_not_found",
+            Self::InvalidLabel { .. } => "invalid_label",
+            Self::NotAligned { .. } => "not_aligned",
+            Self::ArgumentCount { .. } => "argument_count",
+            Self::InvalidArgument { .. } => "invalid_argument",
+            Self::WrongSurface { .. } => "wrong_surface",
+        }
+    }
+
+    /// The way out, as a sentence without a final stop.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::AmbiguousName { found, .. } => match found.first() {
+                Some(first) => format!("write it in full, as in {first}"),
+                None => return None,
+            },
+            Self::DuplicateName { .. } => "give one of them another name with `AS`".into(),
+            Self::Types { hint, .. } => return hint.clone(),
+            Self::Index { length: 0, .. } => "the dimension has no positions".into(),
+            Self::Index { length, .. } => {
+                format!("positions are 0 to {} or -{length} to -1", length - 1)
+            }
+            Self::TooManySubscripts { .. } => "`NEWAXIS` makes a new dimension".into(),
+            Self::LabelNotFound { nearest, .. } if nearest.is_empty() => return None,
+            Self::LabelNotFound { nearest, .. } => format!(
+                "the nearest {} {}; `sel(x, …, method => 'nearest')` takes the nearest",
+                if nearest.len() == 1 { "label is" } else { "labels are" },
+                nearest.join(" and ")
+            ),
+            Self::InvalidLabel { .. } => return None,
+            Self::NotAligned { .. } => {
+                "select the same labels on both sides, as in `x[dim => lo:hi]`".into()
+            }
+            Self::ArgumentCount { .. } | Self::InvalidArgument { .. } => return None,
+            Self::WrongSurface { belongs: "tensor", .. } => {
+                "make it a subquery in `FROM`, and use its result there".into()
+            }
+            Self::WrongSurface { .. } => "put the cells into a subquery of their own".into(),
+        })
+    }
+}
+
+fn or(found: &[String]) -> String {
+    match found {
+        [] => "several things".into(),
+        [one] => one.clone(),
+        [rest @ .., last] => format!("{} or {last}", rest.join(", ")),
+    }
+}

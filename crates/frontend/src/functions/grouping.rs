@@ -1,0 +1,209 @@
+//! `groupby`: reductions over the cells of one label.
+
+use std::sync::Arc;
+
+use sqlparser::ast::Expr;
+use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::{AxisReduce, Groups, MapOp, Op};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+use tessera_planner::time::DatePart;
+
+use super::{Bound, Function, Open, reduce, row};
+use crate::ast;
+use crate::error::Error;
+use crate::lower::value::{Dim, Grouped, Tensor, Value};
+use crate::lower::{At, Lowerer, evaluate, fail, unknown_dim, unsupported};
+
+pub(super) const ROWS: &[Function] = &[row(
+    "groupby",
+    "groupby(x, op, by => f(coordinate), ddof => 0, dtype => NULL, skipna => false)",
+    &["x", "op", "by", "ddof", "dtype", "skipna"],
+    3,
+    Open::No,
+    groupby,
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all') of the cells with one key; the keys, sorted, are the new coordinate, called by the function that made them. Where the result meets the dimension that was grouped, it is gathered back along it.",
+    "as the reduction",
+    "as the reduction; positions whose key is NULL or NaN are left out",
+    "SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5",
+    "xarray.DataArray.groupby",
+)];
+
+/// A key in its order.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+enum Key {
+    Number(i128),
+    Float(f64),
+    Text(String),
+}
+
+fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let ddof = reduce::ddof(l, a)?;
+    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
+    let kind = reduce::kind(&op, ddof)
+        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
+    let Some(kind) = kind else {
+        return fail(
+            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
+            a.place("op"),
+        );
+    };
+    let dtype = a.dtype(l)?;
+    let skipna = a.flag(l, "skipna")?;
+    let Some(by) = a.expr("by") else {
+        return fail(a.invalid("`by`", "must be given"), a.span);
+    };
+    let place = a.place("by");
+    let keys = keys(l, a, &t, by)?;
+    let Some(axis) = t.axis(&keys.dim) else { return Err(unknown_dim(&t, &keys.dim, place)) };
+    let length = l.b.shape(t.node)[axis];
+    if keys.keys.len() as u64 != length {
+        return Err(PlanError::Shapes {
+            operation: "groupby".into(),
+            shapes_: vec![vec![length], vec![keys.keys.len() as u64]],
+            hint: Some(format!("`by` needs one key for each label of `{}`", keys.dim)),
+        })
+        .at(place);
+    }
+    let mut unique: Vec<(Key, u64)> = keys
+        .keys
+        .iter()
+        .enumerate()
+        .filter_map(|(at, key)| key.clone().map(|key| (key, at as u64)))
+        .collect();
+    let compare = |a: &Key, b: &Key| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
+    unique.sort_by(|a, b| compare(&a.0, &b.0).then(a.1.cmp(&b.1)));
+    unique.dedup_by(|a, b| a.0 == b.0);
+    let mut codes = Vec::with_capacity(keys.keys.len());
+    let mut kept = Vec::new();
+    for (at, key) in keys.keys.iter().enumerate() {
+        let Some(key) = key else { continue };
+        if let Ok(code) = unique.binary_search_by(|(known, _)| compare(known, key)) {
+            codes.push(code as u32);
+            kept.push(at as u64);
+        }
+    }
+    let mut x = t.clone();
+    let whole = kept.len() as u64 == length;
+    if !whole {
+        x.node = l.b.take(t.node, axis, kept.as_slice().into()).at(a.span)?;
+    }
+    let codes: Arc<[u32]> = codes.into();
+    let mut how = vec![AxisReduce::Keep; t.dims.len()];
+    how[axis] = AxisReduce::Group(Groups { codes: codes.clone(), count: unique.len() as u32 });
+    let node = reduce::reduce(l, &x, kind, &how, dtype, skipna, a.span)?;
+    let firsts: Vec<u64> = unique.iter().map(|(_, at)| *at).collect();
+    let name: Arc<str> = keys.name.into();
+    let mut dims = t.dims.clone();
+    let group = whole.then(|| {
+        Arc::new(Grouped {
+            dim: keys.dim.as_str().into(),
+            coord: t.dims[axis].coord.clone(),
+            codes,
+            part: keys.part,
+        })
+    });
+    let coord = Coord {
+        name: name.clone(),
+        dim: name.clone(),
+        values: keys.values.take(&firsts),
+        attrs: Attrs::new(),
+    };
+    dims[axis] = Dim { name: Some(name), coord: Some(Arc::new(coord)), group };
+    Ok(Value::Tensor(Tensor::new(node, crate::lower::unique(dims))))
+}
+
+/// The keys of the positions along one dimension.
+struct Keys {
+    dim: String,
+    name: String,
+    keys: Vec<Option<Key>>,
+    values: CoordValues,
+    part: Option<DatePart>,
+}
+
+fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result<Keys, Error> {
+    let place = a.place("by");
+    if let Expr::Identifier(ident) = by
+        && let Some(coord) =
+            t.dims.iter().filter_map(|d| d.coord.as_ref()).find(|c| *c.name == *ident.value)
+        && let CoordValues::Text(texts) = &coord.values
+    {
+        return Ok(Keys {
+            dim: coord.dim.to_string(),
+            name: coord.name.to_string(),
+            keys: texts.iter().map(|text| Some(Key::Text(text.clone()))).collect(),
+            values: coord.values.clone(),
+            part: None,
+        });
+    }
+    let coords = t.dims.iter().filter_map(|dim| dim.coord.clone()).collect();
+    let value = l.with_locals(coords, |l| l.expr(by))?;
+    let key = l.tensor(value, place)?;
+    let [dim] = key.dims.as_slice() else {
+        return fail(
+            a.invalid("`by`", "must be an expression of one coordinate, as in `month(time)`"),
+            place,
+        );
+    };
+    let Some(cells) = evaluate(&l.b.graph, key.node) else {
+        return unsupported("`groupby` with keys that depend on stored data", place);
+    };
+    let dtype = l.b.dtype(key.node);
+    let scalars: Vec<Scalar> =
+        cells.iter().map(|cell| cell.unwrap_or(Scalar::zero(dtype))).collect();
+    let keys = cells
+        .iter()
+        .map(|cell| {
+            let cell = (*cell)?;
+            match dtype.is_float() {
+                false => Some(Key::Number(cell.as_i128())),
+                true => Some(cell.as_f64()).filter(|v| !v.is_nan()).map(Key::Float),
+            }
+        })
+        .collect();
+    let ints = || scalars.iter().map(|s| s.as_i128() as i64).collect::<Vec<i64>>().into();
+    let values = match dtype {
+        DType::Datetime(calendar) => CoordValues::Time(calendar, ints()),
+        d if d.is_float() => CoordValues::Float(d, scalars.iter().map(|s| s.as_f64()).collect()),
+        d => CoordValues::Int(d, ints()),
+    };
+    let part = match &l.b.node(key.node).op {
+        Op::Map(MapOp::Scalar(ScalarOp::DatePart(part))) => Some(*part),
+        _ => None,
+    };
+    Ok(Keys {
+        dim: match &dim.name {
+            Some(name) => name.to_string(),
+            None => key.dim_name(0),
+        },
+        name: key_name(by, part),
+        keys,
+        values,
+        part,
+    })
+}
+
+/// What the new dimension is called: the function that makes the keys, the coordinate that is the
+/// key, else `group`.
+fn key_name(by: &Expr, part: Option<DatePart>) -> String {
+    if let Some(part) = part {
+        return part.name().to_string();
+    }
+    match by {
+        Expr::Nested(inner) => key_name(inner, part),
+        Expr::Identifier(ident) => ident.value.clone(),
+        Expr::CompoundIdentifier(parts) => {
+            parts.last().map_or_else(|| "group".into(), |ident| ident.value.clone())
+        }
+        other => match ast::call(other) {
+            Some(call) if call.name.value.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                call.name.value.to_ascii_lowercase()
+            }
+            _ => "group".into(),
+        },
+    }
+}

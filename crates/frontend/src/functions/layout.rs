@@ -1,0 +1,613 @@
+//! Functions that rearrange: no cell changes its value.
+
+use sqlparser::tokenizer::Span;
+use std::sync::Arc;
+use tessera_planner::catalog::Coord;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::region::cells;
+use tessera_planner::scalar::Scalar;
+
+use super::{Bound, Function, Open, row, scan};
+use crate::error::Error;
+use crate::labels;
+use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::{At, Lowerer, fail, span_of};
+
+const ANY: &str = "any";
+const MOVE: &str = "masks move with their cells";
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "transpose",
+        "transpose(x, axes => reversed)",
+        &["x", "axes"],
+        1,
+        Open::No,
+        transpose,
+        "Dimensions in another order, by position or name; also `x.T`.",
+        ANY,
+        MOVE,
+        "SELECT transpose(x, [2, 0, 1]) FROM x",
+        "numpy.transpose",
+    ),
+    row(
+        "swapaxes",
+        "swapaxes(x, axis1, axis2)",
+        &["x", "axis1", "axis2"],
+        3,
+        Open::No,
+        swapaxes,
+        "Two dimensions exchanged.",
+        ANY,
+        MOVE,
+        "SELECT swapaxes(x, 0, 1) FROM x",
+        "numpy.swapaxes",
+    ),
+    row(
+        "moveaxis",
+        "moveaxis(x, source, destination)",
+        &["x", "source", "destination"],
+        3,
+        Open::No,
+        moveaxis,
+        "A dimension at another place, the others in their order.",
+        ANY,
+        MOVE,
+        "SELECT moveaxis(x, 0, -1) FROM x",
+        "numpy.moveaxis",
+    ),
+    row(
+        "reshape",
+        "reshape(x, shape, dims => NULL)",
+        &["x", "shape", "dims"],
+        2,
+        Open::No,
+        reshape,
+        "The cells in row-major order under another shape; one length may be -1.",
+        ANY,
+        MOVE,
+        "SELECT reshape(x, [-1, 7]) FROM x",
+        "numpy.reshape",
+    ),
+    row(
+        "ravel",
+        "ravel(x)",
+        &["x"],
+        1,
+        Open::No,
+        ravel,
+        "The cells in row-major order along one dimension.",
+        ANY,
+        MOVE,
+        "SELECT ravel(x) FROM x",
+        "numpy.ravel",
+    ),
+    row(
+        "flatten",
+        "flatten(x)",
+        &["x"],
+        1,
+        Open::No,
+        ravel,
+        "As ravel.",
+        ANY,
+        MOVE,
+        "SELECT flatten(x) FROM x",
+        "numpy.ndarray.flatten",
+    ),
+    row(
+        "expand_dims",
+        "expand_dims(x, axis => 0, dim => NULL)",
+        &["x", "axis", "dim"],
+        1,
+        Open::No,
+        expand_dims,
+        "A new dimension of length 1, with a name if `dim` gives one.",
+        ANY,
+        MOVE,
+        "SELECT expand_dims(x, 0) FROM x",
+        "numpy.expand_dims",
+    ),
+    row(
+        "squeeze",
+        "squeeze(x, axis => NULL)",
+        &["x", "axis"],
+        1,
+        Open::No,
+        squeeze,
+        "Without the dimensions of length 1, or those that are named.",
+        ANY,
+        MOVE,
+        "SELECT squeeze(x) FROM x",
+        "numpy.squeeze",
+    ),
+    row(
+        "broadcast_to",
+        "broadcast_to(x, shape)",
+        &["x", "shape"],
+        2,
+        Open::No,
+        broadcast_to,
+        "The cells repeated to a shape, by trailing position.",
+        ANY,
+        MOVE,
+        "SELECT broadcast_to(v, [3, 7]) FROM v",
+        "numpy.broadcast_to",
+    ),
+    row(
+        "flip",
+        "flip(x, axis => NULL)",
+        &["x", "axis"],
+        1,
+        Open::No,
+        flip,
+        "Backwards along the dimensions, all of them if none is named.",
+        ANY,
+        MOVE,
+        "SELECT flip(x, axis => 0) FROM x",
+        "numpy.flip",
+    ),
+    row(
+        "concat",
+        "concat([x, y, …], axis => 0)",
+        &["tensors", "axis"],
+        1,
+        Open::No,
+        concat,
+        "One after the other along a dimension; its labels too, if all have them in one type.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT concat([a, b], axis => 'time') FROM a, b",
+        "numpy.concatenate, xarray.concat",
+    ),
+    row(
+        "concatenate",
+        "concatenate([x, y, …], axis => 0)",
+        &["tensors", "axis"],
+        1,
+        Open::No,
+        concat,
+        "As concat.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT concatenate([a, b]) FROM a, b",
+        "numpy.concatenate",
+    ),
+    row(
+        "stack",
+        "stack([x, y, …], axis => 0, dim => NULL)",
+        &["tensors", "axis", "dim"],
+        1,
+        Open::No,
+        stack,
+        "Side by side along a new dimension.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT stack([a, b], dim => 'member') FROM a, b",
+        "numpy.stack",
+    ),
+    row(
+        "rechunk",
+        "rechunk(x, dim => n, … | chunks => [n, …])",
+        &["x", "chunks"],
+        1,
+        Open::Dims,
+        rechunk,
+        "The same cells in chunks of other lengths; dimensions without one keep theirs.",
+        ANY,
+        MOVE,
+        "SELECT rechunk(t2m, time => 365) FROM era5",
+        "dask.array.rechunk",
+    ),
+    row(
+        "rename",
+        "rename(x, old => 'new', …)",
+        &["x"],
+        1,
+        Open::Dims,
+        rename,
+        "Dimensions (and their coordinates) under other names.",
+        ANY,
+        MOVE,
+        "SELECT rename(x, lat => 'y') FROM x",
+        "xarray.DataArray.rename",
+    ),
+    row(
+        "tril",
+        "tril(x, k => 0)",
+        &["x", "k"],
+        1,
+        Open::No,
+        triangle,
+        "Zero above the k-th diagonal of the last two dimensions.",
+        "numeric and bool",
+        MOVE,
+        "SELECT tril(x) FROM x",
+        "numpy.tril",
+    ),
+    row(
+        "triu",
+        "triu(x, k => 0)",
+        &["x", "k"],
+        1,
+        Open::No,
+        triangle,
+        "Zero below the k-th diagonal of the last two dimensions.",
+        "numeric and bool",
+        MOVE,
+        "SELECT triu(x) FROM x",
+        "numpy.triu",
+    ),
+];
+
+fn transpose(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let order = match a.axes(l, &t, "axes")? {
+        Some(order) => order,
+        None => (0..t.dims.len()).rev().collect(),
+    };
+    l.transposed(t, &order, a.span).map(Value::Tensor)
+}
+
+fn swapaxes(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let mut order: Vec<usize> = (0..t.dims.len()).collect();
+    if let (Some(i), Some(j)) = (a.axis(l, &t, "axis1")?, a.axis(l, &t, "axis2")?) {
+        order.swap(i, j);
+    }
+    l.transposed(t, &order, a.span).map(Value::Tensor)
+}
+
+fn moveaxis(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let mut order: Vec<usize> = (0..t.dims.len()).collect();
+    if let (Some(from), Some(to)) = (a.axis(l, &t, "source")?, a.axis(l, &t, "destination")?) {
+        let axis = order.remove(from);
+        order.insert(to, axis);
+    }
+    l.transposed(t, &order, a.span).map(Value::Tensor)
+}
+
+fn reshape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let from = l.b.shape(t.node);
+    let Some(asked) = a.ints(l, "shape")? else {
+        return fail(a.invalid("`shape`", "must be a list of lengths"), a.place("shape"));
+    };
+    if asked.iter().filter(|&&n| n == -1).count() > 1 || asked.iter().any(|&n| n < -1) {
+        let reason = "may have one -1, all other lengths must be 0 or more";
+        return fail(a.invalid("`shape`", reason), a.place("shape"));
+    }
+    let known = asked.iter().filter(|&&n| n >= 0).try_fold(1i128, |n, &m| n.checked_mul(m));
+    let total = i128::from(cells(&from).unwrap_or(u64::MAX));
+    let missing = match known {
+        Some(known) if known > 0 && total % known == 0 => total / known,
+        // The constructor says what does not fit.
+        _ => 0,
+    };
+    let shape: Vec<u64> = asked
+        .iter()
+        .map(|&n| u64::try_from(if n == -1 { missing } else { n }).unwrap_or(u64::MAX))
+        .collect();
+    let node = l.b.reshape(t.node, &shape).at(a.span)?;
+    let same = from[..] == *shape;
+    let dims = match a.names(l, "dims", shape.len())? {
+        Some(dims) => dims,
+        None if same => t.dims,
+        None => vec![Dim::default(); shape.len()],
+    };
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn ravel(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let flat = scan::flat(l, t, a.span)?;
+    Ok(Value::Tensor(Tensor { name: None, ..flat }))
+}
+
+fn expand_dims(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let rank = t.dims.len() + 1;
+    let mut name = a.text(l, "dim")?;
+    let axis = match a.value(l, "axis")? {
+        Value::Null => 0,
+        // xarray's form: the name of the new dimension.
+        Value::Str(text) if name.is_none() => {
+            name = Some(text);
+            0
+        }
+        value => a.one_axis(l, &t, "axis", value, rank)?,
+    };
+    let dim = match name {
+        Some(name) => {
+            if t.axis(&name).is_some_and(|axis| t.dims[axis].name.is_some()) {
+                let reason = format!("is `{name}`, which the tensor has already");
+                return fail(a.invalid("`dim`", reason), a.span);
+            }
+            Dim::named(name)
+        }
+        None => Dim::default(),
+    };
+    t.node = l.b.expand_dims(t.node, axis).at(a.span)?;
+    t.dims.insert(axis, dim);
+    Ok(Value::Tensor(Tensor { name: None, ..t }))
+}
+
+fn squeeze(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let shape = l.b.shape(t.node);
+    let axes = match a.axes(l, &t, "axis")? {
+        Some(axes) => axes,
+        None => (0..shape.len()).filter(|&axis| shape[axis] == 1).collect(),
+    };
+    t.node = l.b.squeeze(t.node, &axes).at(a.span)?;
+    let dims = t.dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+    t.dims = dims.map(|(_, dim)| dim.clone()).collect();
+    Ok(Value::Tensor(Tensor { name: None, ..t }))
+}
+
+fn broadcast_to(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let Some(shape) = a.lengths(l, "shape")? else {
+        return fail(a.invalid("`shape`", "must be a list of lengths"), a.place("shape"));
+    };
+    let from = l.b.shape(t.node);
+    let node = l.b.broadcast_to(t.node, &shape).at(a.span)?;
+    let mut dims = vec![Dim::default(); shape.len() - from.len()];
+    for (axis, dim) in t.dims.iter().enumerate() {
+        let same = from[axis] == shape[dims.len()];
+        dims.push(if same { dim.clone() } else { dim.bare() });
+    }
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn flip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let axes = a.axes(l, &t, "axis")?.unwrap_or_else(|| (0..t.dims.len()).collect());
+    let shape = l.b.shape(t.node);
+    let picks: Vec<crate::lower::Pick> = (0..shape.len())
+        .map(|axis| match axes.contains(&axis) && shape[axis] > 0 {
+            true => crate::lower::Pick::Range {
+                start: shape[axis] as i64 - 1,
+                step: -1,
+                len: shape[axis],
+            },
+            false => crate::lower::Pick::All,
+        })
+        .collect();
+    l.pick(t, &picks, a.span).map(Value::Tensor)
+}
+
+/// The tensors of a list, in one type.
+fn list(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
+    let place = a.place("tensors");
+    let items = match a.value(l, "tensors")? {
+        Value::List(items) if !items.is_empty() => items,
+        _ => return fail(a.invalid("the first argument", "must be a list of tensors"), place),
+    };
+    let items = l.settle(items, place)?;
+    let dtype = l.meet(a.name, &items, place)?;
+    items.into_iter().map(|item| l.typed(item, dtype, a.name, place)).collect()
+}
+
+fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut parts = list(l, a)?;
+    let rank = parts[0].dims.len();
+    let shapes: Vec<Vec<u64>> = parts.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
+    let mismatch = |hint: &str| {
+        Err(PlanError::Shapes {
+            operation: a.name.into(),
+            shapes_: shapes.clone(),
+            hint: Some(hint.into()),
+        })
+        .at(a.span)
+    };
+    if rank == 0 {
+        return mismatch("0-d tensors have no dimension to join along; `stack` makes one");
+    }
+    if parts.iter().any(|t| t.dims.len() != rank) {
+        return mismatch("all tensors must have the same number of dimensions");
+    }
+    // Named dimensions go in the order of the first tensor.
+    let named = |t: &Tensor| t.dims.iter().all(|d| d.name.is_some());
+    if parts.iter().all(named) {
+        for at in 1..parts.len() {
+            let order: Option<Vec<usize>> = parts[0]
+                .dims
+                .iter()
+                .map(|dim| parts[at].dims.iter().position(|d| d.name == dim.name))
+                .collect();
+            match order {
+                Some(order) => parts[at] = l.transposed(parts[at].clone(), &order, a.span)?,
+                None => return mismatch("all tensors must have dimensions of the same names"),
+            }
+        }
+    }
+    let axis = a.axis(l, &parts[0].clone(), "axis")?.unwrap_or(0);
+    let mut dims = parts[0].dims.clone();
+    for t in &parts[1..] {
+        for (at, dim) in t.dims.iter().enumerate() {
+            if at == axis {
+                continue;
+            }
+            if let (Some(x), Some(y)) = (&dims[at].coord, &dim.coord) {
+                l.same_labels(x, y, a.span)?;
+            }
+            if dims[at].coord.is_none() {
+                dims[at].coord = dim.coord.clone();
+            }
+            if dims[at].name.is_none() {
+                dims[at].name = dim.name.clone();
+            }
+        }
+    }
+    let coords: Option<Vec<&Arc<Coord>>> =
+        parts.iter().map(|t| t.dims[axis].coord.as_ref()).collect();
+    let name = parts.iter().find_map(|t| t.dims[axis].name.clone());
+    let coord = coords.and_then(|coords| {
+        let values: Vec<_> = coords.iter().map(|coord| &coord.values).collect();
+        let first = coords.first()?;
+        Some(Arc::new(Coord {
+            name: first.name.clone(),
+            dim: first.dim.clone(),
+            values: labels::concat(&values)?,
+            attrs: first.attrs.clone(),
+        }))
+    });
+    dims[axis] = Dim { name, coord, group: None };
+    let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
+    let node = l.b.concat(&nodes, axis).at(a.span)?;
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let parts = list(l, a)?;
+    let dim = match a.text(l, "dim")? {
+        Some(name) => Dim::named(name),
+        None => Dim::default(),
+    };
+    let axis = match a.value(l, "axis")? {
+        Value::Null => 0,
+        value => a.one_axis(l, &parts[0].clone(), "axis", value, parts[0].dims.len() + 1)?,
+    };
+    l.stack(parts, axis, dim, a.span).map(Value::Tensor)
+}
+
+impl Lowerer<'_, '_> {
+    /// Tensors of one shape side by side along a new dimension.
+    pub(crate) fn stack(
+        &mut self,
+        parts: Vec<Tensor>,
+        axis: usize,
+        dim: Dim,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let values: Vec<Value> = parts.into_iter().map(Value::Tensor).collect();
+        let dtype = self.meet("stack", &values, span)?;
+        let mut nodes = Vec::with_capacity(values.len());
+        let mut dims: Option<Vec<Dim>> = None;
+        let mut shape = None;
+        for value in values {
+            let t = self.typed(value, dtype, "stack", span)?;
+            let own = self.b.shape(t.node);
+            match &shape {
+                None => shape = Some(own.clone()),
+                Some(first) if *first == own => {}
+                Some(first) => {
+                    return Err(PlanError::Shapes {
+                        operation: "stack".into(),
+                        shapes_: vec![first.to_vec(), own.to_vec()],
+                        hint: Some("all tensors must have the same shape".into()),
+                    })
+                    .at(span);
+                }
+            }
+            match &mut dims {
+                None => dims = Some(t.dims.clone()),
+                Some(dims) => {
+                    for (known, dim) in dims.iter_mut().zip(&t.dims) {
+                        if let (Some(x), Some(y)) = (&known.coord, &dim.coord) {
+                            self.same_labels(x, y, span)?;
+                        }
+                        if let (Some(x), Some(y)) = (&known.name, &dim.name)
+                            && x != y
+                        {
+                            return Err(PlanError::Shapes {
+                                operation: "stack".into(),
+                                shapes_: vec![own.to_vec()],
+                                hint: Some(format!("dimension `{x}` meets dimension `{y}`")),
+                            })
+                            .at(span);
+                        }
+                    }
+                }
+            }
+            nodes.push(self.b.expand_dims(t.node, axis).at(span)?);
+        }
+        let node = self.b.concat(&nodes, axis).at(span)?;
+        let mut dims = dims.unwrap_or_default();
+        dims.insert(axis, dim);
+        Ok(Tensor::new(node, crate::lower::unique(dims)))
+    }
+}
+
+fn rechunk(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let shape = l.b.shape(t.node);
+    let mut chunks: Vec<u64> =
+        l.b.node(t.node).grid.axes.iter().map(|axis| axis.chunk.max(1)).collect();
+    if let Some(given) = a.lengths(l, "chunks")? {
+        if given.len() != shape.len() || given.contains(&0) {
+            let reason = format!("must be {} lengths of at least 1", shape.len());
+            return fail(a.invalid("`chunks`", reason), a.place("chunks"));
+        }
+        chunks = given;
+    }
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(&t, name)?;
+        let length = scan::known_int(l, a, &name.value, expr)?;
+        match u64::try_from(length) {
+            Ok(length) if length > 0 => chunks[axis] = length,
+            _ => {
+                let reason = format!("is {length}; it must be at least 1");
+                return fail(a.invalid(&format!("`{}`", name.value), reason), span_of(expr));
+            }
+        }
+    }
+    // A chunk beyond the dimension is the whole of it.
+    let chunks: Vec<u64> = chunks.iter().zip(&shape).map(|(&c, &n)| c.min(n.max(1))).collect();
+    let node = l.b.rechunk(t.node, &chunks).at(a.span)?;
+    Ok(Value::Tensor(Tensor { node, ..t }))
+}
+
+fn rename(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let mut dims = t.dims.clone();
+    for &(old, expr) in &a.dims {
+        let axis = l.named_axis(&t, old)?;
+        let new: Arc<str> = match l.expr(expr)? {
+            Value::Str(name) => name.into(),
+            other => {
+                let reason = format!("must be a text, not {}", other.kind());
+                return fail(a.invalid(&format!("`{}`", old.value), reason), span_of(expr));
+            }
+        };
+        let coord = dims[axis].coord.as_ref().map(|coord| {
+            Arc::new(Coord { name: new.clone(), dim: new.clone(), ..(**coord).clone() })
+        });
+        dims[axis] = Dim { name: Some(new), coord, group: None };
+    }
+    for (at, dim) in dims.iter().enumerate() {
+        if dim.name.is_some() && dims[..at].iter().any(|d| d.name == dim.name) {
+            let reason = format!("makes two dimensions `{}`", t.dim_name(at));
+            return fail(a.invalid("a new name", reason), a.span);
+        }
+    }
+    Ok(Value::Tensor(Tensor { dims, ..t }))
+}
+
+fn triangle(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let shape = l.b.shape(t.node);
+    let k = a.int(l, "k")?.unwrap_or(0).clamp(-(1 << 62), 1 << 62) as i64;
+    let rank = shape.len();
+    if rank < 2 {
+        return Err(PlanError::Shapes {
+            operation: a.name.into(),
+            shapes_: vec![shape.to_vec()],
+            hint: Some("it takes at least 2 dimensions".into()),
+        })
+        .at(a.span);
+    }
+    let rows = l.b.iota(&[shape[rank - 2]], None).at(a.span)?;
+    let rows = l.b.expand_dims(rows, 1).at(a.span)?;
+    let shift = l.b.constant(Scalar::i64(k)).at(a.span)?;
+    let rows = l.b.map(ScalarOp::Add, &[rows, shift]).at(a.span)?;
+    let columns = l.b.iota(&[shape[rank - 1]], None).at(a.span)?;
+    let op = if a.name == "tril" { ScalarOp::Le } else { ScalarOp::Ge };
+    let keep = l.b.map(op, &[columns, rows]).at(a.span)?;
+    let zero = l.b.constant(Scalar::zero(l.b.dtype(t.node))).at(a.span)?;
+    let node = l.b.map(ScalarOp::Where, &[keep, t.node, zero]).at(a.span)?;
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}

@@ -1,0 +1,193 @@
+//! Products.
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::build::broadcast_shapes;
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::program::ScalarOp;
+
+use super::{Bound, Function, Open, row, scan};
+use crate::error::Error;
+use crate::lower::value::{Tensor, Value};
+use crate::lower::{At, Binary, Lowerer, unique, unsupported};
+
+const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
+const MASKS: &str = "masked cells are an error: fill them with `coalesce(x, 0)`; NaN propagates";
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "matmul",
+        "matmul(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        matmul,
+        "Matrix product over the last dimension of x and the second to last of y, by position; also `x @ y`.",
+        TYPES,
+        MASKS,
+        "SELECT a @ b FROM a, b",
+        "numpy.matmul",
+    ),
+    row(
+        "dot",
+        "dot(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        dot,
+        "Matrix product of up to two dimensions; with a 0-d tensor the plain product.",
+        TYPES,
+        MASKS,
+        "SELECT dot(v, w) FROM v, w",
+        "numpy.dot",
+    ),
+    row(
+        "vdot",
+        "vdot(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        vdot,
+        "Product of all cells of x and y, added up.",
+        TYPES,
+        MASKS,
+        "SELECT vdot(x, y) FROM x, y",
+        "numpy.vdot",
+    ),
+    row(
+        "outer",
+        "outer(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        outer,
+        "All products of a cell of x and one of y.",
+        "numeric, NumPy's promotion",
+        "masked where either is",
+        "SELECT outer(v, w) FROM v, w",
+        "numpy.outer",
+    ),
+];
+
+fn pair(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, Tensor), Error> {
+    let (x, y) = (a.value(l, "x")?, a.value(l, "y")?);
+    let values = l.settle(vec![x, y], a.span)?;
+    let dtype = l.meet(operator(a.name), &values, a.span)?;
+    let mut out = Vec::with_capacity(2);
+    for value in values {
+        out.push(l.typed(value, dtype, operator(a.name), a.span)?);
+    }
+    match (out.pop(), out.pop()) {
+        (Some(y), Some(x)) => Ok((x, y)),
+        _ => unsupported(a.name, a.span),
+    }
+}
+
+/// `matmul` is mostly written as the operator.
+fn operator(name: &str) -> &str {
+    if name == "matmul" { "@" } else { name }
+}
+
+fn matmul(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let (x, y) = pair(l, a)?;
+    product(l, x, y, a.span).map(Value::Tensor)
+}
+
+fn product(l: &mut Lowerer<'_, '_>, x: Tensor, y: Tensor, span: Span) -> Result<Tensor, Error> {
+    let (from_x, from_y) = (l.b.shape(x.node), l.b.shape(y.node));
+    if from_x.is_empty() || from_y.is_empty() {
+        return Err(PlanError::Shapes {
+            operation: "matmul".into(),
+            shapes_: vec![from_x.to_vec(), from_y.to_vec()],
+            hint: Some("a 0-d tensor has nothing to contract; multiply with `*`".into()),
+        })
+        .at(span);
+    }
+    if l.b.dtype(x.node) == DType::Bool {
+        return unsupported("a matrix product of bools (convert with `x::int64`)", span);
+    }
+    // A vector is a row on the left and a column on the right; its dimension goes afterwards.
+    let mut left = x.node;
+    let mut right = y.node;
+    let (row, column) = (from_x.len() == 1, from_y.len() == 1);
+    if row {
+        left = l.b.expand_dims(left, 0).at(span)?;
+    }
+    if column {
+        right = l.b.expand_dims(right, 1).at(span)?;
+    }
+    let (shape_x, shape_y) = (l.b.shape(left), l.b.shape(right));
+    let (lead_x, lead_y) = (shape_x.len() - 2, shape_y.len() - 2);
+    if shape_x[lead_x + 1] == shape_y[lead_y]
+        && let Some(dx) = x.dims.last()
+        && let Some(dy) = y.dims.get(if column { 0 } else { lead_y })
+        && dx.name == dy.name
+        && let (Some(cx), Some(cy)) = (&dx.coord, &dy.coord)
+    {
+        l.same_labels(cx, cy, span)?;
+    }
+    let lead = broadcast_shapes("matmul", &[shape_x[..lead_x].into(), shape_y[..lead_y].into()])
+        .at(span)?;
+    let wide = |tail: &[u64]| -> Vec<u64> { lead.iter().chain(tail).copied().collect() };
+    left = l.b.broadcast_to(left, &wide(&shape_x[lead_x..])).at(span)?;
+    right = l.b.broadcast_to(right, &wide(&shape_y[lead_y..])).at(span)?;
+    let mut node = l.b.contract(left, right).at(span)?;
+    let rank = lead.len();
+    let mut dims = Vec::with_capacity(rank + 2);
+    for axis in 0..rank {
+        let of = |t: &Tensor, own: usize, shape: &[u64]| {
+            let at = (axis + own).checked_sub(rank)?;
+            (shape[at] == lead[axis]).then(|| t.dims[at].clone())
+        };
+        let (dx, dy) = (of(&x, lead_x, &from_x), of(&y, lead_y, &from_y));
+        if let (Some(dx), Some(dy)) = (&dx, &dy)
+            && let (Some(cx), Some(cy)) = (&dx.coord, &dy.coord)
+        {
+            l.same_labels(cx, cy, span)?;
+        }
+        let named = |dim: &Option<crate::lower::value::Dim>| {
+            dim.as_ref().is_some_and(|dim| dim.name.is_some())
+        };
+        let dim = if named(&dx) || dy.is_none() { dx } else { dy };
+        dims.push(dim.unwrap_or_default());
+    }
+    let mut gone = Vec::new();
+    if row {
+        gone.push(rank);
+    } else {
+        dims.push(x.dims[lead_x].clone());
+    }
+    if column {
+        gone.push(rank + 1);
+    } else {
+        dims.push(y.dims[lead_y + 1].clone());
+    }
+    node = l.b.squeeze(node, &gone).at(span)?;
+    Ok(Tensor::new(node, unique(dims)))
+}
+
+fn dot(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let (x, y) = pair(l, a)?;
+    match (x.dims.len(), y.dims.len()) {
+        (0, _) | (_, 0) => l.binary(Binary::Mul, Value::Tensor(x), Value::Tensor(y), a.span),
+        (_, 1) | (1 | 2, 2) => product(l, x, y, a.span).map(Value::Tensor),
+        _ => unsupported("`dot` of more than two dimensions (`@` multiplies stacks)", a.span),
+    }
+}
+
+fn vdot(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let (x, y) = pair(l, a)?;
+    let x = scan::flat(l, x, a.span)?;
+    let y = scan::flat(l, y, a.span)?;
+    product(l, x, y, a.span).map(Value::Tensor)
+}
+
+fn outer(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let (x, y) = pair(l, a)?;
+    let x = scan::flat(l, x, a.span)?;
+    let y = scan::flat(l, y, a.span)?;
+    let column = l.b.expand_dims(x.node, 1).at(a.span)?;
+    let node = l.b.map(ScalarOp::Mul, &[column, y.node]).at(a.span)?;
+    let dims = x.dims.into_iter().chain(y.dims).collect();
+    Ok(Value::Tensor(Tensor::new(node, unique(dims))))
+}

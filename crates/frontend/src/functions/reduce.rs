@@ -1,0 +1,537 @@
+//! Reductions over any axes.
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::{AxisReduce, MapOp};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::scalar::Scalar;
+
+use super::{Bound, Function, Open, row};
+use crate::error::Error;
+use crate::lower::value::{Tensor, Value};
+use crate::lower::{At, Lowerer, fail, types};
+
+const PLAIN: &[&str] = &["x", "axis", "keepdims", "skipna"];
+const TYPED: &[&str] = &["x", "axis", "dtype", "keepdims", "skipna"];
+const SPREAD: &[&str] = &["x", "axis", "dtype", "ddof", "keepdims", "skipna"];
+
+const SKIPS: &str =
+    "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
+const COUNTS: &str = "masked cells are not counted";
+const TRUTH: &str = "masked cells are skipped; NaN is true";
+const NAN: &str = "masked cells and NaN are skipped";
+
+macro_rules! reduction {
+    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal) => {
+        row(
+            $name,
+            concat!($name, "(x, axis => NULL", $args, ")"),
+            $params,
+            1,
+            Open::No,
+            call,
+            $doc,
+            $dtypes,
+            $missing,
+            concat!("SELECT ", $name, "(t2m, axis => 'time') FROM era5"),
+            $numpy,
+        )
+    };
+}
+
+pub(super) const ROWS: &[Function] = &[
+    reduction!(
+        "sum",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Sum.",
+        "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
+        SKIPS,
+        "numpy.sum"
+    ),
+    reduction!(
+        "prod",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Product.",
+        "bool and integers give 64 bits; floats stay",
+        SKIPS,
+        "numpy.prod"
+    ),
+    reduction!(
+        "mean",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Arithmetic mean.",
+        "bool and integers give float64; floats stay",
+        SKIPS,
+        "numpy.mean"
+    ),
+    reduction!(
+        "avg",
+        ", dtype => NULL, keepdims => false, skipna => false",
+        TYPED,
+        "Arithmetic mean; SQL's name.",
+        "as mean",
+        SKIPS,
+        "numpy.mean"
+    ),
+    reduction!(
+        "average",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Arithmetic mean.",
+        "as mean",
+        SKIPS,
+        "numpy.average"
+    ),
+    reduction!(
+        "var",
+        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
+        SPREAD,
+        "Variance.",
+        "bool and integers give float64; floats stay",
+        SKIPS,
+        "numpy.var"
+    ),
+    reduction!(
+        "std",
+        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
+        SPREAD,
+        "Standard deviation.",
+        "as var",
+        SKIPS,
+        "numpy.std"
+    ),
+    reduction!(
+        "var_pop",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Variance of a population; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.var"
+    ),
+    reduction!(
+        "var_samp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Variance of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.var(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev_samp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a sample; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std(x, ddof=1)"
+    ),
+    reduction!(
+        "stddev_pop",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Standard deviation of a population; SQL's name.",
+        "as var",
+        SKIPS,
+        "numpy.std"
+    ),
+    reduction!(
+        "min",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Least value.",
+        "any",
+        SKIPS,
+        "numpy.min"
+    ),
+    reduction!(
+        "max",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Greatest value.",
+        "any",
+        SKIPS,
+        "numpy.max"
+    ),
+    reduction!(
+        "ptp",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Greatest less least value.",
+        "numeric",
+        SKIPS,
+        "numpy.ptp"
+    ),
+    reduction!(
+        "any",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Is any cell true, or not zero?",
+        "bool and numeric give bool",
+        TRUTH,
+        "numpy.any"
+    ),
+    reduction!(
+        "all",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Are all cells true, or not zero?",
+        "bool and numeric give bool",
+        TRUTH,
+        "numpy.all"
+    ),
+    reduction!(
+        "count",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Number of cells that are not masked.",
+        "any give int64",
+        COUNTS,
+        "xarray.DataArray.count, numpy.ma.count"
+    ),
+    reduction!(
+        "count_nonzero",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Number of cells that are true, or not zero.",
+        "bool and numeric give int64",
+        COUNTS,
+        "numpy.count_nonzero"
+    ),
+    reduction!(
+        "argmin",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Position of the first least value; of all cells in row-major order without `axis`.",
+        "any give int64",
+        SKIPS,
+        "numpy.argmin"
+    ),
+    reduction!(
+        "argmax",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Position of the first greatest value; of all cells in row-major order without `axis`.",
+        "any give int64",
+        SKIPS,
+        "numpy.argmax"
+    ),
+    reduction!(
+        "nansum",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Sum without NaN.",
+        "as sum",
+        NAN,
+        "numpy.nansum"
+    ),
+    reduction!(
+        "nanprod",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Product without NaN.",
+        "as prod",
+        NAN,
+        "numpy.nanprod"
+    ),
+    reduction!(
+        "nanmean",
+        ", dtype => NULL, keepdims => false",
+        TYPED,
+        "Mean without NaN.",
+        "as mean",
+        NAN,
+        "numpy.nanmean"
+    ),
+    reduction!(
+        "nanvar",
+        ", dtype => NULL, ddof => 0, keepdims => false",
+        SPREAD,
+        "Variance without NaN.",
+        "as var",
+        NAN,
+        "numpy.nanvar"
+    ),
+    reduction!(
+        "nanstd",
+        ", dtype => NULL, ddof => 0, keepdims => false",
+        SPREAD,
+        "Standard deviation without NaN.",
+        "as var",
+        NAN,
+        "numpy.nanstd"
+    ),
+    reduction!(
+        "nanmin",
+        ", keepdims => false",
+        PLAIN,
+        "Least value but NaN.",
+        "any",
+        NAN,
+        "numpy.nanmin"
+    ),
+    reduction!(
+        "nanmax",
+        ", keepdims => false",
+        PLAIN,
+        "Greatest value but NaN.",
+        "any",
+        NAN,
+        "numpy.nanmax"
+    ),
+    reduction!(
+        "nanargmin",
+        ", keepdims => false",
+        PLAIN,
+        "Position of the first least value but NaN; NULL if all are NaN.",
+        "any give int64",
+        NAN,
+        "numpy.nanargmin"
+    ),
+    reduction!(
+        "nanargmax",
+        ", keepdims => false",
+        PLAIN,
+        "Position of the first greatest value but NaN; NULL if all are NaN.",
+        "any give int64",
+        NAN,
+        "numpy.nanargmax"
+    ),
+];
+
+/// What is computed, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Sum,
+    Prod,
+    Mean,
+    Var(u32),
+    Std(u32),
+    Min,
+    Max,
+    Ptp,
+    Any,
+    All,
+    Count,
+    CountNonzero,
+    ArgMin,
+    ArgMax,
+}
+
+/// The reduction called `name` (without `nan`), with `ddof` where it has one.
+pub(super) fn kind(name: &str, ddof: Option<u32>) -> Option<Kind> {
+    Some(match name {
+        "sum" => Kind::Sum,
+        "prod" => Kind::Prod,
+        "mean" | "avg" | "average" => Kind::Mean,
+        "var" => Kind::Var(ddof.unwrap_or(0)),
+        "std" => Kind::Std(ddof.unwrap_or(0)),
+        "var_pop" => Kind::Var(0),
+        "var_samp" => Kind::Var(1),
+        "stddev_pop" => Kind::Std(0),
+        "stddev" | "stddev_samp" => Kind::Std(1),
+        "min" => Kind::Min,
+        "max" => Kind::Max,
+        "ptp" => Kind::Ptp,
+        "any" => Kind::Any,
+        "all" => Kind::All,
+        "count" => Kind::Count,
+        "count_nonzero" => Kind::CountNonzero,
+        "argmin" => Kind::ArgMin,
+        "argmax" => Kind::ArgMax,
+        _ => return None,
+    })
+}
+
+fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let ddof = ddof(l, a)?;
+    let (name, nan) = match a.name.strip_prefix("nan") {
+        Some(name) => (name, true),
+        None => (a.name, false),
+    };
+    let Some(kind) = kind(name, ddof) else {
+        return crate::lower::unsupported(a.name, a.span);
+    };
+    let skipna = a.flag(l, "skipna")? || nan;
+    let keepdims = a.flag(l, "keepdims")?;
+    let dtype = a.dtype(l)?;
+    let rank = t.dims.len();
+    let axes = match kind {
+        Kind::ArgMin | Kind::ArgMax => a.axis(l, &t, "axis")?.map(|axis| vec![axis]),
+        _ => a.axes(l, &t, "axis")?,
+    };
+    let axes = axes.unwrap_or_else(|| (0..rank).collect());
+    let how: Vec<AxisReduce> = (0..rank)
+        .map(|axis| if axes.contains(&axis) { AxisReduce::All } else { AxisReduce::Keep })
+        .collect();
+    let dims = t.dims.clone();
+    let node = reduce(l, &t, kind, &how, dtype, skipna, a.span)?;
+    let mut out = Tensor::new(node, dims);
+    if keepdims {
+        for &axis in &axes {
+            out.dims[axis] = out.dims[axis].bare();
+        }
+    } else {
+        out.node = l.b.squeeze(out.node, &axes).at(a.span)?;
+        let mut axis = 0;
+        out.dims.retain(|_| {
+            axis += 1;
+            !axes.contains(&(axis - 1))
+        });
+    }
+    Ok(Value::Tensor(out))
+}
+
+/// `ddof`, where it is given.
+pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>, Error> {
+    match a.int(l, "ddof")? {
+        None => Ok(None),
+        Some(v) => match u32::try_from(v) {
+            Ok(v) => Ok(Some(v)),
+            Err(_) => {
+                fail(a.invalid("`ddof`", format!("is {v}; it must be 0 or more")), a.place("ddof"))
+            }
+        },
+    }
+}
+
+/// A reduction; reduced axes stay with length 1 (or one position a group).
+pub(super) fn reduce(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    kind: Kind,
+    how: &[AxisReduce],
+    dtype: Option<DType>,
+    skipna: bool,
+    span: Span,
+) -> Result<tessera_planner::ir::NodeId, Error> {
+    let from = l.b.dtype(t.node);
+    let skip = skipna && from.is_float();
+    let was_nullable = l.b.node(t.node).nullable;
+    let mut x = t.node;
+    if skip {
+        let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
+        // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
+        x = match kind {
+            Kind::Sum | Kind::Prod => {
+                let neutral = if kind == Kind::Sum { 0.0 } else { 1.0 };
+                let neutral = l.b.constant(Scalar::from_f64(from, neutral)).at(span)?;
+                l.b.map(ScalarOp::Where, &[nan, neutral, x]).at(span)?
+            }
+            _ => {
+                let number = l.b.map(ScalarOp::Not, &[nan]).at(span)?;
+                l.b.map_op(MapOp::Mask, &[x, number]).at(span)?
+            }
+        };
+    }
+    let name = kind_name(kind);
+    let float = |l: &mut Lowerer<'_, '_>, x| {
+        let to = match dtype {
+            Some(d) if d.is_float() => d,
+            Some(d) => return fail(types(name, vec![d.name()]), span),
+            None if from.is_float() => from,
+            None => DType::Float64,
+        };
+        l.b.cast(x, to).at(span)
+    };
+    let truth = |l: &mut Lowerer<'_, '_>, x| {
+        if from == DType::Bool {
+            return Ok(x);
+        }
+        if !from.is_numeric() {
+            return fail(types(name, vec![from.name()]), span);
+        }
+        let zero = l.b.constant(Scalar::zero(from)).at(span)?;
+        l.b.map(ScalarOp::Ne, &[x, zero]).at(span)
+    };
+    let result = match kind {
+        Kind::Sum | Kind::Prod => {
+            let op = if kind == Kind::Sum { ReduceKind::Sum } else { ReduceKind::Prod };
+            match dtype {
+                None => l.b.reduce(x, op, how).at(span)?,
+                Some(d) => {
+                    let x = l.b.cast(x, d).at(span)?;
+                    let total = l.b.reduce(x, op, how).at(span)?;
+                    l.b.cast(total, d).at(span)?
+                }
+            }
+        }
+        Kind::Mean => {
+            let x = float(l, x)?;
+            l.b.reduce(x, ReduceKind::Mean, how).at(span)?
+        }
+        Kind::Var(ddof) => {
+            let x = float(l, x)?;
+            l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?
+        }
+        Kind::Std(ddof) => {
+            let x = float(l, x)?;
+            let var = l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?;
+            l.b.map(ScalarOp::Sqrt, &[var]).at(span)?
+        }
+        Kind::Min => l.b.reduce(x, ReduceKind::Min, how).at(span)?,
+        Kind::Max => l.b.reduce(x, ReduceKind::Max, how).at(span)?,
+        Kind::Ptp => {
+            let high = l.b.reduce(x, ReduceKind::Max, how).at(span)?;
+            let low = l.b.reduce(x, ReduceKind::Min, how).at(span)?;
+            l.b.map(ScalarOp::Sub, &[high, low]).at(span)?
+        }
+        Kind::Any | Kind::All => {
+            let x = truth(l, x)?;
+            let op = if kind == Kind::Any { ReduceKind::Any } else { ReduceKind::All };
+            l.b.reduce(x, op, how).at(span)?
+        }
+        Kind::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
+        Kind::CountNonzero => {
+            let mut x = truth(l, x)?;
+            if l.b.node(x).nullable {
+                let no = l.b.constant(Scalar::bool(false)).at(span)?;
+                x = l.b.map_op(MapOp::Coalesce, &[x, no]).at(span)?;
+            }
+            l.b.reduce(x, ReduceKind::Sum, how).at(span)?
+        }
+        Kind::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
+        Kind::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
+    };
+    // Without masks of its own the input has no NULL to give: nothing but NaN gives NaN.
+    let d = l.b.dtype(result);
+    if skip && !was_nullable && d.is_float() && l.b.node(result).nullable {
+        let nan = l.b.constant(Scalar::from_f64(d, f64::NAN)).at(span)?;
+        return l.b.map_op(MapOp::Coalesce, &[result, nan]).at(span);
+    }
+    Ok(result)
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Sum => "sum",
+        Kind::Prod => "prod",
+        Kind::Mean => "mean",
+        Kind::Var(_) => "var",
+        Kind::Std(_) => "std",
+        Kind::Min => "min",
+        Kind::Max => "max",
+        Kind::Ptp => "ptp",
+        Kind::Any => "any",
+        Kind::All => "all",
+        Kind::Count => "count",
+        Kind::CountNonzero => "count_nonzero",
+        Kind::ArgMin => "argmin",
+        Kind::ArgMax => "argmax",
+    }
+}

@@ -1,0 +1,312 @@
+//! Running reductions, differences and shifts along a dimension.
+
+use sqlparser::ast::Expr;
+use sqlparser::tokenizer::Span;
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::{NodeId, ScanKind};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::{Bound, Function, Open, row};
+use crate::error::Error;
+use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::{At, Lowerer, fail, span_of, unsupported};
+
+const SKIP: &str = "masked cells are skipped and stay masked; NaN stays from its cell on";
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "cumsum",
+        "cumsum(x, axis => NULL, dtype => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running sum; of all cells in row-major order without `axis`.",
+        "bool and integers give 64 bits (overflow is an error); floats stay",
+        SKIP,
+        "SELECT cumsum(x, axis => 0) FROM x",
+        "numpy.cumsum",
+    ),
+    row(
+        "cumprod",
+        "cumprod(x, axis => NULL, dtype => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running product.",
+        "bool and integers give 64 bits; floats stay",
+        SKIP,
+        "SELECT cumprod(x, axis => 0) FROM x",
+        "numpy.cumprod",
+    ),
+    row(
+        "cummax",
+        "cummax(x, axis => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running maximum.",
+        "any",
+        SKIP,
+        "SELECT cummax(x, axis => 0) FROM x",
+        "numpy.maximum.accumulate",
+    ),
+    row(
+        "cummin",
+        "cummin(x, axis => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running minimum.",
+        "any",
+        SKIP,
+        "SELECT cummin(x, axis => 0) FROM x",
+        "numpy.minimum.accumulate",
+    ),
+    row(
+        "nancumsum",
+        "nancumsum(x, axis => NULL, dtype => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running sum in which NaN counts as 0.",
+        "as cumsum",
+        "NaN counts as 0",
+        "SELECT nancumsum(x, axis => 0) FROM x",
+        "numpy.nancumsum",
+    ),
+    row(
+        "nancumprod",
+        "nancumprod(x, axis => NULL, dtype => NULL)",
+        PARAMS,
+        1,
+        Open::No,
+        scan,
+        "Running product in which NaN counts as 1.",
+        "as cumprod",
+        "NaN counts as 1",
+        "SELECT nancumprod(x, axis => 0) FROM x",
+        "numpy.nancumprod",
+    ),
+    row(
+        "diff",
+        "diff(x, n => 1, axis => -1)",
+        &["x", "n", "axis"],
+        1,
+        Open::No,
+        diff,
+        "Differences of neighbours, n times; a coordinate keeps its upper labels.",
+        "numeric; of bools whether they differ",
+        "NULL where either is masked",
+        "SELECT diff(x, axis => 0) FROM x",
+        "numpy.diff, xarray.DataArray.diff",
+    ),
+    row(
+        "shift",
+        "shift(x, dim => n, …, fill_value => NULL)",
+        &["x", "n", "axis", "fill_value"],
+        1,
+        Open::Dims,
+        shift,
+        "Cells moved by n positions along dimensions; what moves in is NULL.",
+        "any",
+        "cells that move in are masked",
+        "SELECT shift(t2m, time => 1) FROM era5",
+        "xarray.DataArray.shift",
+    ),
+    row(
+        "roll",
+        "roll(x, shift, axis => NULL)",
+        &["x", "shift", "axis"],
+        2,
+        Open::No,
+        roll,
+        "Cells moved by positions along a dimension, those that fall out come in at the other end.",
+        "any",
+        "masks move with their cells",
+        "SELECT roll(x, 1, axis => 0) FROM x",
+        "numpy.roll",
+    ),
+];
+
+const PARAMS: &[&str] = &["x", "axis", "dtype"];
+
+fn scan(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let dtype = a.dtype(l)?;
+    let (name, nan) = match a.name.strip_prefix("nan") {
+        Some(name) => (name, true),
+        None => (a.name, false),
+    };
+    let kind = match name {
+        "cumsum" => ScanKind::Sum,
+        "cumprod" => ScanKind::Prod,
+        "cummax" => ScanKind::Max,
+        _ => ScanKind::Min,
+    };
+    let from = l.b.dtype(t.node);
+    if nan && from.is_float() {
+        let is_nan = l.b.map(ScalarOp::IsNan, &[t.node]).at(a.span)?;
+        let neutral = if kind == ScanKind::Sum { 0.0 } else { 1.0 };
+        let neutral = l.b.constant(Scalar::from_f64(from, neutral)).at(a.span)?;
+        t.node = l.b.map(ScalarOp::Where, &[is_nan, neutral, t.node]).at(a.span)?;
+    }
+    let axis = match a.axis(l, &t, "axis")? {
+        Some(axis) => axis,
+        None => {
+            t = flat(l, t, a.span)?;
+            0
+        }
+    };
+    if let Some(dtype) = dtype {
+        t.node = l.b.cast(t.node, dtype).at(a.span)?;
+    }
+    let mut node = l.b.scan(t.node, kind, axis).at(a.span)?;
+    if let Some(dtype) = dtype {
+        node = l.b.cast(node, dtype).at(a.span)?;
+    }
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+/// All cells in row-major order. A 1-d tensor keeps its labels.
+pub(super) fn flat(l: &mut Lowerer<'_, '_>, t: Tensor, span: Span) -> Result<Tensor, Error> {
+    if t.dims.len() == 1 {
+        return Ok(t);
+    }
+    let shape = l.b.shape(t.node);
+    let Some(cells) = tessera_planner::region::cells(&shape) else {
+        return Err(PlanError::TooLarge { shape: shape.to_vec() }).at(span);
+    };
+    let node = l.b.reshape(t.node, &[cells]).at(span)?;
+    Ok(Tensor::unnamed(node, 1))
+}
+
+fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let times = a.int(l, "n")?.unwrap_or(1);
+    if !(0..=64).contains(&times) {
+        return fail(a.invalid("`n`", format!("is {times}; it must be 0 to 64")), a.place("n"));
+    }
+    if t.dims.is_empty() {
+        return Err(PlanError::Shapes {
+            operation: "diff".into(),
+            shapes_: vec![Vec::new()],
+            hint: Some("a 0-d tensor has no neighbours".into()),
+        })
+        .at(a.span);
+    }
+    let axis = a.axis(l, &t, "axis")?.unwrap_or(t.dims.len() - 1);
+    let dtype = l.b.dtype(t.node);
+    if dtype.is_datetime() {
+        return unsupported("the difference of two times", a.span);
+    }
+    let op = if dtype == DType::Bool { ScalarOp::Ne } else { ScalarOp::Sub };
+    for _ in 0..times {
+        let n = l.b.shape(t.node)[axis];
+        let len = n.saturating_sub(1);
+        let upper = l.b.slice(t.node, axis, 1, 1, len).at(a.span)?;
+        let lower = l.b.slice(t.node, axis, 0, 1, len).at(a.span)?;
+        t.node = l.b.map(op, &[upper, lower]).at(a.span)?;
+        let positions: Vec<u64> = match t.dims[axis].coord {
+            Some(_) => (1..n.max(1)).collect(),
+            None => Vec::new(),
+        };
+        t.dims[axis] = t.dims[axis].take(&positions);
+    }
+    Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
+}
+
+/// An integer of an argument named by a dimension.
+pub(super) fn known_int(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    name: &str,
+    expr: &Expr,
+) -> Result<i128, Error> {
+    let span = span_of(expr);
+    match l.expr(expr)? {
+        Value::Int(v) => Ok(v),
+        other => {
+            let reason = format!("must be an integer, not {}", other.kind());
+            fail(a.invalid(&format!("`{name}`"), reason), span)
+        }
+    }
+}
+
+fn shift(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let dtype = l.b.dtype(t.node);
+    let mut moves = Vec::new();
+    if let Some(n) = a.int(l, "n")? {
+        let axis = match a.axis(l, &t, "axis")? {
+            Some(axis) => axis,
+            None if t.dims.len() == 1 => 0,
+            None => return fail(a.invalid("`axis`", "must be given"), a.span),
+        };
+        moves.push((axis, n));
+    }
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(&t, name)?;
+        moves.push((axis, known_int(l, a, &name.value, expr)?));
+    }
+    let fill = match a.value(l, "fill_value")? {
+        Value::Null => None,
+        value => Some(l.typed(value, dtype, "shift", a.place("fill_value"))?.node),
+    };
+    for (axis, n) in moves {
+        let shape = l.b.shape(t.node);
+        let length = shape[axis];
+        let by = u64::try_from(n.unsigned_abs()).unwrap_or(length).min(length);
+        if by == 0 {
+            continue;
+        }
+        let mut gap_shape = shape.clone();
+        gap_shape[axis] = by;
+        let gap = match fill {
+            Some(value) => l.b.broadcast_to(value, &gap_shape).at(a.span)?,
+            None => l.b.full(None, dtype, &gap_shape, None).at(a.span)?,
+        };
+        let rest = length - by;
+        let start = if n > 0 { 0 } else { by as i64 };
+        let kept = l.b.slice(t.node, axis, start, 1, rest).at(a.span)?;
+        let parts: Vec<NodeId> = if n > 0 { vec![gap, kept] } else { vec![kept, gap] };
+        t.node = l.b.concat(&parts, axis).at(a.span)?;
+        t.dims[axis].group = None;
+    }
+    Ok(Value::Tensor(Tensor { name: None, ..t }))
+}
+
+fn roll(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let by = a.int(l, "shift")?.unwrap_or(0);
+    let axis = a.axis(l, &t, "axis")?;
+    let shape = l.b.shape(t.node);
+    let (flat_node, axis) = match axis {
+        Some(axis) => (t.node, axis),
+        None => (flat(l, t.clone(), a.span)?.node, 0),
+    };
+    let length = l.b.shape(flat_node)[axis];
+    let mut node = flat_node;
+    if length > 0 {
+        let by = by.rem_euclid(i128::from(length)) as u64;
+        if by > 0 {
+            let tail = l.b.slice(node, axis, (length - by) as i64, 1, by).at(a.span)?;
+            let head = l.b.slice(node, axis, 0, 1, length - by).at(a.span)?;
+            node = l.b.concat(&[tail, head], axis).at(a.span)?;
+        }
+    }
+    node = l.b.reshape(node, &shape).at(a.span)?;
+    let mut dims = t.dims;
+    let moved: Vec<usize> =
+        if a.expr("axis").is_some() { vec![axis] } else { (0..dims.len()).collect() };
+    for at in moved {
+        dims[at] = Dim { group: None, ..dims[at].clone() };
+    }
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}

@@ -1,0 +1,92 @@
+//! `isel` and `sel`: positions and labels by the names of dimensions.
+
+use super::{Bound, Function, Open, row};
+use crate::error::Error;
+use crate::lower::value::Value;
+use crate::lower::{Lowerer, Method, Pick, fail, span_of};
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "isel",
+        "isel(x, dim => position, …)",
+        &["x"],
+        1,
+        Open::Dims,
+        isel,
+        "Positions along named dimensions: an integer (the dimension goes), `slice(lo, hi, step)`, or a list.",
+        "any",
+        "masks go with their cells",
+        "SELECT isel(t2m, time => slice(0, 24), lat => -1) FROM era5",
+        "xarray.DataArray.isel",
+    ),
+    row(
+        "sel",
+        "sel(x, dim => label, …, method => NULL, tolerance => NULL)",
+        &["x", "method", "tolerance"],
+        1,
+        Open::Dims,
+        sel,
+        "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, at most `tolerance` away.",
+        "any",
+        "masks go with their cells",
+        "SELECT sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5",
+        "xarray.DataArray.sel",
+    ),
+    row(
+        "slice",
+        "slice(lo, hi => NULL, step => NULL)",
+        &["lo", "hi", "step"],
+        1,
+        Open::No,
+        slice,
+        "A slice as an argument of `isel` (end excluded) and `sel` (both ends included); of one argument it is the end.",
+        "integers or labels",
+        "NULL is an open end",
+        "SELECT isel(t2m, time => slice(0, 24)) FROM era5",
+        "slice",
+    ),
+];
+
+fn slice(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let first = a.value(l, "lo")?;
+    let step = a.value(l, "step")?;
+    Ok(Value::Slice(Box::new(match a.expr("hi") {
+        None => [Value::Null, first, step],
+        Some(_) => [first, a.value(l, "hi")?, step],
+    })))
+}
+
+fn isel(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let mut picks = vec![Pick::All; t.dims.len()];
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(&t, name)?;
+        let value = l.expr(expr)?;
+        picks[axis] = l.position(&t, axis, value, span_of(expr))?;
+    }
+    l.pick(t, &picks, a.span).map(Value::Tensor)
+}
+
+fn sel(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let tolerance = a.float(l, "tolerance")?;
+    let method = match a.text(l, "method")?.as_deref() {
+        None => None,
+        Some("nearest") => Some(Method::Nearest(tolerance)),
+        Some(method @ ("pad" | "ffill" | "backfill" | "bfill")) => {
+            return crate::lower::unsupported(&format!("the method '{method}'"), a.place("method"));
+        }
+        Some(other) => {
+            let reason = format!("is '{other}'; it must be 'nearest'");
+            return fail(a.invalid("`method`", reason), a.place("method"));
+        }
+    };
+    let mut picks = vec![Pick::All; t.dims.len()];
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(&t, name)?;
+        let coords = t.dims.iter().filter_map(|dim| dim.coord.clone()).collect();
+        let value = l.with_locals(coords, |l| l.expr(expr))?;
+        picks[axis] = l.label_pick(&t, axis, value, method, span_of(expr))?;
+    }
+    l.pick(t, &picks, a.span).map(Value::Tensor)
+}

@@ -1,0 +1,92 @@
+//! Labels of the tensors that a query gives: names, dimensions, coordinates, attributes.
+
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::dtype::DType;
+
+/// What stands beside the cells of one result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Labels {
+    /// The item's name: its alias, else the variable's own name, else `v0`, `v1`, … by position.
+    pub name: String,
+    /// False if the name is only `v` and a number; then `CREATE TENSOR` gives its own name.
+    pub named: bool,
+    /// One for each dimension.
+    pub dims: Vec<DimLabel>,
+    /// Lengths.
+    pub shape: Vec<u64>,
+    /// Element type.
+    pub dtype: DType,
+    /// Can cells be masked?
+    pub nullable: bool,
+    /// Attributes; kept by names and subscripts, dropped by arithmetic, as xarray does.
+    pub attrs: Attrs,
+}
+
+impl Labels {
+    /// The name of a dimension, `dim_0`, … where it has none.
+    pub fn dim_name(&self, axis: usize) -> String {
+        match self.dims.get(axis).and_then(|dim| dim.name.as_ref()) {
+            Some(name) => name.to_string(),
+            None => format!("dim_{axis}"),
+        }
+    }
+}
+
+/// The first position at which two coordinates differ, or `None` if they are equal. Numbers are
+/// compared by value, NaN equals NaN; texts, times and numbers differ from one another.
+pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize> {
+    fn scan<T, U>(a: &[T], b: &[U], same: impl Fn(&T, &U) -> bool) -> Option<usize> {
+        match a.iter().zip(b).position(|(x, y)| !same(x, y)) {
+            None if a.len() != b.len() => Some(a.len().min(b.len())),
+            found => found,
+        }
+    }
+    let float = |x: &f64, y: &f64| x == y || (x.is_nan() && y.is_nan());
+    match (a, b) {
+        (CoordValues::Int(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| x == y),
+        (CoordValues::Float(_, a), CoordValues::Float(_, b)) => scan(a, b, float),
+        (CoordValues::Int(_, a), CoordValues::Float(_, b)) => scan(a, b, |x, y| *x as f64 == *y),
+        (CoordValues::Float(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| *x == *y as f64),
+        (CoordValues::Time(c, a), CoordValues::Time(d, b)) if c == d => scan(a, b, |x, y| x == y),
+        (CoordValues::Text(a), CoordValues::Text(b)) => scan(a, b, |x, y| x == y),
+        _ => Some(0),
+    }
+}
+
+/// The labels of several coordinates one after the other, if they are of one kind.
+pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
+    fn join<'a, T: Clone + 'a>(
+        parts: &[&'a CoordValues],
+        pick: impl Fn(&'a CoordValues) -> Option<&'a [T]>,
+    ) -> Option<std::sync::Arc<[T]>> {
+        let lists: Vec<&[T]> = parts.iter().map(|part| pick(part)).collect::<Option<_>>()?;
+        Some(lists.concat().into())
+    }
+    Some(match parts.first()? {
+        CoordValues::Int(dtype, _) => CoordValues::Int(
+            *dtype,
+            join(parts, |p| match p {
+                CoordValues::Int(d, v) if d == dtype => Some(v),
+                _ => None,
+            })?,
+        ),
+        CoordValues::Float(dtype, _) => CoordValues::Float(
+            *dtype,
+            join(parts, |p| match p {
+                CoordValues::Float(d, v) if d == dtype => Some(v),
+                _ => None,
+            })?,
+        ),
+        CoordValues::Time(calendar, _) => CoordValues::Time(
+            *calendar,
+            join(parts, |p| match p {
+                CoordValues::Time(c, v) if c == calendar => Some(v),
+                _ => None,
+            })?,
+        ),
+        CoordValues::Text(_) => CoordValues::Text(join(parts, |p| match p {
+            CoordValues::Text(v) => Some(v),
+            _ => None,
+        })?),
+    })
+}

@@ -1,0 +1,352 @@
+//! From a tensor block to the IR.
+//!
+//! The life of `SELECT t2m[lat => 60:30] - mean(t2m) AS d FROM era5`:
+//!
+//! 1. [`lower_tensor`] puts the datasets of `FROM` (and CTEs and subqueries, lowered the same way)
+//!    in scope.
+//! 2. `expr` walks each item; `names` turns `t2m` into `Load` and decoding nodes with labels.
+//! 3. `subscript` and `select` turn brackets into views; `functions` lowers calls.
+//! 4. `align` decides which dimensions of the operands of `-` meet, `arith` which type.
+//!
+//! Nothing here reads data: coordinates are in the datasets, and what must be known while binding
+//! (groups, positions) is computed by `consteval` from coordinates and literals alone.
+
+mod align;
+mod arith;
+mod consteval;
+mod expr;
+mod names;
+mod pointwise;
+mod select;
+mod subscript;
+pub(crate) mod value;
+
+use std::sync::Arc;
+
+use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
+use sqlparser::tokenizer::Span;
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::Coord;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::optimize::Rooted;
+
+use crate::ast::{self, Relation};
+use crate::bind::{self, Context, RelationRef};
+use crate::error::{BindError, Error, Position};
+use crate::labels::Labels;
+use crate::surface::{self, Names, RelationKind, Surface};
+pub(crate) use align::unique;
+pub(crate) use arith::{Binary, types};
+pub(crate) use consteval::evaluate;
+pub(crate) use expr::no_type;
+use names::{Relation as Bound, Variable};
+pub(crate) use select::Method;
+pub(crate) use subscript::{Pick, unknown_dim};
+use value::Tensor;
+
+/// The graph of a tensor block and the labels of its items.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lowered {
+    /// The graph; one root for each item, in their order.
+    pub rooted: Rooted,
+    /// One for each root.
+    pub outputs: Vec<Labels>,
+}
+
+/// Lowers a query whose outermost block is a tensor block.
+///
+/// # Errors
+/// Every fault of names, labels, types and shapes, with its place; [`BindError::WrongSurface`] if
+/// a block inside is one of cells.
+pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
+    let config = context.config.clone();
+    let mut lowerer = Lowerer {
+        context,
+        b: Builder::new(config),
+        relations: Vec::new(),
+        ctes: Vec::new(),
+        locals: Vec::new(),
+    };
+    let items = lowerer.query(query)?;
+    let mut outputs = Vec::with_capacity(items.len());
+    let mut roots = Vec::with_capacity(items.len());
+    for (at, item) in items.into_iter().enumerate() {
+        let node = lowerer.b.node(item.node);
+        outputs.push(Labels {
+            named: item.name.is_some(),
+            name: item.name.map_or_else(|| format!("v{at}"), |name| name.to_string()),
+            dims: item.dims.iter().map(value::Dim::label).collect(),
+            shape: node.shape.to_vec(),
+            dtype: node.dtype,
+            nullable: node.nullable,
+            attrs: item.attrs,
+        });
+        roots.push(item.node);
+    }
+    Ok(Lowered { rooted: Rooted { graph: lowerer.b.graph, roots }, outputs })
+}
+
+/// The state of lowering one query.
+pub(crate) struct Lowerer<'c, 'a> {
+    /// What the session gives.
+    pub(crate) context: &'c mut Context<'a>,
+    /// The graph so far.
+    pub(crate) b: Builder,
+    /// The relations of the block that is being lowered.
+    relations: Vec<Bound>,
+    /// The CTEs in sight, innermost last.
+    ctes: Vec<Bound>,
+    /// Coordinates of the tensor inside whose brackets or `by =>` an expression stands.
+    pub(crate) locals: Vec<Arc<Coord>>,
+}
+
+impl Lowerer<'_, '_> {
+    /// The items of a query, named by their aliases or by what they are.
+    fn query(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+        let outer = self.ctes.len();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            if !cte.alias.columns.is_empty() {
+                return unsupported("a list of column names after a CTE", cte.alias.name.span);
+            }
+            let items = self.inner(&cte.query)?;
+            let bound = Bound::lowered(&cte.alias.name.value, items);
+            self.ctes.push(bound);
+        }
+        let items = match &*query.body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Query(inner) => self.inner(inner),
+            _ => unsupported("this query as a tensor block", query.body.span()),
+        };
+        self.ctes.truncate(outer);
+        items
+    }
+
+    /// A query inside the query; it sees no relations but its own.
+    fn inner(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+        let decision = surface::decide(query, &AllTensors);
+        if decision.surface == Surface::Cell && decision.reason != surface::Reason::NoFrom {
+            return Err(PlanError::Unsupported {
+                construct: format!("a block of cells ({}) inside a tensor block", decision.reason),
+            })
+            .map_err(|error| Error::Plan { error, position: decision.position });
+        }
+        let relations = std::mem::take(&mut self.relations);
+        let items = stacker::maybe_grow(RED_ZONE, STACK, || self.query(query));
+        self.relations = relations;
+        items
+    }
+
+    fn select(&mut self, select: &Select) -> Result<Vec<Tensor>, Error> {
+        for from in &select.from {
+            if let Some(join) = from.joins.first() {
+                return wrong_surface("the tensor block", "JOIN", join.relation.span());
+            }
+            let bound = self.relation(&from.relation)?;
+            if self.relations.iter().any(|r| r.name == bound.name) {
+                return fail(
+                    BindError::DuplicateName { kind: "relation", name: bound.name },
+                    from.relation.span(),
+                );
+            }
+            self.relations.push(bound);
+        }
+        let mut items: Vec<Tensor> = Vec::new();
+        let mut aliases: Vec<String> = Vec::new();
+        for item in &select.projection {
+            let (expr, alias) = match item {
+                SelectItem::UnnamedExpr(expr) => (expr, None),
+                SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+                other => return wrong_surface("the tensor block", "the item *", other.span()),
+            };
+            let value = self.expr(expr)?;
+            let mut tensor = self.tensor(value, span_of(expr))?;
+            if let Some(alias) = alias {
+                if aliases.contains(&alias.value) {
+                    let name = alias.value.clone();
+                    return fail(BindError::DuplicateName { kind: "item", name }, alias.span);
+                }
+                aliases.push(alias.value.clone());
+                tensor.name = Some(alias.value.as_str().into());
+            }
+            items.push(tensor);
+        }
+        // Of items that are called the same only one keeps the name, an alias before others.
+        for at in 0..items.len() {
+            let Some(name) = items[at].name.clone() else { continue };
+            let given =
+                |i: usize| matches!(&select.projection[i], SelectItem::ExprWithAlias { .. });
+            let taken = (0..items.len())
+                .any(|i| i != at && items[i].name.as_ref() == Some(&name) && (i < at || given(i)));
+            if taken && !given(at) {
+                items[at].name = None;
+            }
+        }
+        Ok(items)
+    }
+
+    /// A relation of `FROM`.
+    fn relation(&mut self, factor: &TableFactor) -> Result<Bound, Error> {
+        match ast::relation(factor) {
+            Relation::Subquery { query, alias } => {
+                let items = self.inner(query)?;
+                let name = alias.map_or("", |alias| alias.value.as_str());
+                return Ok(Bound::lowered(name, items));
+            }
+            Relation::Name { name, alias } => {
+                if let [part] = name.0.as_slice()
+                    && let Some(ident) = part.as_ident()
+                    && let Some(cte) =
+                        self.ctes.iter().rev().find(|c| c.name.eq_ignore_ascii_case(&ident.value))
+                {
+                    let mut bound = cte.clone();
+                    if let Some(alias) = alias {
+                        bound.name = alias.value.clone();
+                    }
+                    return Ok(bound);
+                }
+            }
+            _ => {}
+        }
+        let span = factor.span();
+        let Some(reference) = bind::reference(factor)? else {
+            return wrong_surface("the tensor block", "a relation that is rows", span);
+        };
+        let Some(dataset) = self.context.catalog.relation(&reference) else {
+            let candidates: Vec<String> = self.ctes.iter().map(|cte| cte.name.clone()).collect();
+            let found: Vec<&str> = candidates.iter().map(String::as_str).collect();
+            return Err(Error::UnknownName {
+                kind: "relation",
+                name: reference.text().to_string(),
+                candidates: crate::error::nearest(reference.text(), &found)
+                    .map(|name| vec![name.to_string()])
+                    .unwrap_or_default(),
+                position: Position::of_span(span),
+            });
+        };
+        let alias = match ast::relation(factor) {
+            Relation::Name { alias, .. }
+            | Relation::Url { alias, .. }
+            | Relation::Function { alias, .. } => alias,
+            _ => None,
+        };
+        let name = match (alias, &reference) {
+            (Some(alias), _) => alias.value.clone(),
+            (None, RelationRef::Name(name)) => {
+                name.rsplit('.').next().unwrap_or(name.as_str()).to_string()
+            }
+            (None, RelationRef::Url { .. }) => dataset.name.clone(),
+        };
+        Ok(Bound::stored(name, dataset))
+    }
+}
+
+/// For subqueries of a tensor block: its relations are tensors, or it would be a cell block.
+struct AllTensors;
+
+impl Names for AllTensors {
+    fn relation(&self, _name: &ObjectName) -> RelationKind {
+        RelationKind::Tensor
+    }
+
+    fn is_tensor_function(&self, name: &str) -> bool {
+        crate::functions::is_tensor_function(name)
+    }
+}
+
+impl Bound {
+    /// The dataset that a subquery or CTE gives: its items by their names, and their coordinates.
+    fn lowered(name: &str, items: Vec<Tensor>) -> Self {
+        let mut coords: Vec<Arc<Coord>> = Vec::new();
+        for coord in items.iter().flat_map(|item| &item.dims).filter_map(|d| d.coord.as_ref()) {
+            if !coords.iter().any(|known| known == coord) {
+                coords.push(coord.clone());
+            }
+        }
+        let variables = items
+            .into_iter()
+            .enumerate()
+            .map(|(at, mut item)| {
+                let name = item.name.clone().unwrap_or_else(|| format!("v{at}").into());
+                item.name = Some(name.clone());
+                (name, Variable::Lowered(item))
+            })
+            .collect();
+        Bound { name: name.to_string(), variables, auxiliary: Vec::new(), coords }
+    }
+}
+
+/// Bytes of stack that one level of lowering may need, and what is added when they are not there.
+pub(crate) const RED_ZONE: usize = 256 << 10;
+pub(crate) const STACK: usize = 4 << 20;
+
+/// Puts a place to the planner's errors.
+pub(crate) trait At<T> {
+    /// The same result, its error at `span`.
+    fn at(self, span: Span) -> Result<T, Error>;
+}
+
+impl<T> At<T> for Result<T, PlanError> {
+    fn at(self, span: Span) -> Result<T, Error> {
+        self.map_err(|error| Error::Plan { error, position: Position::of_span(span) })
+    }
+}
+
+/// A binding error at `span`.
+pub(crate) fn fail<T>(error: BindError, span: Span) -> Result<T, Error> {
+    Err(Error::Bind { error, position: Position::of_span(span) })
+}
+
+/// The answer to what a later version will do.
+pub(crate) fn unsupported<T>(construct: &str, span: Span) -> Result<T, Error> {
+    Err(PlanError::Unsupported { construct: construct.into() }).at(span)
+}
+
+fn wrong_surface<T>(construct: &str, clause: &str, span: Span) -> Result<T, Error> {
+    let error = BindError::WrongSurface {
+        construct: construct.into(),
+        belongs: "tensor",
+        clause: clause.into(),
+    };
+    fail(error, span)
+}
+
+/// The place of an expression. sqlparser's own walk recurses with large frames, so chains of
+/// operators are walked here and the rest has a stack of its own where little is left.
+pub(crate) fn span_of(expr: &Expr) -> Span {
+    let mut found: Option<Span> = None;
+    let mut add = |span: Span| {
+        if span.start.line > 0 {
+            found = Some(found.map_or(span, |found| found.union(&span)));
+        }
+    };
+    let mut at = expr;
+    loop {
+        match at {
+            Expr::BinaryOp { left, right, .. } => {
+                add(stacker::maybe_grow(SPAN_ZONE, STACK, || right.span()));
+                at = left;
+            }
+            Expr::UnaryOp { expr, .. }
+            | Expr::Nested(expr)
+            | Expr::IsNull(expr)
+            | Expr::IsNotNull(expr)
+            | Expr::Cast { expr, .. } => at = expr,
+            other => match ast::subscript(other) {
+                Some(subscript) => {
+                    add(subscript.span);
+                    at = subscript.base;
+                }
+                None => {
+                    add(stacker::maybe_grow(SPAN_ZONE, STACK, || other.span()));
+                    return found.unwrap_or_else(Span::empty);
+                }
+            },
+        }
+    }
+}
+
+/// Bytes of stack for a walk of sqlparser's through one bracketed expression.
+const SPAN_ZONE: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! What names stand for: variables, coordinates, relations, in this order.
+
+use std::sync::Arc;
+
+use sqlparser::ast::Ident;
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Coord, CoordValues, Dataset, Variable as Stored};
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::ConstArray;
+use tessera_planner::region::Dims;
+
+use super::value::{Dim, Tensor, Value};
+use super::{At, Lowerer, fail, unique, unsupported};
+use crate::error::{BindError, Error, Position, nearest};
+
+/// A relation in scope.
+#[derive(Debug, Clone)]
+pub(crate) struct Relation {
+    /// Its alias or name; empty for a subquery without one.
+    pub(crate) name: String,
+    /// Its data variables.
+    pub(crate) variables: Vec<(Arc<str>, Variable)>,
+    /// Variables that are not data.
+    pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
+    /// Its coordinates.
+    pub(crate) coords: Vec<Arc<Coord>>,
+}
+
+/// A variable in scope.
+#[derive(Debug, Clone)]
+pub(crate) enum Variable {
+    /// In the store: the dataset and the number in its list.
+    Data(Arc<Dataset>, usize),
+    /// The same of an auxiliary variable.
+    Auxiliary(Arc<Dataset>, usize),
+    /// Lowered already.
+    Lowered(Tensor),
+}
+
+/// What a name may stand for inside one relation.
+#[derive(Debug, Clone)]
+enum Meaning {
+    Variable(Variable),
+    Coord(Arc<Coord>, Vec<Arc<Coord>>),
+}
+
+impl Relation {
+    /// An opened dataset.
+    pub(crate) fn stored(name: String, dataset: Arc<Dataset>) -> Self {
+        let variables = (0..dataset.variables.len())
+            .map(|i| (dataset.variables[i].name.clone(), Variable::Data(dataset.clone(), i)))
+            .collect();
+        let auxiliary = (0..dataset.auxiliary.len())
+            .map(|i| (dataset.auxiliary[i].name.clone(), Variable::Auxiliary(dataset.clone(), i)))
+            .collect();
+        Relation { name, variables, auxiliary, coords: dataset.coords.clone() }
+    }
+
+    fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
+        let found = self.variables.iter().filter(|(name, _)| fits(name));
+        found.map(|(name, v)| (self.full(name), Meaning::Variable(v.clone()))).collect()
+    }
+
+    fn coordinate(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
+        let coords = self.coords.iter().filter(|coord| fits(&coord.name)).map(|coord| {
+            (self.full(&coord.name), Meaning::Coord(coord.clone(), self.coords.clone()))
+        });
+        let auxiliary = self
+            .auxiliary
+            .iter()
+            .filter(|(name, _)| fits(name))
+            .map(|(name, v)| (self.full(name), Meaning::Variable(v.clone())));
+        coords.chain(auxiliary).collect()
+    }
+
+    fn full(&self, name: &str) -> String {
+        if self.name.is_empty() { format!("`{name}`") } else { format!("`{}.{name}`", self.name) }
+    }
+}
+
+impl Lowerer<'_, '_> {
+    /// A name alone.
+    pub(crate) fn name(&mut self, ident: &Ident) -> Result<Value, Error> {
+        match self.lookup(&ident.value, ident.span)? {
+            Some(meaning) => self.meaning(meaning, ident.span).map(Value::Tensor),
+            None => Err(self.unknown("name", &ident.value, ident.span)),
+        }
+    }
+
+    /// `relation.variable`, or a variable with fields after it: `x.T`.
+    pub(crate) fn dotted(&mut self, parts: &[Ident], span: Span) -> Result<Value, Error> {
+        let [first, second, rest @ ..] = parts else {
+            return match parts {
+                [one] => self.name(one),
+                _ => unsupported("a name of this form", span),
+            };
+        };
+        if let Some(at) = self.relation_called(&first.value) {
+            let relation = self.relations[at].clone();
+            let found = within(&second.value, |fits| {
+                let variables = relation.variable(fits);
+                if variables.is_empty() { relation.coordinate(fits) } else { variables }
+            });
+            if let Some(meaning) = one("name", &second.value, found, second.span)? {
+                let mut value = Value::Tensor(self.meaning(meaning, span)?);
+                for field in rest {
+                    value = self.field(value, field)?;
+                }
+                return Ok(value);
+            }
+            let is_variable = self.lookup(&first.value, first.span).is_ok_and(|m| m.is_some());
+            if !(is_variable && second.value == "T") {
+                let names = names_of(&relation);
+                let found: Vec<&str> = names.iter().map(String::as_str).collect();
+                return Err(Error::UnknownName {
+                    kind: "name",
+                    name: format!("{}.{}", first.value, second.value),
+                    candidates: nearest(&second.value, &found)
+                        .map(|name| vec![format!("{}.{name}", relation.name)])
+                        .unwrap_or_default(),
+                    position: Position::of_span(second.span),
+                });
+            }
+        }
+        let mut value = match self.lookup(&first.value, first.span)? {
+            Some(meaning) => Value::Tensor(self.meaning(meaning, first.span)?),
+            None => return Err(self.unknown("relation or name", &first.value, first.span)),
+        };
+        for field in &parts[1..] {
+            value = self.field(value, field)?;
+        }
+        Ok(value)
+    }
+
+    fn relation_called(&self, name: &str) -> Option<usize> {
+        let exact = self.relations.iter().position(|r| r.name == name);
+        exact.or_else(|| {
+            let mut found = (0..self.relations.len())
+                .filter(|&i| self.relations[i].name.eq_ignore_ascii_case(name));
+            match (found.next(), found.next()) {
+                (Some(at), None) => Some(at),
+                _ => None,
+            }
+        })
+    }
+
+    /// A name by rule 13: exactly, else without regard to case; a variable before a coordinate, a
+    /// coordinate before a relation.
+    fn lookup(&self, name: &str, span: Span) -> Result<Option<Meaning>, Error> {
+        if let Some(local) = self.locals.iter().rev().find(|coord| &*coord.name == name)
+            && !self.relations.iter().any(|r| r.variables.iter().any(|(v, _)| &**v == name))
+        {
+            return Ok(Some(Meaning::Coord(local.clone(), self.locals.clone())));
+        }
+        for case in [true, false] {
+            let fits =
+                |known: &str| if case { known == name } else { known.eq_ignore_ascii_case(name) };
+            let mut variables: Vec<_> =
+                self.relations.iter().flat_map(|r| r.variable(&fits)).collect();
+            // A tensor that is called as its variable is what its name means.
+            if variables.len() > 1
+                && let Some(relation) = self.relations.iter().find(|r| fits(&r.name))
+                && relation.variable(&fits).len() == 1
+            {
+                variables = relation.variable(&fits);
+            }
+            if let Some(meaning) = one("variable", name, variables, span)? {
+                return Ok(Some(meaning));
+            }
+            let mut coords: Vec<_> =
+                self.relations.iter().flat_map(|r| r.coordinate(&fits)).collect();
+            coords.dedup_by(|a, b| match (&a.1, &b.1) {
+                (Meaning::Coord(a, _), Meaning::Coord(b, _)) => a == b,
+                _ => false,
+            });
+            if let Some(meaning) = one("coordinate", name, coords, span)? {
+                return Ok(Some(meaning));
+            }
+            let relations: Vec<&Relation> =
+                self.relations.iter().filter(|r| fits(&r.name)).collect();
+            if let [relation] = relations.as_slice() {
+                return match relation.variables.as_slice() {
+                    [(_, only)] => Ok(Some(Meaning::Variable(only.clone()))),
+                    [] => Ok(None),
+                    several => fail(
+                        BindError::AmbiguousName {
+                            kind: "dataset",
+                            name: name.into(),
+                            found: several.iter().map(|(v, _)| relation.full(v)).collect(),
+                        },
+                        span,
+                    ),
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    fn unknown(&self, kind: &'static str, name: &str, span: Span) -> Error {
+        let known: Vec<String> = self
+            .relations
+            .iter()
+            .flat_map(|r| std::iter::once(r.name.clone()).chain(names_of(r)))
+            .collect();
+        let found: Vec<&str> = known.iter().map(String::as_str).collect();
+        Error::UnknownName {
+            kind,
+            name: name.into(),
+            candidates: nearest(name, &found).map(|name| vec![name.into()]).unwrap_or_default(),
+            position: Position::of_span(span),
+        }
+    }
+
+    fn meaning(&mut self, meaning: Meaning, span: Span) -> Result<Tensor, Error> {
+        match meaning {
+            Meaning::Variable(Variable::Lowered(tensor)) => Ok(tensor),
+            Meaning::Variable(Variable::Data(dataset, at)) => {
+                self.load(&dataset, &dataset.variables[at], span)
+            }
+            Meaning::Variable(Variable::Auxiliary(dataset, at)) => {
+                self.load(&dataset, &dataset.auxiliary[at], span)
+            }
+            Meaning::Coord(coord, all) => self.coordinate(&coord, &all, span),
+        }
+    }
+
+    /// A stored variable: its raw cells, decoded.
+    fn load(&mut self, dataset: &Dataset, v: &Stored, span: Span) -> Result<Tensor, Error> {
+        let raw = self.b.load(Arc::new(v.source.clone())).at(span)?;
+        let node = self.b.decode(raw, &v.decode).at(span)?;
+        let shape = &v.source.shape;
+        let dims = (0..shape.len())
+            .map(|axis| {
+                let name = v.dims.get(axis).cloned().flatten();
+                let coord = name
+                    .as_ref()
+                    .and_then(|name| dataset.index_coord(name))
+                    .filter(|coord| coord.values.len() as u64 == shape[axis])
+                    .cloned();
+                Dim { name, coord, group: None }
+            })
+            .collect();
+        Ok(Tensor { node, dims: unique(dims), name: Some(v.name.clone()), attrs: v.attrs.clone() })
+    }
+
+    /// A coordinate as a 1-d tensor.
+    fn coordinate(
+        &mut self,
+        coord: &Arc<Coord>,
+        all: &[Arc<Coord>],
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let Some(array) = coord_array(&coord.values) else {
+            return unsupported(&format!("the text coordinate `{}` as a tensor", coord.name), span);
+        };
+        let node = self.b.array(array).at(span)?;
+        let index = all.iter().find(|c| c.name == coord.dim && c.dim == coord.dim).cloned();
+        let dim = Dim { name: Some(coord.dim.clone()), coord: index, group: None };
+        Ok(Tensor {
+            node,
+            dims: vec![dim],
+            name: Some(coord.name.clone()),
+            attrs: coord.attrs.clone(),
+        })
+    }
+}
+
+/// The labels as an array of the plan; texts have none.
+fn coord_array(values: &CoordValues) -> Option<ConstArray> {
+    let dtype = values.dtype()?;
+    let bytes: Vec<u8> = match values {
+        CoordValues::Int(d, v) => {
+            v.iter().flat_map(|x| x.to_le_bytes()[..d.size()].to_vec()).collect()
+        }
+        CoordValues::Float(DType::Float32, v) => {
+            v.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect()
+        }
+        CoordValues::Float(_, v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        CoordValues::Time(_, v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        CoordValues::Text(_) => return None,
+    };
+    let shape = Dims::from_elem(values.len() as u64, 1);
+    Some(ConstArray { dtype, shape, bytes: bytes.into(), valid: None })
+}
+
+fn names_of(relation: &Relation) -> Vec<String> {
+    let variables = relation.variables.iter().chain(&relation.auxiliary);
+    let coords = relation.coords.iter().map(|coord| coord.name.to_string());
+    variables.map(|(name, _)| name.to_string()).chain(coords).collect()
+}
+
+/// What fits exactly, else what fits without regard to case.
+fn within(
+    name: &str,
+    find: impl Fn(&dyn Fn(&str) -> bool) -> Vec<(String, Meaning)>,
+) -> Vec<(String, Meaning)> {
+    let exact = find(&|known| known == name);
+    if exact.is_empty() { find(&|known| known.eq_ignore_ascii_case(name)) } else { exact }
+}
+
+fn one(
+    kind: &'static str,
+    name: &str,
+    mut found: Vec<(String, Meaning)>,
+    span: Span,
+) -> Result<Option<Meaning>, Error> {
+    if found.len() > 1 {
+        let found = found.into_iter().map(|(name, _)| name).collect();
+        return fail(BindError::AmbiguousName { kind, name: name.into(), found }, span);
+    }
+    Ok(found.pop().map(|(_, meaning)| meaning))
+}

@@ -1,0 +1,429 @@
+//! Labels: which positions of a coordinate they stand for.
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::dtype::DType;
+use tessera_planner::time::{DAY_US, format_micros, parse_period};
+
+use super::consteval::evaluate;
+use super::subscript::Pick;
+use super::value::{Tensor, Value};
+use super::{Lowerer, fail, span_of, unsupported};
+use crate::ast::Slice;
+use crate::error::{BindError, Error};
+
+/// How labels that are not there are found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Method {
+    /// The nearest one, of two equally near ones the greater; at most so far away.
+    Nearest(Option<f64>),
+}
+
+/// A label in the type of its coordinate: one value, or what a partial date covers.
+#[derive(Debug, Clone, PartialEq)]
+enum Label {
+    Number(f64),
+    Integer(i128),
+    /// `[start, end)`, and whether the text is as fine as the coordinate.
+    Period(i64, i64, bool),
+    Text(String),
+}
+
+impl Lowerer<'_, '_> {
+    /// `dim => label` and `sel(…)`.
+    pub(crate) fn label_pick(
+        &mut self,
+        t: &Tensor,
+        axis: usize,
+        value: Value,
+        method: Option<Method>,
+        span: Span,
+    ) -> Result<Pick, Error> {
+        match value {
+            Value::Slice(bounds) => {
+                let [lo, hi, step] = *bounds;
+                let step = self.bound(step, span)?;
+                self.between(t, axis, lo, hi, step, span)
+            }
+            Value::List(items) => {
+                let mut positions = Vec::with_capacity(items.len());
+                for item in items {
+                    match self.label_pick(t, axis, item, method, span)? {
+                        Pick::At(at) => positions.push(at),
+                        Pick::Take(more, _) => positions.extend(more),
+                        Pick::Range { start, step, len } => {
+                            positions.extend((0..len as i64).map(|i| (start + i * step) as u64));
+                        }
+                        Pick::All => {}
+                    }
+                }
+                let count = positions.len() as u64;
+                Ok(Pick::Take(positions, vec![count]))
+            }
+            Value::Tensor(tensor) => {
+                let dtype = self.b.dtype(tensor.node);
+                let Some(cells) = evaluate(&self.b.graph, tensor.node) else {
+                    return unsupported("a label that depends on stored data", span);
+                };
+                let labels: Vec<Value> = cells
+                    .iter()
+                    .map(|cell| match (dtype, cell) {
+                        (DType::Datetime(calendar), Some(v)) => {
+                            Value::Str(format_micros(v.as_i128() as i64, calendar))
+                        }
+                        (_, cell) => Value::of_scalar(*cell).unwrap_or(Value::Null),
+                    })
+                    .collect();
+                if dtype == DType::Bool {
+                    return self.position(t, axis, Value::Tensor(tensor), span);
+                }
+                match (tensor.dims.is_empty(), labels.first()) {
+                    (true, Some(label)) => self.label_pick(t, axis, label.clone(), method, span),
+                    _ => self.label_pick(t, axis, Value::List(labels), method, span),
+                }
+            }
+            label => self.one_label(t, axis, &label, method, span),
+        }
+    }
+
+    fn one_label(
+        &mut self,
+        t: &Tensor,
+        axis: usize,
+        value: &Value,
+        method: Option<Method>,
+        span: Span,
+    ) -> Result<Pick, Error> {
+        let dim = t.dim_name(axis);
+        let Some(coord) = t.dims[axis].coord.clone() else {
+            // Without a coordinate labels are positions.
+            let length = self.b.shape(t.node)[axis];
+            return match value {
+                Value::Int(v) if (0..i128::from(length)).contains(v) => Ok(Pick::At(*v as u64)),
+                Value::Int(v) => fail(
+                    BindError::LabelNotFound {
+                        dim,
+                        label: v.to_string(),
+                        nearest: match length {
+                            0 => Vec::new(),
+                            n => vec![v.clamp(&0, &i128::from(n - 1)).to_string()],
+                        },
+                    },
+                    span,
+                ),
+                other => fail(invalid(&dim, other, "positions, as it has no coordinate"), span),
+            };
+        };
+        let label = label(&coord, value, span)?;
+        if let Some(Method::Nearest(tolerance)) = method {
+            return nearest_label(&coord, &label, value, tolerance, span).map(Pick::At);
+        }
+        let (positions, drop) = matches(&coord.values, &label);
+        match (positions.as_slice(), drop) {
+            ([], _) => fail(missing(&coord, &label, value), span),
+            ([at], true) => Ok(Pick::At(*at)),
+            _ => Ok(run(positions)),
+        }
+    }
+
+    /// `dim => lo:hi:step`.
+    pub(crate) fn label_range(
+        &mut self,
+        t: &Tensor,
+        axis: usize,
+        slice: &Slice<'_>,
+    ) -> Result<Pick, Error> {
+        let mut bounds = [Value::Null, Value::Null];
+        for (bound, expr) in bounds.iter_mut().zip([slice.lo, slice.hi]) {
+            if let Some(expr) = expr {
+                *bound = self.expr(expr)?;
+            }
+        }
+        let step = match slice.step {
+            Some(expr) => {
+                let value = self.expr(expr)?;
+                self.bound(value, span_of(expr))?
+            }
+            None => None,
+        };
+        let [lo, hi] = bounds;
+        self.between(t, axis, lo, hi, step, slice.span)
+    }
+
+    /// Positions between two labels, both included, along the coordinate's own direction.
+    fn between(
+        &mut self,
+        t: &Tensor,
+        axis: usize,
+        lo: Value,
+        hi: Value,
+        step: Option<i128>,
+        span: Span,
+    ) -> Result<Pick, Error> {
+        let length = self.b.shape(t.node)[axis];
+        let dim = t.dim_name(axis);
+        let (start, end) = match t.dims[axis].coord.clone() {
+            None => {
+                let position = |value: &Value, none: i128| match value {
+                    Value::Null => Ok(none),
+                    Value::Int(v) => Ok(*v),
+                    other => fail(invalid(&dim, other, "positions, as it has no coordinate"), span),
+                };
+                let start = position(&lo, 0)?.clamp(0, i128::from(length));
+                let end = position(&hi, i128::from(length) - 1)?.saturating_add(1);
+                (start as u64, end.clamp(0, i128::from(length)) as u64)
+            }
+            Some(coord) => {
+                let read = |value: &Value| match value {
+                    Value::Null => Ok(None),
+                    value => label(&coord, value, span).map(Some),
+                };
+                let (from, to) = (read(&lo)?, read(&hi)?);
+                span_of_labels(&coord, from, to, [&lo, &hi], span)?
+            }
+        };
+        let step = step.unwrap_or(1);
+        if step <= 0 {
+            let error = BindError::InvalidArgument {
+                function: "a slice of labels".into(),
+                argument: format!("the step {step}"),
+                reason: "must be at least 1; reverse with a second subscript `[::-1]`".into(),
+            };
+            return fail(error, span);
+        }
+        let len = end.saturating_sub(start);
+        let step = step.min(i128::from(length.max(1))) as u64;
+        let len = len.div_ceil(step);
+        Ok(Pick::Range { start: start as i64, step: step as i64, len })
+    }
+}
+
+fn invalid(dim: &str, value: &Value, kind: &str) -> BindError {
+    BindError::InvalidLabel { dim: dim.into(), label: value.show(), kind: kind.into() }
+}
+
+/// A value as a label of a coordinate.
+fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
+    let kind = match &coord.values {
+        CoordValues::Int(..) => "integers".to_string(),
+        CoordValues::Float(..) => "floats".to_string(),
+        CoordValues::Time(calendar, _) => format!("times of the calendar {}", calendar.name()),
+        CoordValues::Text(_) => "texts".to_string(),
+    };
+    let found = match (&coord.values, value) {
+        (CoordValues::Int(..), Value::Int(v)) => Some(Label::Integer(*v)),
+        (CoordValues::Int(..), Value::Float(v)) => Some(Label::Number(*v)),
+        // A literal takes the type of what it meets.
+        (CoordValues::Float(DType::Float32, _), Value::Float(v)) => {
+            Some(Label::Number(f64::from(*v as f32)))
+        }
+        (CoordValues::Float(..), Value::Float(v)) => Some(Label::Number(*v)),
+        (CoordValues::Float(..), Value::Int(v)) => Some(Label::Number(*v as f64)),
+        (CoordValues::Text(_), Value::Str(text)) => Some(Label::Text(text.clone())),
+        (CoordValues::Time(calendar, times), Value::Str(text)) => parse_period(text, *calendar)
+            .map(|(start, end)| Label::Period(start, end, end - start <= resolution(times))),
+        _ => None,
+    };
+    match found {
+        Some(label) => Ok(label),
+        None => fail(invalid(&coord.dim, value, &kind), span),
+    }
+}
+
+/// The coarsest unit, a day at most, that divides all times: pandas' resolution of an index.
+fn resolution(times: &[i64]) -> i64 {
+    let units = [DAY_US, 3_600_000_000, 60_000_000, 1_000_000];
+    units.into_iter().find(|unit| times.iter().all(|t| t % unit == 0)).unwrap_or(1)
+}
+
+/// The positions that a label stands for, and whether it is one label (and the dimension goes).
+fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
+    fn all<T>(values: &[T], test: impl Fn(&T) -> bool) -> Vec<u64> {
+        (0..values.len()).filter(|&i| test(&values[i])).map(|i| i as u64).collect()
+    }
+    match (values, label) {
+        (CoordValues::Int(_, v), Label::Integer(x)) => (all(v, |y| i128::from(*y) == *x), true),
+        (CoordValues::Int(_, v), Label::Number(x)) => (all(v, |y| *y as f64 == *x), true),
+        (CoordValues::Float(_, v), Label::Number(x)) => (all(v, |y| y == x), true),
+        (CoordValues::Text(v), Label::Text(x)) => (all(v, |y| y == x), true),
+        (CoordValues::Time(_, v), Label::Period(start, _, true)) => (all(v, |y| y == start), true),
+        (CoordValues::Time(_, v), Label::Period(start, end, false)) => {
+            (all(v, |y| start <= y && y < end), false)
+        }
+        _ => (Vec::new(), true),
+    }
+}
+
+/// Neighbouring positions as a range.
+fn run(positions: Vec<u64>) -> Pick {
+    let first = positions.first().copied().unwrap_or(0);
+    let is_run = positions.iter().enumerate().all(|(i, &p)| p == first + i as u64);
+    let count = positions.len() as u64;
+    match is_run {
+        true => Pick::Range { start: first as i64, step: 1, len: count },
+        false => Pick::Take(positions, vec![count]),
+    }
+}
+
+/// Where labels are on a line: for distances and order.
+fn place(values: &CoordValues, i: usize) -> Option<f64> {
+    match values {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => Some(v[i] as f64),
+        CoordValues::Float(_, v) => Some(v[i]),
+        CoordValues::Text(_) => None,
+    }
+}
+
+/// The distances of all labels from one; exact for integers and times.
+fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
+    let exact = |x: i128, v: &[i64]| {
+        v.iter().map(|y| (i128::from(*y) - x).unsigned_abs() as f64).collect::<Vec<f64>>()
+    };
+    match (values, label) {
+        (CoordValues::Int(_, v), Label::Integer(x)) => Some(exact(*x, v)),
+        (CoordValues::Time(_, v), Label::Period(start, ..)) => Some(exact(i128::from(*start), v)),
+        (CoordValues::Text(_), _) => None,
+        (_, Label::Number(x)) => {
+            (0..values.len()).map(|i| place(values, i).map(|y| (y - x).abs())).collect()
+        }
+        _ => None,
+    }
+}
+
+fn missing(coord: &Coord, label: &Label, value: &Value) -> BindError {
+    let mut nearest = Vec::new();
+    if let Some(far) = distances(&coord.values, label) {
+        let mut order: Vec<usize> = (0..far.len()).collect();
+        order.sort_by(|&a, &b| far[a].total_cmp(&far[b]));
+        order.truncate(2);
+        order.sort_unstable();
+        nearest = order.into_iter().map(|i| coord.values.display(i)).collect();
+    } else if let CoordValues::Text(texts) = &coord.values {
+        nearest = texts.iter().take(3).map(|text| format!("'{text}'")).collect();
+    }
+    BindError::LabelNotFound { dim: coord.dim.to_string(), label: value.show(), nearest }
+}
+
+fn nearest_label(
+    coord: &Coord,
+    label: &Label,
+    value: &Value,
+    tolerance: Option<f64>,
+    span: Span,
+) -> Result<u64, Error> {
+    let Some(far) = distances(&coord.values, label) else {
+        return fail(invalid(&coord.dim, value, "texts, which have no distances"), span);
+    };
+    let mut best: Option<usize> = None;
+    for i in 0..far.len() {
+        let better = match best {
+            None => !far[i].is_nan(),
+            // Of two equally near labels pandas takes the greater.
+            Some(b) => {
+                far[i] < far[b]
+                    || (far[i] == far[b] && place(&coord.values, i) > place(&coord.values, b))
+            }
+        };
+        if better {
+            best = Some(i);
+        }
+    }
+    match best {
+        Some(i) if tolerance.is_none_or(|t| far[i] <= t) => Ok(i as u64),
+        _ => fail(missing(coord, label, value), span),
+    }
+}
+
+/// Which way a coordinate runs.
+enum Direction {
+    Up,
+    Down,
+    Neither,
+}
+
+fn direction(values: &CoordValues) -> Direction {
+    fn of<T: PartialOrd>(v: &[T]) -> Direction {
+        if v.windows(2).all(|w| w[0] <= w[1]) {
+            Direction::Up
+        } else if v.windows(2).all(|w| w[0] >= w[1]) {
+            Direction::Down
+        } else {
+            Direction::Neither
+        }
+    }
+    match values {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => of(v),
+        CoordValues::Float(_, v) => of(v),
+        CoordValues::Text(v) => of(v),
+    }
+}
+
+/// The half-open span of positions from one label to another, both included.
+fn span_of_labels(
+    coord: &Coord,
+    lo: Option<Label>,
+    hi: Option<Label>,
+    written: [&Value; 2],
+    span: Span,
+) -> Result<(u64, u64), Error> {
+    let values = &coord.values;
+    let n = values.len();
+    let first = |test: &dyn Fn(usize) -> bool| (0..n).find(|&i| test(i)).unwrap_or(n) as u64;
+    let (start, end) = match direction(values) {
+        Direction::Up => (
+            lo.map_or(0, |lo| first(&|i| !before(values, i, &lo))),
+            hi.map_or(n as u64, |hi| first(&|i| after(values, i, &hi))),
+        ),
+        Direction::Down => (
+            lo.map_or(0, |lo| first(&|i| !after(values, i, &lo))),
+            hi.map_or(n as u64, |hi| first(&|i| before(values, i, &hi))),
+        ),
+        // Without an order both labels must be there, once.
+        Direction::Neither => {
+            let only = |label: Label, value: &Value| match matches(values, &label).0.as_slice() {
+                [at] => Ok(*at),
+                [] => fail(missing(coord, &label, value), span),
+                _ => fail(
+                    BindError::InvalidArgument {
+                        function: "a slice of labels".into(),
+                        argument: format!("the label {}", value.show()),
+                        reason: format!(
+                            "stands several times in `{}`, which is not in order",
+                            coord.dim
+                        ),
+                    },
+                    span,
+                ),
+            };
+            (
+                lo.map_or(Ok(0), |lo| only(lo, written[0]))?,
+                hi.map_or(Ok(n as u64), |hi| only(hi, written[1]).map(|at| at + 1))?,
+            )
+        }
+    };
+    Ok((start, end.max(start)))
+}
+
+/// Is the label at `i` less than (all of) `label`?
+fn before(values: &CoordValues, i: usize, label: &Label) -> bool {
+    match (values, label) {
+        (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) < *x,
+        (CoordValues::Int(_, v), Label::Number(x)) => (v[i] as f64) < *x,
+        (CoordValues::Float(_, v), Label::Number(x)) => v[i] < *x,
+        (CoordValues::Time(_, v), Label::Period(start, ..)) => v[i] < *start,
+        (CoordValues::Text(v), Label::Text(x)) => v[i] < *x,
+        _ => false,
+    }
+}
+
+/// Is the label at `i` greater than (all of) `label`?
+fn after(values: &CoordValues, i: usize, label: &Label) -> bool {
+    match (values, label) {
+        (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) > *x,
+        (CoordValues::Int(_, v), Label::Number(x)) => (v[i] as f64) > *x,
+        (CoordValues::Float(_, v), Label::Number(x)) => v[i] > *x,
+        (CoordValues::Time(_, v), Label::Period(_, end, _)) => v[i] >= *end,
+        (CoordValues::Text(v), Label::Text(x)) => v[i] > *x,
+        _ => false,
+    }
+}

@@ -1,0 +1,440 @@
+//! Subscripts: positions as NumPy's, labels by name.
+
+use std::sync::Arc;
+
+use sqlparser::ast::{Expr, Ident};
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::Coord;
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::NodeId;
+
+use super::consteval::evaluate;
+use super::value::{Dim, Tensor, Value};
+use super::{At, Lowerer, fail, span_of, types, unsupported};
+use crate::ast::{Axis, Selection, Slice, Subscript};
+use crate::error::{BindError, Error, Position};
+
+/// Which positions of one dimension are read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Pick {
+    /// All of them.
+    All,
+    /// One; the dimension goes.
+    At(u64),
+    /// `start, start + step, …`, `len` of them.
+    Range {
+        /// The first.
+        start: i64,
+        /// The distance; not 0.
+        step: i64,
+        /// How many.
+        len: u64,
+    },
+    /// These, in this order, in an array of that shape.
+    Take(Vec<u64>, Vec<u64>),
+}
+
+/// A place in the result of a subscript.
+pub(super) enum Slot {
+    /// That dimension of the base, if it stays.
+    Old(usize),
+    /// A new one.
+    New,
+}
+
+impl Lowerer<'_, '_> {
+    /// `base[axes, …]`.
+    pub(crate) fn subscript(&mut self, subscript: &Subscript<'_>) -> Result<Value, Error> {
+        let base = self.expr(subscript.base)?;
+        let base = self.tensor(base, span_of(subscript.base))?;
+        let outer = self.locals.len();
+        self.locals.extend(base.dims.iter().filter_map(|dim| dim.coord.clone()));
+        let result = self.subscripted(base, subscript);
+        self.locals.truncate(outer);
+        result.map(Value::Tensor)
+    }
+
+    fn subscripted(&mut self, base: Tensor, subscript: &Subscript<'_>) -> Result<Tensor, Error> {
+        let rank = base.dims.len();
+        let mut picks: Vec<Option<Pick>> = vec![None; rank];
+        for axis in &subscript.axes {
+            let Axis::Named { dim, selection } = axis else { continue };
+            let at = self.named_axis(&base, dim)?;
+            if picks[at].is_some() {
+                return fail(twice("a subscript", dim), dim.span);
+            }
+            picks[at] = Some(match selection {
+                Selection::Index(expr) => {
+                    let label = self.expr(expr)?;
+                    self.label_pick(&base, at, label, None, span_of(expr))?
+                }
+                Selection::Slice(slice) => self.label_range(&base, at, slice)?,
+            });
+        }
+        // Named axes take no place among the positions.
+        let named: Vec<bool> = picks.iter().map(Option::is_some).collect();
+        let free = named.iter().filter(|named| !**named).count();
+        let takes = |axis: &&Axis<'_>| matches!(axis, Axis::Index(_) | Axis::Slice(_));
+        let given = subscript.axes.iter().filter(takes).count();
+        if given > free {
+            return fail(BindError::TooManySubscripts { given, rank: free }, subscript.span);
+        }
+        let mut slots = Vec::new();
+        let mut next = 0;
+        let mut open = false;
+        let mut is_array = vec![false; rank];
+        let mut is_scalar = vec![false; rank];
+        for axis in &subscript.axes {
+            let count = match axis {
+                Axis::Named { .. } => continue,
+                Axis::NewAxis(_) => {
+                    slots.push(Slot::New);
+                    continue;
+                }
+                Axis::Ellipsis(span) => {
+                    if std::mem::replace(&mut open, true) {
+                        let error = BindError::InvalidArgument {
+                            function: "a subscript".into(),
+                            argument: "`...`".into(),
+                            reason: "may stand once only".into(),
+                        };
+                        return fail(error, *span);
+                    }
+                    free - given
+                }
+                Axis::Index(_) | Axis::Slice(_) => 1,
+            };
+            for _ in 0..count {
+                while next < rank && named[next] {
+                    slots.push(Slot::Old(next));
+                    next += 1;
+                }
+                let pick = match axis {
+                    Axis::Index(expr) => self.position_pick(&base, next, expr)?,
+                    Axis::Slice(slice) => self.position_range(&base, next, slice)?,
+                    _ => Pick::All,
+                };
+                is_array[next] = matches!(pick, Pick::Take(..));
+                is_scalar[next] = matches!(pick, Pick::At(_));
+                picks[next] = Some(pick);
+                slots.push(Slot::Old(next));
+                next += 1;
+            }
+        }
+        slots.extend((next..rank).map(Slot::Old));
+        let arrays = is_array.iter().filter(|a| **a).count();
+        let to_front = arrays > 0 && apart(&slots, &is_array, &is_scalar);
+        let picks: Vec<Pick> = picks.into_iter().map(|p| p.unwrap_or(Pick::All)).collect();
+        if arrays > 1 {
+            let advanced: Vec<bool> =
+                is_array.iter().zip(&is_scalar).map(|(a, s)| *a || *s).collect();
+            return self.points(base, &picks, &advanced, &slots, to_front, subscript.span);
+        }
+        self.picked(base, &picks, slots, to_front, subscript.span)
+    }
+
+    /// Reads the picked positions of every dimension.
+    pub(crate) fn pick(
+        &mut self,
+        base: Tensor,
+        picks: &[Pick],
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let slots = (0..base.dims.len()).map(Slot::Old).collect();
+        self.picked(base, picks, slots, false, span)
+    }
+
+    fn picked(
+        &mut self,
+        base: Tensor,
+        picks: &[Pick],
+        slots: Vec<Slot>,
+        to_front: bool,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let mut node = base.node;
+        for (axis, pick) in picks.iter().enumerate() {
+            node = match pick {
+                Pick::All => node,
+                Pick::At(at) => self.b.slice(node, axis, *at as i64, 1, 1).at(span)?,
+                Pick::Range { start, step, len } => {
+                    self.b.slice(node, axis, *start, *step, *len).at(span)?
+                }
+                Pick::Take(positions, _) => {
+                    self.b.take(node, axis, positions.as_slice().into()).at(span)?
+                }
+            };
+        }
+        let gone: Vec<usize> =
+            (0..picks.len()).filter(|&axis| matches!(picks[axis], Pick::At(_))).collect();
+        node = self.b.squeeze(node, &gone).at(span)?;
+        let (mut dims, mut wide) = (Vec::new(), None);
+        for slot in slots {
+            match slot {
+                Slot::New => {
+                    node = self.b.expand_dims(node, dims.len()).at(span)?;
+                    dims.push(Dim::default());
+                }
+                Slot::Old(axis) => match &picks[axis] {
+                    Pick::All => dims.push(base.dims[axis].clone()),
+                    Pick::At(_) => {}
+                    Pick::Range { start, step, len } => {
+                        let positions: Vec<u64> = match base.dims[axis].coord {
+                            None => Vec::new(),
+                            Some(_) => {
+                                (0..*len as i64).map(|i| (start + step * i) as u64).collect()
+                            }
+                        };
+                        dims.push(base.dims[axis].take(&positions));
+                    }
+                    Pick::Take(positions, shape) => {
+                        wide = Some((dims.len(), shape.clone()));
+                        dims.push(base.dims[axis].take(positions));
+                    }
+                },
+            }
+        }
+        if let Some((mut at, shape)) = wide {
+            if to_front {
+                let order: Vec<usize> =
+                    std::iter::once(at).chain((0..dims.len()).filter(|&a| a != at)).collect();
+                node = self.b.transpose(node, &order).at(span)?;
+                let dim = dims.remove(at);
+                dims.insert(0, dim);
+                at = 0;
+            }
+            if shape.len() != 1 {
+                let mut all = self.b.shape(node).to_vec();
+                all.splice(at..at + 1, shape.iter().copied());
+                node = self.b.reshape(node, &all).at(span)?;
+                dims.splice(at..at + 1, vec![Dim::default(); shape.len()]);
+            }
+        }
+        Ok(Tensor { node, dims, name: None, attrs: base.attrs })
+    }
+
+    /// The axis that a name stands for.
+    pub(crate) fn named_axis(&self, t: &Tensor, dim: &Ident) -> Result<usize, Error> {
+        t.axis(&dim.value).ok_or_else(|| unknown_dim(t, &dim.value, dim.span))
+    }
+
+    /// One positional subscript that is no slice.
+    fn position_pick(&mut self, base: &Tensor, axis: usize, expr: &Expr) -> Result<Pick, Error> {
+        let span = span_of(expr);
+        let value = self.expr(expr)?;
+        self.position(base, axis, value, span)
+    }
+
+    /// What a value picks by position: an integer, a slice, integers, or one `bool` a position.
+    pub(crate) fn position(
+        &mut self,
+        base: &Tensor,
+        axis: usize,
+        value: Value,
+        span: Span,
+    ) -> Result<Pick, Error> {
+        let length = self.b.shape(base.node)[axis];
+        let tensor = match value {
+            Value::Int(index) => return normal(base, axis, length, index, span).map(Pick::At),
+            Value::Slice(bounds) => {
+                let mut known = [None; 3];
+                for (bound, value) in known.iter_mut().zip(*bounds) {
+                    *bound = self.bound(value, span)?;
+                }
+                return range(known, length, span);
+            }
+            Value::List(items) if items.is_empty() => {
+                return Ok(Pick::Take(Vec::new(), vec![0]));
+            }
+            Value::List(items) => self.array(&items, span)?,
+            Value::Tensor(tensor) => tensor,
+            other => return fail(types("a subscript", vec![other.kind().into()]), span),
+        };
+        let dtype = self.b.dtype(tensor.node);
+        if !dtype.is_integer() && dtype != DType::Bool {
+            return fail(types("a subscript", vec![dtype.name()]), span);
+        }
+        let shape = self.b.shape(tensor.node).to_vec();
+        if dtype == DType::Bool && shape != [length] {
+            if shape.len() > 1 {
+                return unsupported("a subscript by a mask of several dimensions", span);
+            }
+            return Err(PlanError::Shapes {
+                operation: "a mask as a subscript".into(),
+                shapes_: vec![vec![length], shape],
+                hint: Some("a mask has the length of the dimension that it selects from".into()),
+            })
+            .at(span);
+        }
+        let Some(cells) = evaluate(&self.b.graph, tensor.node) else {
+            return unsupported("a subscript that depends on stored data", span);
+        };
+        let mut positions = Vec::with_capacity(cells.len());
+        for (at, cell) in cells.iter().enumerate() {
+            match cell {
+                Some(v) if dtype == DType::Bool => {
+                    if v.as_i128() != 0 {
+                        positions.push(at as u64);
+                    }
+                }
+                Some(v) => positions.push(normal(base, axis, length, v.as_i128(), span)?),
+                // A masked condition is not true.
+                None if dtype == DType::Bool => {}
+                None => return fail(types("a subscript", vec!["NULL".into()]), span),
+            }
+        }
+        Ok(match shape.as_slice() {
+            [] => Pick::At(positions[0]),
+            _ if dtype == DType::Bool => {
+                let count = positions.len() as u64;
+                Pick::Take(positions, vec![count])
+            }
+            _ => Pick::Take(positions, shape),
+        })
+    }
+
+    fn position_range(
+        &mut self,
+        base: &Tensor,
+        axis: usize,
+        slice: &Slice<'_>,
+    ) -> Result<Pick, Error> {
+        let length = self.b.shape(base.node)[axis];
+        let mut known = [None; 3];
+        for (bound, expr) in known.iter_mut().zip([slice.lo, slice.hi, slice.step]) {
+            if let Some(expr) = expr {
+                let value = self.expr(expr)?;
+                *bound = self.bound(value, span_of(expr))?;
+            }
+        }
+        range(known, length, slice.span)
+    }
+
+    /// A bound of a slice: an integer that is known, or nothing.
+    pub(crate) fn bound(&mut self, value: Value, span: Span) -> Result<Option<i128>, Error> {
+        match value {
+            Value::Int(v) => Ok(Some(v)),
+            Value::Null => Ok(None),
+            Value::Tensor(t) if self.b.dtype(t.node).is_integer() && t.dims.is_empty() => {
+                match self.known_scalar(&t) {
+                    Some(Some(v)) => Ok(Some(v.as_i128())),
+                    _ => unsupported("a slice that depends on stored data", span),
+                }
+            }
+            Value::Tensor(t) => {
+                fail(types("a slice of positions", vec![self.b.dtype(t.node).name()]), span)
+            }
+            other => fail(types("a slice of positions", vec![other.kind().into()]), span),
+        }
+    }
+
+    /// Axes in another order, with their labels.
+    pub(crate) fn transposed(
+        &mut self,
+        t: Tensor,
+        order: &[usize],
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let node: NodeId = self.b.transpose(t.node, order).at(span)?;
+        let dims = order.iter().map(|&axis| t.dims[axis].clone()).collect();
+        Ok(Tensor { node, dims, name: None, attrs: t.attrs })
+    }
+
+    /// Runs `f` with the coordinates of a tensor in sight.
+    pub(crate) fn with_locals<T>(
+        &mut self,
+        coords: Vec<Arc<Coord>>,
+        f: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let outer = self.locals.len();
+        self.locals.extend(coords);
+        let result = f(self);
+        self.locals.truncate(outer);
+        result
+    }
+}
+
+/// Whether an array and an integer stand with something between them: then NumPy puts the array's
+/// dimension first.
+fn apart(slots: &[Slot], is_array: &[bool], is_scalar: &[bool]) -> bool {
+    let advanced = |slot: &Slot| match slot {
+        Slot::Old(axis) => is_array[*axis] || is_scalar[*axis],
+        Slot::New => false,
+    };
+    let first = slots.iter().position(advanced);
+    let last = slots.iter().rposition(advanced);
+    match (first, last) {
+        (Some(first), Some(last)) => !slots[first..=last].iter().all(advanced),
+        _ => false,
+    }
+}
+
+/// The error that a tensor has no such dimension.
+pub(crate) fn unknown_dim(t: &Tensor, name: &str, span: Span) -> Error {
+    let names = t.dim_names();
+    let found: Vec<&str> = names.iter().map(String::as_str).collect();
+    let candidates = match crate::error::nearest(name, &found) {
+        Some(near) => vec![near.to_string()],
+        None => names.clone(),
+    };
+    Error::UnknownName {
+        kind: "dimension",
+        name: name.into(),
+        candidates,
+        position: Position::of_span(span),
+    }
+}
+
+pub(crate) fn twice(function: &str, dim: &Ident) -> BindError {
+    BindError::InvalidArgument {
+        function: function.into(),
+        argument: format!("dimension `{}`", dim.value),
+        reason: "is given twice".into(),
+    }
+}
+
+/// A position from the start, negative ones counted from the end.
+fn normal(base: &Tensor, axis: usize, length: u64, index: i128, span: Span) -> Result<u64, Error> {
+    let at = if index < 0 { index + i128::from(length) } else { index };
+    match u64::try_from(at) {
+        Ok(at) if at < length => Ok(at),
+        _ => {
+            let dim = match &base.dims[axis].name {
+                Some(name) => format!("dimension `{name}`"),
+                None => format!("axis {axis}"),
+            };
+            fail(BindError::Index { index, dim, length }, span)
+        }
+    }
+}
+
+/// Python's `slice(lo, hi, step).indices(length)`.
+pub(crate) fn range(bounds: [Option<i128>; 3], length: u64, span: Span) -> Result<Pick, Error> {
+    let [lo, hi, step] = bounds;
+    let step = step.unwrap_or(1);
+    if step == 0 {
+        let error = BindError::InvalidArgument {
+            function: "a slice".into(),
+            argument: "the step".into(),
+            reason: "must not be 0".into(),
+        };
+        return fail(error, span);
+    }
+    if lo.is_none() && hi.is_none() && step == 1 {
+        return Ok(Pick::All);
+    }
+    let n = i128::from(length);
+    let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+    let clamp = |bound: Option<i128>, default: i128| match bound {
+        None => default,
+        Some(v) => (if v < 0 { v + n } else { v }).clamp(low, high),
+    };
+    let (start, end) =
+        if step > 0 { (clamp(lo, 0), clamp(hi, n)) } else { (clamp(lo, n - 1), clamp(hi, -1)) };
+    let distance = if step > 0 { end - start } else { start - end };
+    let len = if distance <= 0 { 0 } else { (distance - 1) / step.abs() + 1 };
+    // A step beyond the dimension reads its first position alone.
+    let step = step.clamp(-n.max(1), n.max(1));
+    Ok(Pick::Range { start: start.max(0) as i64, step: step as i64, len: len as u64 })
+}

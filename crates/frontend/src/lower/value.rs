@@ -1,0 +1,177 @@
+//! What an expression is while it is lowered.
+
+use std::sync::Arc;
+
+use tessera_planner::catalog::{Attrs, Coord, DimLabel};
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::NodeId;
+use tessera_planner::scalar::Scalar;
+use tessera_planner::time::DatePart;
+
+/// One dimension of a tensor under construction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dim {
+    /// The name.
+    pub(crate) name: Option<Arc<str>>,
+    /// The coordinate along it.
+    pub(crate) coord: Option<Arc<Coord>>,
+    /// What it groups, if `groupby` made it.
+    pub(crate) group: Option<Arc<Grouped>>,
+}
+
+impl Dim {
+    /// A dimension with a name and no coordinate.
+    pub(crate) fn named(name: impl Into<Arc<str>>) -> Self {
+        Dim { name: Some(name.into()), ..Dim::default() }
+    }
+
+    /// The same dimension without labels: its positions are others now.
+    pub(crate) fn bare(&self) -> Self {
+        Dim { name: self.name.clone(), ..Dim::default() }
+    }
+
+    /// The same dimension with those positions of its coordinate.
+    pub(crate) fn take(&self, positions: &[u64]) -> Self {
+        let coord = self.coord.as_ref().map(|coord| {
+            Arc::new(Coord {
+                name: coord.name.clone(),
+                dim: coord.dim.clone(),
+                values: coord.values.take(positions),
+                attrs: coord.attrs.clone(),
+            })
+        });
+        Dim { name: self.name.clone(), coord, group: None }
+    }
+
+    /// As results carry it.
+    pub(crate) fn label(&self) -> DimLabel {
+        DimLabel { name: self.name.clone(), coord: self.coord.clone() }
+    }
+}
+
+/// What the positions of a group dimension came from: the way back for `x - groupby(x, …)`.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    /// The dimension that was grouped.
+    pub(crate) dim: Arc<str>,
+    /// Its coordinate, if it had one.
+    pub(crate) coord: Option<Arc<Coord>>,
+    /// The group of each of its positions.
+    pub(crate) codes: Arc<[u32]>,
+    /// The part of the date that was the key, if it was just that: it finds the groups of other
+    /// dates too.
+    pub(crate) part: Option<DatePart>,
+}
+
+/// A node with its labels.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensor {
+    /// The node.
+    pub(crate) node: NodeId,
+    /// One for each axis of the node.
+    pub(crate) dims: Vec<Dim>,
+    /// The name, while it is that of a variable or coordinate.
+    pub(crate) name: Option<Arc<str>>,
+    /// Attributes.
+    pub(crate) attrs: Attrs,
+}
+
+impl Tensor {
+    /// A tensor without name and attributes.
+    pub(crate) fn new(node: NodeId, dims: Vec<Dim>) -> Self {
+        Tensor { node, dims, name: None, attrs: Attrs::new() }
+    }
+
+    /// A tensor of that rank whose dimensions have no names.
+    pub(crate) fn unnamed(node: NodeId, rank: usize) -> Self {
+        Tensor::new(node, vec![Dim::default(); rank])
+    }
+
+    /// The axis called `name`; `dim_0`, … call those without a name. Exactly, else without regard
+    /// to case if only one is called so.
+    pub(crate) fn axis(&self, name: &str) -> Option<usize> {
+        let names = self.dim_names();
+        let exact = names.iter().position(|n| n == name);
+        exact.or_else(|| {
+            let mut found = (0..names.len()).filter(|&axis| names[axis].eq_ignore_ascii_case(name));
+            match (found.next(), found.next()) {
+                (Some(axis), None) => Some(axis),
+                _ => None,
+            }
+        })
+    }
+
+    /// Names of all dimensions, `dim_0`, … for those without.
+    pub(crate) fn dim_names(&self) -> Vec<String> {
+        (0..self.dims.len()).map(|axis| self.dim_name(axis)).collect()
+    }
+
+    /// The name of one dimension.
+    pub(crate) fn dim_name(&self, axis: usize) -> String {
+        match &self.dims[axis].name {
+            Some(name) => name.to_string(),
+            None => format!("dim_{axis}"),
+        }
+    }
+}
+
+/// A value of an expression. Literals stay what they are until an operation gives them a type, as
+/// Python's numbers in NumPy 2.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    /// An integer literal, or integer arithmetic of literals.
+    Int(i128),
+    /// A float literal.
+    Float(f64),
+    /// `true` or `false`.
+    Bool(bool),
+    /// `NULL`.
+    Null,
+    /// A text.
+    Str(String),
+    /// `[…]`, not yet an array.
+    List(Vec<Value>),
+    /// `slice(lo, hi, step)`.
+    Slice(Box<[Value; 3]>),
+    /// A tensor.
+    Tensor(Tensor),
+}
+
+impl Value {
+    /// The value's kind in words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Value::Int(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Bool(_) => "a bool",
+            Value::Null => "NULL",
+            Value::Str(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Slice(_) => "a slice",
+            Value::Tensor(_) => "a tensor",
+        }
+    }
+
+    /// The value as a label or argument is shown in messages.
+    pub(crate) fn show(&self) -> String {
+        match self {
+            Value::Int(v) => v.to_string(),
+            Value::Float(v) => format!("{v:?}"),
+            Value::Bool(v) => v.to_string(),
+            Value::Null => "NULL".into(),
+            Value::Str(v) => format!("'{v}'"),
+            other => other.kind().into(),
+        }
+    }
+
+    /// A constant of a type as a literal.
+    pub(crate) fn of_scalar(scalar: Option<Scalar>) -> Option<Value> {
+        let Some(scalar) = scalar else { return Some(Value::Null) };
+        Some(match scalar.dtype() {
+            DType::Bool => Value::Bool(scalar.as_i128() != 0),
+            d if d.is_integer() => Value::Int(scalar.as_i128()),
+            d if d.is_float() => Value::Float(scalar.as_f64()),
+            _ => return None,
+        })
+    }
+}

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! Plans of cell queries over a small dataset: the relational rest, the IR of each scan, and the notes.
 
 mod data;

@@ -139,7 +139,8 @@ impl Lift<'_> {
         };
         let values =
             self.lower.labels.evaluate(arg, Some(axis)).map_err(|e| e.strip_backtrace())?;
-        let factors = Factors::of(&[values.clone()]).map_err(|e| e.strip_backtrace())?;
+        let factors =
+            Factors::of(std::slice::from_ref(&values)).map_err(|e| e.strip_backtrace())?;
         let groups = self.out[axis] as usize;
         let mut seen = std::collections::BTreeSet::new();
         let mut counts = vec![0i64; groups];

@@ -3,3 +3,4 @@
 
 mod invariants;
 mod naive;
+mod slt;

@@ -24,7 +24,7 @@ use tessera_server::session::{Host, Session};
 enum World {
     /// Chunks of the sources, two threads.
     Source,
-    /// Chunks of at most four cells.
+    /// Chunks of a few cells; a few hundred where the arrays are larger.
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
@@ -95,7 +95,6 @@ fn answer_lines(answer: Answer) -> Vec<String> {
         Answer::Text(text) => text.lines().map(String::from).collect(),
         Answer::Json(json) => vec![json.to_string()],
         Answer::Done(_) => vec![],
-        other => vec![format!("{other:?}")],
     }
 }
 
@@ -237,6 +236,7 @@ fn run(path: &Path, world: World) -> Run {
         .find_map(|l| l.strip_prefix("# tolerance "))
         .map(|t| t.trim().parse().unwrap());
     TOLERANCE.with(|t| *t.borrow_mut() = tolerance);
+    let large = path.starts_with("sql/dialect") || path.starts_with("sql/geoscience");
     let warehouse = tempfile::tempdir().unwrap();
     let threads = if world == World::OneThread { "1" } else { "2" };
     let flags = [
@@ -255,7 +255,11 @@ fn run(path: &Path, world: World) -> Run {
                 session: Session::of(host.clone()),
                 runtime: runtime.clone(),
                 answers: answers.clone(),
-                prologue: (world == World::Tiny).then_some("SET tessera.chunk_bytes_target = '32'"),
+                prologue: (world == World::Tiny).then_some(if large {
+                    "SET tessera.chunk_bytes_target = '16KiB'"
+                } else {
+                    "SET tessera.chunk_bytes_target = '32'"
+                }),
             };
             async move { Ok::<_, Failed>(db) }
         });

@@ -206,7 +206,6 @@ f.q("sum(ones([100000])), mean(arange(100001)), sum(full([1000], 0.1))", 100000.
 f.note("Integer sums are checked.")
 f.error("sum(edge)", "overflow")
 f.error("sum(uedge)", "overflow")
-f.error("prod(edge[0:2] * 0 + 4000000000)", "overflow")
 f.note("Only the total counts, not the way to it.")
 f.q("mean(t_i8), sum(edge[1:3]), sum([9223372036854775807, 5, -9])", t["i8"].mean(), d.edge[1:].sum(), np.int64(9223372036854775803))
 f.note("A mean of integers does not overflow.")

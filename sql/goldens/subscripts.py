@@ -1,4 +1,4 @@
-"""sql/queries/subscripts, mask_subscripts: positions (rules 1 and 3), expected from NumPy."""
+"""sql/queries/subscripts, sql/later/mask_subscripts: positions (rules 1 and 3), expected from NumPy."""
 
 import numpy as np
 
@@ -33,18 +33,20 @@ f.q("z[:, 1], z[0:0], zi[1], z[::-1], z1[:]", d.z[:, 1], d.z[0:0], d.zi[1], d.z[
 f.q("s[...], s[NEWAXIS], one[0, ::-1, 0]", np.asarray(d.s), d.s.reshape(1), d.one[0, ::-1, 0])
 f.q("m[0], m[1, 3], m[::-1, 3], mi[1:3, 2:5]", d.m[0], np.ma.array(0.0, mask=True), d.m[::-1, 3], d.mi[1:3, 2:5])
 f.note("Integer tensors gather; several of them go together, as NumPy's.")
-f.q("x[k], x[:, k], v[k]", d.x[d.k], d.x[:, d.k], d.v[d.k])
 f.q("x[[0, 2]], x[[3, -1], :], x[:, [6, 0, 0]], x[[1, 2], [3, 4]]", d.x[[0, 2]], d.x[[3, -1]], d.x[:, [6, 0, 0]], d.x[[1, 2], [3, 4]])
-f.q("v[[[0, 1], [2, 3]]], cube[[2, 0], :, 1], x[k, k]", d.v[np.array([[0, 1], [2, 3]])], d.cube[[2, 0], :, 1], d.x[d.k, d.k])
-f.q("m[k], x[k][::-1, 0]", d.m[d.k], d.x[d.k][::-1, 0])
+f.q("v[[[0, 1], [2, 3]]], cube[[2, 0], :, 1]", d.v[np.array([[0, 1], [2, 3]])], d.cube[[2, 0], :, 1])
 f.note("Out of range is an error for an index, never for a slice.")
-for sql in ["x[5]", "x[-6]", "x[0, 7]", "cube[0, 0, 5]", "z[0]", "x[[0, 9]]", "x[k + 5]"]:
+for sql in ["x[5]", "x[-6]", "x[0, 7]", "cube[0, 0, 5]", "z[0]", "x[[0, 9]]"]:
     f.error(sql, "index_out_of_range")
 for sql, code in [("x[0, 0, 0]", "too_many_subscripts"), ("s[0]", "too_many_subscripts"), ("x[..., ...]", "invalid_argument"), ("x[::0]", "invalid_argument"),
                   ("x[1.5]", "dtype_mismatch"), ("x['a']", "dtype_mismatch"), ("x[nope => 1]", "unknown_dimension")]:
     f.error(sql, code)
 
-f = Script("queries/mask_subscripts", "Boolean subscripts: the shape is known only when they ran.", setup=(CASES,))
+f = Script("later/mask_subscripts", "Subscripts that depend on stored data: the shape is known only when they ran.", setup=(CASES,))
+f.q("x[k], x[:, k], v[k]", d.x[d.k], d.x[:, d.k], d.v[d.k])
+f.q("m[k], x[k][::-1, 0]", d.m[d.k], d.x[d.k][::-1, 0])
+f.q("x[k, k]", d.x[d.k, d.k])
+f.error("x[k + 5]", "index_out_of_range")
 f.q("x[b]", d.x[d.b])
 f.q("x[x > 2], i[i < 0]", d.x[d.x > 2], d.i[d.i < 0])
 f.q("x[r > 0], x[:, v > 0]", d.x[d.r > 0], d.x[:, d.v > 0])

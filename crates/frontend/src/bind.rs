@@ -176,10 +176,10 @@ pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Err
     relation_ref(&ast::relation(factor))
 }
 
-/// As the catalog is asked for a relation; `None` for subqueries, `CELLS` and table functions that read no tensors.
+/// As the catalog is asked for a relation; `None` for subqueries and table functions that read no tensors.
 ///
 /// # Errors
-/// [`Error::Syntax`] if an argument of `read_…` is no literal.
+/// [`Error::Syntax`] if an argument of `read_…` is no literal, [`Error::Unsupported`] for `CELLS` of more than a name.
 pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Error> {
     Ok(match relation {
         Relation::Name { name, .. } => Some(RelationRef::Name(dotted(name))),
@@ -195,8 +195,36 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
                 _ => None,
             }
         }
+        Relation::Cells { expr: Expr::Identifier(name), .. } => {
+            Some(RelationRef::Name(name.value.clone()))
+        }
+        Relation::Cells { expr: Expr::CompoundIdentifier(parts), .. } => {
+            let parts: Vec<&str> = parts.iter().map(|p| p.value.as_str()).collect();
+            Some(RelationRef::Name(parts.join(".")))
+        }
+        Relation::Cells { name, .. } => {
+            return Err(Error::Unsupported {
+                construct: "CELLS of an expression".to_string(),
+                position: Position::of_span(name.span),
+                hint: Some("write FROM (SELECT the expression FROM …)".to_string()),
+            });
+        }
         _ => None,
     })
+}
+
+/// A dataset under its alias: an `.npy` file's only variable is called by it, as the file gives it no name.
+pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> Arc<Dataset> {
+    match (alias, dataset.variables.as_slice()) {
+        (Some(alias), [only])
+            if only.source.path.is_empty() && only.source.url.ends_with(".npy") =>
+        {
+            let mut renamed = Dataset::clone(&dataset);
+            renamed.variables[0].name = alias.into();
+            Arc::new(renamed)
+        }
+        _ => dataset,
+    }
 }
 
 /// The error for a relation that nothing is called by; `known` are the names that there are.

@@ -236,7 +236,7 @@ impl Lowerer<'_, '_> {
             }
             (None, RelationRef::Url { .. }) => dataset.name.clone(),
         };
-        Ok(Bound::stored(name, dataset))
+        Ok(Bound::stored(name, bind::under_alias(dataset, alias.map(|a| a.value.as_str()))))
     }
 }
 

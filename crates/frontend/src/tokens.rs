@@ -63,6 +63,7 @@ fn piece(
     let (start, end) = (tokens.first()?.span.start, tokens.last()?.span.end);
     let bytes = offsets.of(start)..offsets.of(end);
     split_double_colons(&mut tokens);
+    name_all(&mut tokens);
     Some(Piece { tokens, bytes, terminated })
 }
 
@@ -125,6 +126,20 @@ fn split_double_colons(tokens: &mut Vec<TokenWithSpan>) {
         out.push(token.clone());
     }
     *tokens = out;
+}
+
+/// In `SELECT all(x)` the word is the function, not the quantifier that SQL allows (and nobody writes) there.
+fn name_all(tokens: &mut [TokenWithSpan]) {
+    for at in 1..tokens.len().saturating_sub(1) {
+        let is_call = is_keyword(&tokens[at - 1].token, Keyword::SELECT)
+            && tokens[at + 1].token == Token::LParen;
+        if let Token::Word(word) = &mut tokens[at].token
+            && is_call
+            && word.keyword == Keyword::ALL
+        {
+            word.keyword = Keyword::NoKeyword;
+        }
+    }
 }
 
 /// Whether a token is the unquoted first word of a SQL type or a dtype.

@@ -198,7 +198,7 @@ impl SourceError {
             BadUrl { .. } => "bad_url",
             Scheme { .. } | Unsupported { .. } => "unsupported",
             UnsupportedDType { .. } => "unsupported_dtype",
-            BadOption { .. } => "bad_option",
+            BadOption { .. } => "unknown_option",
             NotFound { .. } | NoBucket { .. } => "not_found",
             PermissionDenied { .. } => "permission_denied",
             Unreachable { .. } => "unreachable",
@@ -206,10 +206,10 @@ impl SourceError {
             Storage { .. } => "storage_error",
             Changed { .. } => "source_changed",
             NotAnArray { .. } => "not_an_array",
-            Metadata { .. } | DimConflict { .. } | Attribute { .. } => "bad_metadata",
-            TimeUnits { .. } => "bad_time_units",
+            Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
+            TimeUnits { .. } => "invalid_metadata",
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
-            Chunk { .. } => "bad_chunk",
+            Chunk { .. } => "corrupt_chunk",
             Internal { .. } => "internal",
         }
     }

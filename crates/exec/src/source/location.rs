@@ -271,7 +271,7 @@ mod tests {
             Options::parse([("DECODE_CF", "false"), ("aws.secret_access_key", "s3kret")]).unwrap();
         assert!(!o.decode_cf);
         assert!(!format!("{o:?}").contains("s3kret"));
-        assert_eq!(Options::parse([("colour", "red")]).unwrap_err().code(), "bad_option");
-        assert_eq!(Options::parse([("decode_cf", "maybe")]).unwrap_err().code(), "bad_option");
+        assert_eq!(Options::parse([("colour", "red")]).unwrap_err().code(), "unknown_option");
+        assert_eq!(Options::parse([("decode_cf", "maybe")]).unwrap_err().code(), "unknown_option");
     }
 }

@@ -52,7 +52,10 @@ impl<'q> Bound<'q> {
             }
         }
         for &(name, expr) in &call.named {
-            match f.params.iter().position(|p| p.eq_ignore_ascii_case(&name.value)) {
+            let known = f.params.iter().position(|p| p.eq_ignore_ascii_case(&name.value));
+            // A dimension may be called as the first parameter is: what was given by position is not meant by name.
+            let known = known.filter(|&at| f.open != Open::Dims || bound.slots[at].is_none());
+            match known {
                 Some(at) if bound.slots[at].is_none() => bound.slots[at] = Some(expr),
                 Some(_) => return fail(bound.twice(&name.value), name.span),
                 None if f.open == Open::Dims => {

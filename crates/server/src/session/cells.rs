@@ -26,6 +26,7 @@ use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::Catalog;
 use tessera_frontend::ast::Relation;
+use tessera_frontend::bind;
 use tessera_frontend::lift::{
     self, CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, ScanColumn, TensorScan,
 };
@@ -267,12 +268,19 @@ impl CellTables for Tables<'_> {
                 }
                 Ok(CellRelation::Cube(Arc::new(cube)))
             }
-            other => match tessera_frontend::bind::relation_ref(other)? {
+            other => match bind::relation_ref(other)? {
                 Some(name) => match self.opener.relation(&name) {
-                    Some(dataset) => Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset)))),
-                    None => {
-                        Err(tessera_frontend::bind::unknown_relation(other, &self.opener.names()))
+                    Some(dataset) => {
+                        let alias = match other {
+                            Relation::Url { alias, .. } | Relation::Function { alias, .. } => {
+                                *alias
+                            }
+                            _ => None,
+                        };
+                        let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
+                        Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
                     }
+                    None => Err(bind::unknown_relation(other, &self.opener.names())),
                 },
                 None => Ok(CellRelation::Sql),
             },

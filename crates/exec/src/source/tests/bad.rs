@@ -19,68 +19,68 @@ fn failure(path: &str) -> Option<SourceError> {
 fn each_has_its_code() {
     let table = [
         ("a_file.zarr", "not_an_array"),
-        ("chunk_0.zarr", "bad_metadata"),
+        ("chunk_0.zarr", "invalid_metadata"),
         ("chunk_huge.zarr", "too_large"),
-        ("chunk_negative.zarr", "bad_metadata"),
+        ("chunk_negative.zarr", "invalid_metadata"),
         ("codec_unknown.zarr", "unsupported"),
-        ("deep_json.zarr", "bad_metadata"),
-        ("dims_disagree.zarr", "bad_metadata"),
+        ("deep_json.zarr", "invalid_metadata"),
+        ("dims_disagree.zarr", "invalid_metadata"),
         ("dtype_unknown.zarr", "unsupported_dtype"),
-        ("empty_json.zarr", "bad_metadata"),
-        ("fill_wrong.zarr", "bad_metadata"),
-        ("format_99.zarr", "bad_metadata"),
+        ("empty_json.zarr", "invalid_metadata"),
+        ("fill_wrong.zarr", "invalid_metadata"),
+        ("format_99.zarr", "invalid_metadata"),
         ("grid_unknown.zarr", "unsupported"),
-        ("json_list.zarr", "bad_metadata"),
-        ("names_mismatch.zarr", "bad_metadata"),
-        ("no_codecs.zarr", "bad_metadata"),
+        ("json_list.zarr", "invalid_metadata"),
+        ("names_mismatch.zarr", "invalid_metadata"),
+        ("no_codecs.zarr", "invalid_metadata"),
         ("no_metadata.zarr", "not_an_array"),
-        ("node_unknown.zarr", "bad_metadata"),
-        ("not_json.zarr", "bad_metadata"),
-        ("not_utf8.zarr", "bad_metadata"),
-        ("npy_code.npy", "bad_metadata"),
-        ("npy_deep.npy", "bad_metadata"),
+        ("node_unknown.zarr", "invalid_metadata"),
+        ("not_json.zarr", "invalid_metadata"),
+        ("not_utf8.zarr", "invalid_metadata"),
+        ("npy_code.npy", "invalid_metadata"),
+        ("npy_deep.npy", "invalid_metadata"),
         ("npy_dtype.npy", "unsupported_dtype"),
-        ("npy_header_len.npy", "bad_metadata"),
-        ("npy_header_len_v2.npy", "bad_metadata"),
-        ("npy_huge.npy", "bad_metadata"),
-        ("npy_large.npy", "bad_metadata"),
-        ("npy_magic.npy", "bad_metadata"),
-        ("npy_negative.npy", "bad_metadata"),
-        ("npy_no_shape.npy", "bad_metadata"),
-        ("npy_not_utf8.npy", "bad_metadata"),
-        ("npy_nothing.npy", "bad_metadata"),
+        ("npy_header_len.npy", "invalid_metadata"),
+        ("npy_header_len_v2.npy", "invalid_metadata"),
+        ("npy_huge.npy", "invalid_metadata"),
+        ("npy_large.npy", "invalid_metadata"),
+        ("npy_magic.npy", "invalid_metadata"),
+        ("npy_negative.npy", "invalid_metadata"),
+        ("npy_no_shape.npy", "invalid_metadata"),
+        ("npy_not_utf8.npy", "invalid_metadata"),
+        ("npy_nothing.npy", "invalid_metadata"),
         ("npy_object.npy", "unsupported_dtype"),
-        ("npy_rank_1000.npy", "bad_metadata"),
+        ("npy_rank_1000.npy", "invalid_metadata"),
         ("npy_record.npy", "unsupported_dtype"),
-        ("npy_short.npy", "bad_metadata"),
+        ("npy_short.npy", "invalid_metadata"),
         ("npy_string.npy", "unsupported_dtype"),
-        ("npy_truncated.npy", "bad_metadata"),
-        ("npy_version.npy", "bad_metadata"),
-        ("rank_1000.zarr", "bad_metadata"),
-        ("rank_mismatch.zarr", "bad_metadata"),
-        ("shape_2_63.zarr", "bad_metadata"),
-        ("shape_float.zarr", "bad_metadata"),
-        ("shape_negative.zarr", "bad_metadata"),
-        ("shape_overflow.zarr", "bad_metadata"),
-        ("time_calendar.zarr", "bad_time_units"),
-        ("time_units.zarr", "bad_time_units"),
-        ("v2_chunk_0.zarr", "bad_metadata"),
+        ("npy_truncated.npy", "invalid_metadata"),
+        ("npy_version.npy", "invalid_metadata"),
+        ("rank_1000.zarr", "invalid_metadata"),
+        ("rank_mismatch.zarr", "invalid_metadata"),
+        ("shape_2_63.zarr", "invalid_metadata"),
+        ("shape_float.zarr", "invalid_metadata"),
+        ("shape_negative.zarr", "invalid_metadata"),
+        ("shape_overflow.zarr", "invalid_metadata"),
+        ("time_calendar.zarr", "invalid_metadata"),
+        ("time_units.zarr", "invalid_metadata"),
+        ("v2_chunk_0.zarr", "invalid_metadata"),
         ("v2_compressor_unknown.zarr", "unsupported"),
-        ("v2_corrupt_blosc.zarr", "bad_chunk"),
+        ("v2_corrupt_blosc.zarr", "corrupt_chunk"),
         ("v2_dtype_object.zarr", "unsupported_dtype"),
         ("v2_dtype_unknown.zarr", "unsupported_dtype"),
         ("v2_filter_unknown.zarr", "unsupported"),
-        ("v2_not_json.zarr", "bad_metadata"),
-        ("v2_order.zarr", "bad_metadata"),
-        ("v2_rank_mismatch.zarr", "bad_metadata"),
-        ("v2_shape_2_63.zarr", "bad_metadata"),
-        ("v2_truncated_blosc.zarr", "bad_chunk"),
-        ("v2_truncated_raw.zarr", "bad_chunk"),
-        ("v3_corrupt_blosc.zarr", "bad_chunk"),
-        ("v3_crc32c.zarr", "bad_chunk"),
-        ("v3_shard_index.zarr", "bad_chunk"),
-        ("v3_truncated_blosc.zarr", "bad_chunk"),
-        ("v3_truncated_raw.zarr", "bad_chunk"),
+        ("v2_not_json.zarr", "invalid_metadata"),
+        ("v2_order.zarr", "invalid_metadata"),
+        ("v2_rank_mismatch.zarr", "invalid_metadata"),
+        ("v2_shape_2_63.zarr", "invalid_metadata"),
+        ("v2_truncated_blosc.zarr", "corrupt_chunk"),
+        ("v2_truncated_raw.zarr", "corrupt_chunk"),
+        ("v3_corrupt_blosc.zarr", "corrupt_chunk"),
+        ("v3_crc32c.zarr", "corrupt_chunk"),
+        ("v3_shard_index.zarr", "corrupt_chunk"),
+        ("v3_truncated_blosc.zarr", "corrupt_chunk"),
+        ("v3_truncated_raw.zarr", "corrupt_chunk"),
         ("nowhere.zarr", "not_found"),
         ("nowhere.npy", "not_found"),
     ];
@@ -94,7 +94,7 @@ fn each_has_its_code() {
                 assert!(
                     e.to_string().contains(name)
                         || e.to_string().contains("`v`")
-                        || code == "bad_time_units"
+                        || code == "invalid_metadata"
                         || path.starts_with("dims"),
                     "{path}: {e}"
                 );
@@ -170,7 +170,7 @@ fn little_bombs_do_not_go_off() {
         std::fs::write(root.join("0"), bytes).unwrap();
         let opened = open_local(root.to_str().unwrap()).unwrap();
         let e = read(&opened.readers[0], &Region::at(&[0], &[1])).unwrap_err();
-        assert_eq!(e.code(), "bad_chunk", "{id}: {e}");
+        assert_eq!(e.code(), "corrupt_chunk", "{id}: {e}");
         let text = e.to_string();
         assert!(text.contains("8 bytes") || text.ends_with("at most 8"), "{id}: {e}");
     }
@@ -195,5 +195,5 @@ fn damaged_archives_are_named() {
             }
         }
     }
-    assert_eq!(codes.into_iter().collect::<Vec<_>>(), ["bad_metadata"]);
+    assert_eq!(codes.into_iter().collect::<Vec<_>>(), ["invalid_metadata"]);
 }

@@ -71,11 +71,11 @@ impl Sources {
 /// Runs the operands of a plan.
 pub struct PlanRunner {
     tiling: Arc<Tiling>,
-    stages: Vec<Prepared1>,
+    stages: Vec<Ready>,
 }
 
 /// What is worth preparing once for a stage.
-enum Prepared1 {
+enum Ready {
     Nothing,
     Load(Origin),
     Const(Vec<Field>),
@@ -94,20 +94,25 @@ impl PlanRunner {
             .iter()
             .map(|s| {
                 Ok(match &s.task {
-                    Task::Load { source, .. } => Prepared1::Load(sources.get(source)?),
-                    Task::Fused(f) => Prepared1::Fused(kernels::fused::compile(f, s.grid.rank())?),
+                    Task::Load { source, .. } => Ready::Load(sources.get(source)?),
+                    Task::Fused(f) => Ready::Fused(kernels::fused::compile(f, s.grid.rank())?),
                     Task::Const(c) => {
                         let mut fields = vec![load::constant(c.dtype, &c.bytes)?];
                         if let Some(valid) = &c.valid {
                             fields.push(load::constant(DType::Bool, valid)?);
                         }
-                        Prepared1::Const(fields)
+                        Ready::Const(fields)
                     }
-                    _ => Prepared1::Nothing,
+                    _ => Ready::Nothing,
                 })
             })
             .collect::<Result<_, Error>>()?;
         Ok(PlanRunner { tiling, stages })
+    }
+
+    /// The tiling of its plan.
+    pub fn tiling(&self) -> &Arc<Tiling> {
+        &self.tiling
     }
 
     fn plan(&self) -> &Plan {
@@ -122,7 +127,7 @@ impl TaskRunner for PlanRunner {
         index: &[u64],
     ) -> Option<BoxFuture<'static, Result<Prepared, Error>>> {
         match &self.stages[stage.0 as usize] {
-            Prepared1::Load(Origin::Stored(reader)) if !reader.is_local() => {
+            Ready::Load(Origin::Stored(reader)) if !reader.is_local() => {
                 let region = self.tiling.load_region(stage, index);
                 Some(load::fetch(reader.clone(), region))
             }
@@ -131,7 +136,7 @@ impl TaskRunner for PlanRunner {
     }
 
     fn fetches(&self, stage: StageId) -> bool {
-        matches!(&self.stages[stage.0 as usize], Prepared1::Load(Origin::Stored(r)) if !r.is_local())
+        matches!(&self.stages[stage.0 as usize], Ready::Load(Origin::Stored(r)) if !r.is_local())
     }
 
     fn run(
@@ -145,11 +150,11 @@ impl TaskRunner for PlanRunner {
         let s = self.plan().stage(stage);
         let op = Operand { tiling: &self.tiling, id: stage, stage: s, index, inputs, cx };
         match (&s.task, &self.stages[stage.0 as usize]) {
-            (Task::Load { .. }, Prepared1::Load(origin)) => load::run(&op, origin, prepared),
-            (Task::Const(c), Prepared1::Const(fields)) => {
+            (Task::Load { .. }, Ready::Load(origin)) => load::run(&op, origin, prepared),
+            (Task::Const(c), Ready::Const(fields)) => {
                 Ok(vec![Chunk::new(&c.shape, fields.iter().cloned())?])
             }
-            (Task::Fused(f), Prepared1::Fused(compiled)) => fused::run(&op, f, compiled),
+            (Task::Fused(f), Ready::Fused(compiled)) => fused::run(&op, f, compiled),
             (Task::Combine { kind, dtype, nullable, finish }, _) => {
                 fused::combine(&op, *kind, *dtype, *nullable, *finish)
             }

@@ -651,13 +651,11 @@ impl Builder {
         self.map_op(MapOp::Mask, &[value, any])
     }
 
-    /// The same cells on the grid with chunks of the lengths `chunks`.
+    /// The same cells on the grid with chunks of the lengths `chunks`. It stays a node even where the input has that
+    /// grid now: passes may give the input another one.
     pub fn rechunk(&mut self, input: NodeId, chunks: &[u64]) -> Result<NodeId> {
         let node = self.node(input);
         let grid = checked_chunks(&node.shape, chunks)?;
-        if grid == node.grid {
-            return Ok(input);
-        }
         let (shape, dtype, nullable) = (node.shape.clone(), node.dtype, node.nullable);
         self.push(Op::Rechunk, &[input], shape, dtype, nullable, grid)
     }

@@ -31,6 +31,16 @@ pub const PASSES: [Pass; 3] = [
     Pass { name: "share", rewrite: share::rewrite },
 ];
 
+/// Runs once after the others: grids change no more, so a rechunk to the grid that is there goes.
+const SETTLE: Pass = Pass { name: "settle", rewrite: settle };
+
+fn settle(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
+    match node.op {
+        Op::Rechunk if b.node(inputs[0]).grid == node.grid => Ok(inputs[0]),
+        _ => rebuild(b, node, inputs),
+    }
+}
+
 /// Bound on repetitions of the list: views sink one operation a round, and deeper chains gain little.
 const ROUNDS_MAX: usize = 8;
 
@@ -68,7 +78,12 @@ pub fn optimize(
             break;
         }
     }
-    Ok(now)
+    let settled = apply(&SETTLE, &now, config)?;
+    verify(&settled.graph, SETTLE.name)?;
+    if settled != now {
+        trace(SETTLE.name, &settled);
+    }
+    Ok(settled)
 }
 
 /// Rebuilds the graph from the roots' ancestors, node by node; what no root needs is left behind.

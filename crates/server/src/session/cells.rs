@@ -277,6 +277,14 @@ impl CellTables for Tables<'_> {
                             }
                             _ => None,
                         };
+                        if dataset.variables.is_empty() && dataset.coords.is_empty() {
+                            return Err(tessera_frontend::Error::Cells {
+                                code: "empty_dataset",
+                                message: format!("`{}` has no variables, so it has no rows", dataset.name),
+                                position: None,
+                                hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
+                            });
+                        }
                         let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
                         Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
                     }

@@ -1,0 +1,210 @@
+//! Any chunking, same answer: random expressions through passes, fusion, tiling, scheduler and kernels, beside the
+//! plain evaluator of `naive`, which sees whole arrays and shares no code with exec.
+
+use crate::naive::{Cell, Whole, evaluate};
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use tessera_exec::cancel::CancelToken;
+use tessera_exec::chunk::{Chunk, Field, dense};
+use tessera_exec::config::Config as ExecConfig;
+use tessera_exec::run::Runtime;
+use tessera_exec::schedule::Sink;
+use tessera_exec::task::{Origin, PlanRunner, Resident, Sources};
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::compile;
+use tessera_planner::config::Config;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::{ChunkIndex, Grid};
+use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, ScanKind};
+use tessera_planner::optimize::Rooted;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::Region;
+use tessera_planner::scalar::Scalar;
+
+/// An array in memory with masked cells, in chunks.
+fn array(url: &str, shape: &[u64], chunk: &[u64], seed: u64) -> (SourceRef, Origin, Whole) {
+    let grid = Grid::regular(shape, chunk);
+    let n: u64 = shape.iter().product();
+    // Small whole numbers over 4: sums and products of a few are exact, so every order of additions agrees.
+    let cell = |i: u64| -> Cell {
+        let h = (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (h % 7 != 0).then_some((h % 33) as f64 / 4.0 - 4.0)
+    };
+    let cells: Vec<Cell> = (0..n).map(cell).collect();
+    let whole =
+        Whole { shape: shape.iter().map(|&n| n as usize).collect(), dtype: DType::Float64, cells };
+    let chunks = (0..grid.count())
+        .map(|i| {
+            let region = grid.region(&grid.unravel(i));
+            let (mut values, mut valid) = (vec![], vec![]);
+            tessera_planner::tile::for_each_index(&region, &mut |p| {
+                let at = p.iter().zip(shape).fold(0, |n, (&p, &d)| n * d + p) as usize;
+                values.push(whole.cells[at].unwrap_or(f64::NAN));
+                valid.push(u8::from(whole.cells[at].is_some()));
+            });
+            let fields = [
+                Field::from_vec(DType::Float64, values).unwrap(),
+                Field::from_vec(DType::Bool, valid).unwrap(),
+            ];
+            Arc::new(Chunk::new(&region.shape(), fields).unwrap())
+        })
+        .collect();
+    let source = SourceRef {
+        url: format!("temp:{url}"),
+        path: String::new(),
+        dtype: DType::Float64,
+        shape: shape.into(),
+        grid: grid.clone(),
+        nullable: true,
+        version: None,
+    };
+    (source, Origin::Resident(Arc::new(Resident { grid, chunks })), whole)
+}
+
+struct Keep(Mutex<Vec<Option<Arc<Chunk>>>>, Grid);
+
+impl Sink for Keep {
+    fn chunk(
+        &self,
+        _: usize,
+        index: ChunkIndex,
+        _: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), tessera_exec::error::Error> {
+        self.0.lock().unwrap()[self.1.ravel(&index) as usize] = Some(chunk);
+        Ok(())
+    }
+}
+
+/// A random expression of rank 2.
+fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
+    let mut v = x;
+    for &c in choices {
+        let shape = b.shape(v);
+        v = match c % 17 {
+            0 => b.map(ScalarOp::Abs, &[v]).unwrap(),
+            1 => b.transpose(v, &[1, 0]).unwrap(),
+            2 if shape[0] > 2 => {
+                b.slice(v, 0, shape[0] as i64 - 1, -2, shape[0].div_ceil(2)).unwrap()
+            }
+            3 => {
+                let m = b.reduce_axes(v, ReduceKind::Max, &[0]).unwrap();
+                b.map(ScalarOp::Sub, &[v, m]).unwrap()
+            }
+            4 if shape[1] > 1 => {
+                let a = b.slice(v, 1, 1, 1, shape[1] - 1).unwrap();
+                let z = b.slice(v, 1, 0, 1, shape[1] - 1).unwrap();
+                b.map(ScalarOp::Sub, &[a, z]).unwrap()
+            }
+            5 => b.concat(&[v, v], 0).unwrap(),
+            6 => b.scan(v, ScanKind::Sum, (c / 17 % 2) as usize).unwrap(),
+            7 => {
+                let flat = b.reshape(v, &[shape[0] * shape[1]]).unwrap();
+                b.reshape(flat, &[shape[1], shape[0]]).unwrap()
+            }
+            8 => {
+                let half = b.constant(Scalar::f64(0.25)).unwrap();
+                let zero = b.constant(Scalar::f64(0.0)).unwrap();
+                let t = b.map(ScalarOp::Gt, &[v, zero]).unwrap();
+                let t = b.map_op(MapOp::Mask, &[half, t]).unwrap();
+                let t = b.transpose(t, &[1, 0]).unwrap();
+                b.contract(v, t).unwrap()
+            }
+            9 => {
+                let positions: Vec<u64> = (0..shape[0]).map(|i| (i * 5 + 2) % shape[0]).collect();
+                b.take(v, 0, positions.into()).unwrap()
+            }
+            10 => {
+                let codes: Arc<[u32]> = (0..shape[0]).map(|i| (i % 2) as u32).collect();
+                let count = codes.iter().max().unwrap() + 1;
+                let axes = [AxisReduce::Group(Groups { codes, count }), AxisReduce::Keep];
+                b.reduce(v, ReduceKind::Sum, &axes).unwrap()
+            }
+            11 if shape == b.shape(y) => b.map(ScalarOp::Add, &[v, y]).unwrap(),
+            12 => {
+                let m = b.reduce_axes(v, ReduceKind::Mean, &[1]).unwrap();
+                b.map(ScalarOp::Minimum, &[v, m]).unwrap()
+            }
+            13 => {
+                let m = b.reduce_axes(v, ReduceKind::ArgMax, &[0]).unwrap();
+                let m = b.cast(m, DType::Float64).unwrap();
+                b.map_op(MapOp::Coalesce, &[v, m]).unwrap()
+            }
+            14 => b.reduce_axes(v, ReduceKind::Var { ddof: 0 }, &[0]).unwrap(),
+            15 => {
+                let n = b.reduce_axes(v, ReduceKind::Count, &[0, 1]).unwrap();
+                let n = b.cast(n, DType::Float64).unwrap();
+                b.map(ScalarOp::Add, &[v, n]).unwrap()
+            }
+            _ => b.rechunk(v, &[2, 3]).unwrap(),
+        };
+    }
+    v
+}
+
+fn answer(b: Builder, root: NodeId, sources: &Sources, threads: usize) -> Vec<Option<u64>> {
+    let config = b.config.clone();
+    let tiling =
+        compile(Rooted { graph: b.graph, roots: vec![root] }, &config, &mut |_, _| {}).unwrap();
+    let tiling = Arc::new(tiling);
+    let io =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let exec = ExecConfig { threads, quota_bytes_max: 256 << 20, ..ExecConfig::default() };
+    let runtime = Runtime::new(exec, io.handle().clone()).unwrap();
+    let mut grid = tiling.plan().output(tiling.plan().results[0]).grid.clone();
+    let sink = Arc::new(Keep(Mutex::new(vec![None; grid.count() as usize]), grid.clone()));
+    let runner = Arc::new(PlanRunner::new(tiling, sources).unwrap());
+    let tiling = runner.tiling().clone();
+    runtime.run(tiling, runner, sink.clone(), &CancelToken::new()).unwrap();
+    grid.axes.truncate(2);
+    let chunks: Vec<Arc<Chunk>> =
+        std::mem::take(&mut *sink.0.lock().unwrap()).into_iter().map(|c| c.unwrap()).collect();
+    let whole = dense(&grid, chunks, runtime.pool(), runtime.quota()).unwrap();
+    let values = whole.field(0).unwrap().values::<f64>().unwrap();
+    let valid = whole.fields().get(1).map(|f| f.values::<u8>().unwrap());
+    values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| valid.is_none_or(|m| m[i] != 0).then_some(v.to_bits()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunking_gives_the_whole_arrays_answer(
+        choices in proptest::collection::vec(any::<u8>(), 1..5),
+        a in 1u64..8,
+        c in 1u64..10,
+        target in prop_oneof![Just(8u64), Just(64), Just(8 << 20)],
+    ) {
+        let (xs, xo, xw) = array("x", &[7, 9], &[a, c], 1);
+        let (ys, yo, yw) = array("y", &[7, 9], &[c, a], 100);
+        let mut b = Builder::new(Config { chunk_bytes_target: target });
+        let x = b.load(Arc::new(xs.clone())).unwrap();
+        let y = b.load(Arc::new(ys.clone())).unwrap();
+        let root = expression(&mut b, x, y, &choices);
+        let cells: u64 = b.shape(root).iter().product();
+        prop_assume!(cells < 600);
+        let want = evaluate(&b.graph, &[root], &|url| if url == "temp:x" { xw.clone() } else { yw.clone() });
+        let mut sources = Sources::default();
+        sources.add(xs, xo);
+        sources.add(ys, yo);
+        let one = answer(b.clone(), root, &sources, 1);
+        let two = answer(b, root, &sources, 2);
+        prop_assert_eq!(&one, &two, "the bits depend on threads");
+        prop_assert_eq!(one.len(), want[0].cells.len());
+        for (i, (got, want)) in one.iter().zip(&want[0].cells).enumerate() {
+            let got = got.map(f64::from_bits);
+            let close = match (got, want) {
+                (None, None) => true,
+                (Some(g), Some(w)) => (g.is_nan() && w.is_nan()) || (g - w).abs() <= 1e-9 * w.abs().max(1.0),
+                _ => false,
+            };
+            prop_assert!(close, "cell {}: {:?}, evaluator {:?}", i, got, want);
+        }
+    }
+}

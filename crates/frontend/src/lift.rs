@@ -47,6 +47,7 @@ use tessera_planner::config::Config;
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
 pub use scan::{ScanColumn, ScanSource, TensorScan};
+pub use table::{calendar, field};
 
 use crate::ast::Relation;
 use crate::error::Error;

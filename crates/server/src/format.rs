@@ -17,8 +17,9 @@ mod numpy;
 mod table;
 mod writer;
 
-pub use columns::{CALENDAR_KEY, EXTENSION_DATETIME, SURFACE_KEY, field};
+pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
+pub use tessera_frontend::lift::field;
 pub use writer::{Options, Writer};
 
 use crate::error::Error;

@@ -210,7 +210,7 @@ fn choose(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Vec<Axis>, Erro
 }
 
 /// The field of a column of that type; other calendars than the standard one are `int64` with the calendar beside.
-pub(crate) fn field(name: &str, dtype: DType, nullable: bool) -> Field {
+pub fn field(name: &str, dtype: DType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(dtype), nullable);
     match dtype {
         DType::Datetime(calendar) if calendar != Calendar::Standard => {
@@ -228,7 +228,7 @@ pub(crate) fn field(name: &str, dtype: DType, nullable: bool) -> Field {
 }
 
 /// The calendar in which a field counts microseconds, if it is a datetime.
-pub(crate) fn calendar(field: &Field) -> Option<Calendar> {
+pub fn calendar(field: &Field) -> Option<Calendar> {
     match field.data_type() {
         DataType::Timestamp(TimeUnit::Microsecond, None) => Some(Calendar::Standard),
         DataType::Int64 if field.metadata().get(EXTENSION_NAME)? == CALENDAR_TYPE => {

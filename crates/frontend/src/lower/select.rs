@@ -2,7 +2,7 @@
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues};
-use tessera_planner::dtype::DType;
+use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{DAY_US, format_micros, parse_period};
 
 use super::consteval::evaluate;
@@ -220,8 +220,15 @@ fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
         (CoordValues::Float(..), Value::Float(v)) => Some(Label::Number(*v)),
         (CoordValues::Float(..), Value::Int(v)) => Some(Label::Number(*v as f64)),
         (CoordValues::Text(_), Value::Str(text)) => Some(Label::Text(text.clone())),
-        (CoordValues::Time(calendar, times), Value::Str(text)) => parse_period(text, *calendar)
-            .map(|(start, end)| Label::Period(start, end, end - start <= resolution(times))),
+        (CoordValues::Time(calendar, times), Value::Str(text)) => {
+            // xarray asks pandas for standard calendars and cftime for others, where every text is a period.
+            let exact = |span: i64| match calendar {
+                Calendar::Standard => span <= resolution(times),
+                _ => false,
+            };
+            parse_period(text, *calendar)
+                .map(|(start, end)| Label::Period(start, end, exact(end - start)))
+        }
         _ => None,
     };
     match found {

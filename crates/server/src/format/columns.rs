@@ -8,61 +8,12 @@ use arrow::array::{
 };
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use tessera_frontend::lift::calendar;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{format_micros, split};
 
-/// Name of the Arrow extension type of datetimes in calendars that Arrow does not have: `int64` microseconds since
-/// 1970-01-01 of the calendar in [`CALENDAR_KEY`].
-pub const EXTENSION_DATETIME: &str = "tessera.datetime";
-
-/// Key of a field's metadata with CF's name of the calendar.
-pub const CALENDAR_KEY: &str = "tessera.calendar";
-
 /// Key of a schema's metadata with the surface that the query was read in.
 pub const SURFACE_KEY: &str = "tessera.surface";
-
-const EXTENSION_KEY: &str = "ARROW:extension:name";
-
-/// The Arrow field of cells of `dtype`.
-pub fn field(name: &str, dtype: DType, nullable: bool) -> Field {
-    let data_type = match dtype {
-        DType::Bool => DataType::Boolean,
-        DType::Int8 => DataType::Int8,
-        DType::Int16 => DataType::Int16,
-        DType::Int32 => DataType::Int32,
-        DType::Int64 => DataType::Int64,
-        DType::UInt8 => DataType::UInt8,
-        DType::UInt16 => DataType::UInt16,
-        DType::UInt32 => DataType::UInt32,
-        DType::UInt64 => DataType::UInt64,
-        DType::Float32 => DataType::Float32,
-        DType::Float64 => DataType::Float64,
-        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DType::Datetime(_) => DataType::Int64,
-    };
-    let field = Field::new(name, data_type, nullable);
-    match dtype {
-        DType::Datetime(c) if c != Calendar::Standard => field.with_metadata(
-            [
-                (EXTENSION_KEY.to_string(), EXTENSION_DATETIME.to_string()),
-                (CALENDAR_KEY.to_string(), c.name().to_string()),
-            ]
-            .into(),
-        ),
-        _ => field,
-    }
-}
-
-/// The calendar of a field of the extension type.
-fn calendar(field: &Field) -> Option<Calendar> {
-    if field.metadata().get(EXTENSION_KEY).is_none_or(|n| n != EXTENSION_DATETIME) {
-        return None;
-    }
-    let name = field.metadata().get(CALENDAR_KEY)?;
-    [Calendar::Standard, Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian]
-        .into_iter()
-        .find(|c| c.name() == name)
-}
 
 /// A column's type as JSON names it: NumPy's names where NumPy has one.
 pub(super) fn type_name(field: &Field) -> String {

@@ -6,7 +6,7 @@
 //!   50.0 12.5 281.9
 //! ```
 
-use super::columns::{SURFACE_KEY, field};
+use super::columns::SURFACE_KEY;
 use crate::answer::{Surface, Tensor};
 use crate::error::Error;
 use arrow::array::{
@@ -17,6 +17,7 @@ use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
+use tessera_frontend::lift::field;
 use tessera_planner::catalog::{CoordValues, DimLabel};
 use tessera_planner::dtype::{Calendar, DType};
 

@@ -1,7 +1,8 @@
-"""Tessera beside NumPy and xarray, in one run: medians and ratios.
+"""Tessera beside NumPy and Dask, in one run: seconds and ratios.
 
-Each workload is a set-up that is not timed and a statement that is. Both sides get the same cells, made by the same
-formula, so that the answers can be compared; both run on all cores, warm.
+Each workload is a set-up that is not timed and a statement that is. Both sides get cells made by the same formula and
+run on all cores, warm. The two sides take turns, and the best run of each counts: whatever else the machine does only
+ever adds time.
 """
 
 import argparse
@@ -9,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,7 +40,7 @@ def timed(work, runs):
         result = work()
         times.append(time.perf_counter() - start)
         del result
-    return statistics.median(times)
+    return times
 
 
 def tessera(binary, setup, sql, runs, warehouse, extra=()):
@@ -57,7 +57,7 @@ def tessera(binary, setup, sql, runs, warehouse, extra=()):
 def bandwidth(n):
     """Bytes a second that NumPy's sum of a float64 array reads on one thread: the yardstick of the share column."""
     x = np.ones(n)
-    return x.nbytes / timed(lambda: x.sum(), 5)
+    return x.nbytes / min(timed(lambda: x.sum(), 5))
 
 
 def temp(name, expression):
@@ -162,7 +162,8 @@ def write_zarr(path, shape):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--scale", type=float, default=1.0)
-    p.add_argument("--runs", type=int, default=7)
+    p.add_argument("--runs", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--only", default="")
     p.add_argument("--write", action="store_true")
     p.add_argument("--no-build", action="store_true")
@@ -177,11 +178,17 @@ def main():
         for name, nbytes, setup, sql, peer in workloads(args.scale, directory):
             if args.only not in name:
                 continue
-            ours = tessera(binary, setup, sql, args.runs, directory / "warehouse")
-            theirs = timed(peer(), max(3, args.runs // 2))
-            share = "" if nbytes is None else f"{nbytes / ours['median'] / peak:.2f}"
-            row = (name, f"{ours['median']:.4f}", f"{theirs:.4f}", f"{theirs / ours['median']:.1f}", share,
-                   f"{ours['rss_peak_bytes'] / 2**20:.0f}")
+            ours, theirs, rss = [], [], 0
+            work = peer()
+            for _ in range(args.rounds):
+                theirs += timed(work, args.runs)
+                figures = tessera(binary, setup, sql, args.runs, directory / "warehouse")
+                ours += figures["times"]
+                rss = max(rss, figures["rss_peak_bytes"])
+            del work
+            a, b = min(ours), min(theirs)
+            share = "" if nbytes is None else f"{nbytes / a / peak:.2f}"
+            row = (name, f"{a:.4f}", f"{b:.4f}", f"{b / a:.2f}", share, f"{rss / 2**20:.0f}")
             rows.append(row)
             print("  ".join(row), flush=True)
     finally:

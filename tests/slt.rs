@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_server::answer::{Answer, Tensor};
+use tessera_server::answer::{Answer, Reply, Tensor};
 use tessera_server::config::Config;
 use tessera_server::engine::{CancelToken, Engine};
 use tessera_server::session::{Host, Session};
@@ -68,7 +68,8 @@ impl DB for Db {
             .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
         let mut lines = Vec::new();
         for reply in replies {
-            let reply = reply.map_err(|e| Failed(format!("{}: {e}", e.code())))?;
+            let reply =
+                reply.and_then(Reply::whole).map_err(|e| Failed(format!("{}: {e}", e.code())))?;
             lines.extend(answer_lines(reply.answer));
         }
         self.answers.lock().unwrap().push(lines.join("\n"));

@@ -1,6 +1,9 @@
 //! What a statement answers.
 
+mod chunked;
 mod column;
+
+pub use chunked::Chunked;
 
 use crate::error::Error;
 use arrow::array::RecordBatch;
@@ -19,6 +22,8 @@ use tessera_planner::scalar::Scalar;
 pub enum Answer {
     /// Labelled tensors, in the order of the select items.
     Tensors(Vec<Tensor>),
+    /// The same, with the cells still in the chunks in which they were computed: [`Reply::whole`] puts them together.
+    Chunked(Vec<Chunked>),
     /// Rows, in order.
     Rows {
         /// Names and types of the columns; also there when there is no row.
@@ -73,6 +78,22 @@ pub struct Reply {
     pub surface: Option<Surface>,
     /// What it cost.
     pub stats: Stats,
+}
+
+impl Reply {
+    /// The same reply with every tensor in one piece, as formats want it.
+    ///
+    /// # Errors
+    /// `result_too_large` if the quota has no room for a tensor's cells beside its chunks.
+    pub fn whole(self) -> Result<Reply, Error> {
+        let answer = match self.answer {
+            Answer::Chunked(parts) => Answer::Tensors(
+                parts.into_iter().map(Chunked::whole).collect::<Result<Vec<_>, _>>()?,
+            ),
+            other => other,
+        };
+        Ok(Reply { answer, ..self })
+    }
 }
 
 impl From<Answer> for Reply {

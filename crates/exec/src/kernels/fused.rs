@@ -20,6 +20,7 @@
 mod compile;
 mod feed;
 mod run;
+mod steady;
 mod walk;
 
 use super::{KernelError, Level};

@@ -20,6 +20,12 @@ pub(crate) const N: usize = 64;
 /// All pointers are aligned for their types and good for [`N`] cells; the destination overlaps no source.
 pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64);
 
+/// Writes a tile of `int64`: the first value and the step.
+///
+/// # Safety
+/// The pointer is aligned and good for [`N`] cells.
+pub(crate) type IotaFn = unsafe fn(*mut u8, i64, i64);
+
 /// An operation as tiles run it: a program's, or one that compilation makes of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TileOp {
@@ -102,6 +108,24 @@ unsafe fn body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *
     }
 }
 leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+
+/// Lets [`body_iota`] go through `leveled!`.
+trait Plain {}
+impl Plain for i64 {}
+#[inline(always)]
+unsafe fn body_iota<M: Plain>(d: *mut u8, first: i64, step: i64) {
+    // SAFETY: as the type of the function demands.
+    let d = unsafe { &mut *d.cast::<[i64; N]>() };
+    for (i, d) in d.iter_mut().enumerate() {
+        *d = first.wrapping_add(step.wrapping_mul(i as i64));
+    }
+}
+leveled!(pick_iota, body_iota<M: Plain>(d: *mut u8, first: i64, step: i64) as IotaFn);
+
+/// What writes indices at a level.
+pub(crate) fn iota(level: Level) -> IotaFn {
+    pick_iota::<i64>(level)
+}
 
 /// A function that has another form for large arguments: those cells are done again.
 #[inline(always)]

@@ -125,6 +125,15 @@ impl Raw {
         Cow::Owned(cells)
     }
 
+    /// True if [`Raw::convert`] gives every cell back as it is.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        match self {
+            Raw::Plain(dtype) => *dtype != DType::Bool,
+            Raw::Time { multiply, divide } => (*multiply, *divide) == (1, 1),
+            _ => false,
+        }
+    }
+
     /// The cells in the type of [`Raw::dtype`]; texts come back as they are. A moment beyond the range of an `i64` of
     /// microseconds is `NaT`, a nanosecond is cut down to the microsecond before it.
     pub(crate) fn convert<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {

@@ -12,6 +12,7 @@ use crate::source::reader::{ArrayReader, Fetched, Piece};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,14 @@ const CONCURRENT_MAX: usize = 16;
 
 /// Bytes of shard indices that one array keeps.
 const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// A thread keeps its buffer for a decoded unit up to this size.
+const UNIT_KEPT_BYTES_MAX: usize = 32 << 20;
+
+thread_local! {
+    /// The unit that the thread decodes: new pages for each one would cost more than the decoding.
+    static UNIT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Offset and length of each unit of a shard, row-major; both `u64::MAX` if it is absent.
 type ShardIndex = Arc<Vec<[u64; 2]>>;
@@ -244,11 +253,48 @@ impl Chunked {
                 fill_box(out, (&shape, &to), &part.shape(), &fill);
                 continue;
             };
-            let cells = self.decode_unit(reader, &at, &bytes)?;
             let from = part.relative_to(&origin).start;
+            if self.meta.raw.is_verbatim() && !self.meta.delta {
+                let all = part == *region && part.shape() == self.meta.unit;
+                let direct = match all {
+                    true => self.decode_direct(reader, &at, &bytes, out)?,
+                    false => UNIT.with_borrow_mut(|unit| {
+                        unit.resize(self.meta.unit_bytes() as usize, 0);
+                        let direct = self.decode_direct(reader, &at, &bytes, unit)?;
+                        if direct {
+                            let whole = (&self.meta.unit[..], &from[..]);
+                            copy_box(unit, whole, out, (&shape, &to), &part.shape(), size);
+                        }
+                        if unit.len() > UNIT_KEPT_BYTES_MAX {
+                            *unit = Vec::new();
+                        }
+                        Ok::<_, SourceError>(direct)
+                    })?,
+                };
+                if direct {
+                    continue;
+                }
+            }
+            let cells = self.decode_unit(reader, &at, &bytes)?;
             copy_box(&cells, (&self.meta.unit, &from), out, (&shape, &to), &part.shape(), size);
         }
         Ok(())
+    }
+
+    /// Writes all cells of a unit to `to` without a buffer in between; false if its codecs do not allow it.
+    fn decode_direct(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        bytes: &Bytes,
+        to: &mut [u8],
+    ) -> Result<bool, SourceError> {
+        let written = self.meta.codecs.decode_to(bytes, to);
+        match written.map_err(|reason| self.damaged(reader, at, reason))? {
+            None => Ok(false),
+            Some(n) if n == to.len() => Ok(true),
+            Some(n) => Err(self.damaged(reader, at, format!("{n} bytes, expected {}", to.len()))),
+        }
     }
 
     /// All cells of a unit, in the reader's type.

@@ -4,6 +4,7 @@
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io::Read;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use zarrs::array::codec::api::{
     ArrayToBytesCodecTraits, BytesToBytesCodecTraits, CodecError, CodecOptions,
 };
-use zarrs::array::codec::{BloscCodec, Bz2Codec, CodecChain, GzipCodec, ZlibCodec, ZstdCodec};
+use zarrs::array::codec::{
+    BloscCodec, BytesCodec, Bz2Codec, CodecChain, GzipCodec, ZlibCodec, ZstdCodec,
+};
 use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 
 /// The codecs of a chunk.
@@ -26,6 +29,13 @@ pub(crate) struct Codecs {
     fill: FillValue,
     /// The most that any stage may decode to, where its own size is not known.
     limit: u64,
+    /// True if what the compressors give are the cells, as they lie in memory.
+    plain: bool,
+}
+
+thread_local! {
+    /// The thread's zstd context: making one costs more than a small chunk does.
+    static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
 }
 
 impl Codecs {
@@ -56,7 +66,28 @@ impl Codecs {
             Ok(made) => made.map_err(|e| e.to_string())?,
             Err(_) => return Err("the codecs do not go together".into()),
         };
-        Ok(Codecs { inner, outer, shape, dtype: dtype.clone(), fill: fill.clone(), limit })
+        let plain = is_plain(&inner, dtype, fill);
+        Ok(Codecs { inner, outer, shape, dtype: dtype.clone(), fill: fill.clone(), limit, plain })
+    }
+
+    /// Writes the cells of a chunk straight to `out`, which has their size, and gives the bytes written; `None` if
+    /// these codecs need steps in between.
+    pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
+        match &self.outer[..] {
+            [(codec, _)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
+                let limit = out.len();
+                ZSTD.with_borrow_mut(|z| z.decompress_to_buffer(bytes, out))
+                    .map(Some)
+                    .map_err(|e| format!("zstd: {e} (expected at most {limit} bytes)"))
+            }
+            [] if self.plain => {
+                if let Some(to) = out.get_mut(..bytes.len()) {
+                    to.copy_from_slice(bytes);
+                }
+                Ok(Some(bytes.len()))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The cells of a chunk, native-endian; the error says what is wrong with the bytes.
@@ -100,6 +131,20 @@ impl Codecs {
             Err(_) => Err("its codec failed".into()),
         }
     }
+}
+
+/// True if the chain leaves the bytes of cells as they are. It is asked with one cell, as byte order is its secret.
+fn is_plain(chain: &CodecChain, dtype: &DataType, fill: &FillValue) -> bool {
+    if !chain.array_to_array_codecs().is_empty() {
+        return false;
+    }
+    if !chain.array_to_bytes_codec().as_any().is::<BytesCodec>() {
+        return false;
+    }
+    let cell: Vec<u8> = (0..fill.size() as u8).collect();
+    run(chain, Cow::Borrowed(&cell), &[NonZeroU64::MIN], dtype, fill)
+        .and_then(|c| c.into_fixed().map_err(|e| e.to_string()))
+        .is_ok_and(|c| *c == cell[..])
 }
 
 /// Runs a chain backwards; what a codec panics at is damaged data.

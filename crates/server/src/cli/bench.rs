@@ -112,7 +112,7 @@ impl Bench<'_> {
             last = answers(engine, check, cancel).await?;
         }
         if let Some(dir) = &self.args.keep {
-            keep(&last, dir)?;
+            keep(last, dir)?;
         }
         self.print(&figures)
     }
@@ -159,11 +159,13 @@ fn median(times: &[f64]) -> f64 {
 }
 
 /// Saves the tensors, or the columns, of the last statement that gave any.
-fn keep(replies: &[Reply], dir: &Path) -> Result<(), Error> {
+fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
     let columns;
-    let last =
-        replies.iter().rev().find(|r| matches!(r.answer, Answer::Tensors(_) | Answer::Rows { .. }));
-    let tensors = match last.map(|r| &r.answer) {
+    let has = |r: &Reply| {
+        matches!(r.answer, Answer::Tensors(_) | Answer::Chunked(_) | Answer::Rows { .. })
+    };
+    let last = replies.into_iter().rev().find(has).map(Reply::whole).transpose()?;
+    let tensors = match last.as_ref().map(|r| &r.answer) {
         Some(Answer::Tensors(t)) => t,
         Some(Answer::Rows { schema, batches }) => {
             columns = Tensor::from_rows(schema, batches)?;

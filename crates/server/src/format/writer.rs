@@ -52,6 +52,7 @@ impl<W: Write> Writer<W> {
 
     /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
+        let reply = reply.whole()?;
         if matches!(self.format, Format::Arrow | Format::Npy | Format::Npz) {
             return self.keep(reply);
         }
@@ -136,6 +137,11 @@ pub(super) fn output(source: io::Error) -> Error {
     Error::io("write", "the output", source)
 }
 
+/// `push` puts every tensor together before it is looked at.
+fn in_chunks() -> Error {
+    Error::Internal { what: "a result reached a format in chunks".into() }
+}
+
 fn write_table(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Error> {
     match &reply.answer {
         Answer::Tensors(tensors) => {
@@ -152,6 +158,7 @@ fn write_table(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Er
             writeln!(out, "{}", text.trim_end()).map_err(output)
         }
         Answer::Json(value) => writeln!(out, "{value:#}").map_err(output),
+        Answer::Chunked(_) => Err(in_chunks()),
     }
 }
 
@@ -169,6 +176,7 @@ fn document(answer: &Answer, out: &mut dyn Write) -> Result<(), Error> {
         Answer::Done(text) => serde_json::json!({ "ok": text }),
         Answer::Text(text) => serde_json::json!({ "text": text }),
         Answer::Json(value) => return write!(out, "{value}").map_err(output),
+        Answer::Chunked(_) => return Err(in_chunks()),
         Answer::Tensors(_) | Answer::Rows { .. } => return Ok(()),
     };
     write!(out, "{value}").map_err(output)
@@ -220,6 +228,7 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
             writeln!(out, "{}", text.trim_end()).map_err(output)
         }
         Answer::Json(value) => writeln!(out, "{value}").map_err(output),
+        Answer::Chunked(_) => Err(in_chunks()),
     }
 }
 

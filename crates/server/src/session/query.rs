@@ -1,6 +1,6 @@
 //! Running queries.
 
-use crate::answer::{Answer, Reply, Stats, Surface, Tensor};
+use crate::answer::{Answer, Chunked, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::collect::Collect;
@@ -40,8 +40,15 @@ impl Session {
             return self.run_cells(query, &decision, cancel).await;
         }
         let (kept, reply) = self.run_tensors(query, cancel).await?;
-        let tensors = kept.into_iter().map(|k| self.tensor(k)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Reply { answer: Answer::Tensors(tensors), ..reply })
+        let runtime = &self.host.runtime;
+        let results = kept
+            .into_iter()
+            .map(|Kept { labels, grid, chunks }| {
+                let (pool, quota) = (runtime.pool().clone(), runtime.quota().clone());
+                Chunked { labels, grid, chunks, pool, quota }
+            })
+            .collect();
+        Ok(Reply { answer: Answer::Chunked(results), ..reply })
     }
 
     /// Runs a tensor query and keeps the chunks of its results.
@@ -231,18 +238,6 @@ impl Session {
             surface: Some(Surface::Tensor),
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
-    }
-
-    /// The cells of a result in one piece.
-    fn tensor(&self, kept: Kept) -> Result<Tensor, Error> {
-        let l = kept.labels;
-        let runtime = &self.host.runtime;
-        let chunk =
-            tessera_exec::chunk::dense(&kept.grid, kept.chunks, runtime.pool(), runtime.quota())
-                .map_err(Error::stage)?;
-        let data = chunk.held(0).map_err(Error::stage)?;
-        let valid = if l.nullable { Some(chunk.held(1).map_err(Error::stage)?) } else { None };
-        Tensor::new(l.name, l.dtype, l.dims, kept.grid, data, valid, l.attrs)
     }
 }
 

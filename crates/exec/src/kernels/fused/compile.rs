@@ -1,7 +1,7 @@
 //! From a program to a list of tile operations.
 
 use crate::kernels::elem::Kind;
-use crate::kernels::ops::{self, OpFn, TileOp};
+use crate::kernels::ops::{self, IotaFn, OpFn, TileOp};
 use crate::kernels::partial::{self, Fns};
 use crate::kernels::{KernelError, Level, unsupported};
 use tessera_planner::dtype::DType;
@@ -25,6 +25,8 @@ pub struct Compiled {
     pub(super) checks: Vec<Check>,
     pub(super) outputs: Vec<OutputSlot>,
     pub(super) fields: usize,
+    /// Writes a tile of an index.
+    pub(super) count: IotaFn,
 }
 
 /// An input that the program reads.
@@ -495,6 +497,7 @@ impl Body {
             code: Vec::new(),
             checks: Vec::new(),
             outputs: Vec::new(),
+            count: ops::iota(self.level),
             fields: fused.inputs.iter().filter(|i| matches!(i, FusedInput::Field { .. })).count(),
         };
         // What is looked at after the tile has run must not be overwritten within it.

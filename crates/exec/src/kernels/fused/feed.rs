@@ -20,6 +20,17 @@ pub(super) struct Feed {
     filled: bool,
 }
 
+/// Where tiles lie as long as a run lasts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Steady {
+    /// The same cells for every tile.
+    Still(*const u8),
+    /// The first tile, and bytes from tile to tile.
+    Moves(*const u8, usize),
+    /// A buffer that takes an index from that value on with that step.
+    Counts(*const u8, i64, i64),
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// First byte of the memory, and the size of a cell.
@@ -72,6 +83,36 @@ impl Feed {
 
     fn inner(&self) -> (u64, i64) {
         self.axes.last().copied().unwrap_or((1, 0))
+    }
+
+    /// How many whole tiles from here on lie in one run and need no packing, and where they lie. The feed stays where it
+    /// is; [`Feed::skip`] moves it on.
+    pub(super) fn steady(&mut self) -> (u64, Steady) {
+        let (len, step) = self.inner();
+        let tiles = (len - self.at[self.axes.len() - 1]) / N as u64;
+        if tiles == 0 {
+            return (0, Steady::Still(self.buffer));
+        }
+        match self.kind {
+            Source::Memory { .. } if step == 0 => {
+                if !self.filled {
+                    self.pack(0, N);
+                    self.filled = true;
+                }
+                (tiles, Steady::Still(self.buffer))
+            }
+            Source::Memory { base, size, aligned: true } if step == size as i64 => {
+                // In bounds: the view was checked against its memory.
+                (tiles, Steady::Moves(base.wrapping_offset(self.here as isize), size * N))
+            }
+            Source::Memory { .. } => (0, Steady::Still(self.buffer)),
+            Source::Index => (tiles, Steady::Counts(self.buffer, self.here, step)),
+        }
+    }
+
+    /// Moves `tiles` whole tiles on, no more than are left of the run.
+    pub(super) fn skip(&mut self, tiles: u64) {
+        self.advance(self.axes.len() - 1, tiles * N as u64);
     }
 
     /// The next `n` cells, as a tile of 64 (the cells beyond `n` are anything).

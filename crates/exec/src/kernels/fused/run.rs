@@ -3,6 +3,7 @@
 
 use super::compile::{Compiled, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
+use super::steady::{Fetch, Loop, check};
 use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
@@ -19,8 +20,6 @@ const SLOT_BYTES: usize = N * 8 + 128;
 const LANES_BYTES: usize = N * 8;
 /// Tiles between two questions whether to stop: about a million cells.
 const CANCEL_TILES: usize = 1 << 14;
-/// How far ahead of a tile its inputs are fetched.
-const PREFETCH_BYTES: usize = 4096;
 
 /// Tile buffers, reusable from run to run. A few kilobytes.
 #[derive(Debug, Default)]
@@ -48,25 +47,25 @@ impl Scratch {
 }
 
 /// A store on its way.
-struct Store {
-    slot: usize,
-    base: *mut u8,
-    size: usize,
+pub(super) struct Store {
+    pub(super) slot: usize,
+    pub(super) base: *mut u8,
+    pub(super) size: usize,
 }
 
 /// One part of a reduction on its way.
-struct Part {
-    fns: Fns,
-    value: usize,
-    valid: Option<usize>,
-    piece: Piece,
+pub(super) struct Part {
+    pub(super) fns: Fns,
+    pub(super) value: usize,
+    pub(super) valid: Option<usize>,
+    pub(super) piece: Piece,
     /// Multiply these two instead of reading the value.
-    product: Option<(usize, usize)>,
+    pub(super) product: Option<(usize, usize)>,
 }
 
-struct Reduction {
-    walk: Walk,
-    parts: Vec<Part>,
+pub(super) struct Reduction {
+    pub(super) walk: Walk,
+    pub(super) parts: Vec<Part>,
 }
 
 impl Compiled {
@@ -105,7 +104,7 @@ impl Compiled {
         let base = scratch.room(self.slots * SLOT_BYTES + lanes * LANES_BYTES);
         let buffer = |slot: usize| base.wrapping_add(slot * SLOT_BYTES);
         let mut lane_room = base.wrapping_add(self.slots * SLOT_BYTES);
-        let mut ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
+        let ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
         for (slot, c) in &self.consts {
             let size = c.dtype().size();
             for i in 0..N {
@@ -174,41 +173,43 @@ impl Compiled {
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
         let fetch = Fetch::new(&feeds, code.len());
         let tiles = cells.div_ceil(N);
-        for t in 0..tiles {
-            if t % CANCEL_TILES == 0 && cancel() {
-                return Err(KernelError::Cancelled);
+        let mut inner = Loop { code, fetch, count: self.count, ptr };
+        let (mut t, mut asked) = (0, 0);
+        while t < tiles {
+            if t >= asked {
+                if cancel() {
+                    return Err(KernelError::Cancelled);
+                }
+                asked = t + CANCEL_TILES;
             }
             let p = t * N;
+            let most = ((cells - p) / N).min(asked - t);
+            let steady =
+                inner.steady(most, &mut feeds, &stores, p, &mut reductions, &self.checks)?;
+            if steady > 0 {
+                t += steady;
+                continue;
+            }
+            t += 1;
             let n = (cells - p).min(N);
+            let ptr = &mut inner.ptr;
             for (slot, feed) in &mut feeds {
                 ptr[*slot] = feed.next(n).cast_mut();
             }
             for s in &stores {
                 ptr[s.slot] = if n == N { s.base.wrapping_add(p * s.size) } else { buffer(s.slot) };
             }
-            for (k, i) in code.iter().enumerate() {
-                fetch.step(k, &ptr);
-                let at = |s: u16| ptr[s as usize];
-                // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
-                // destination is no source.
-                unsafe { (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm) };
-            }
-            for c in &self.checks {
-                // SAFETY: the slot is a tile of N bytes that the code has written.
-                let bad = unsafe { std::slice::from_raw_parts(ptr[c.slot as usize], n) };
-                if bad.iter().any(|b| *b != 0) {
-                    return Err(c.error.clone());
-                }
-            }
+            inner.tile();
+            check(&self.checks, &inner.ptr, n)?;
             for r in &mut reductions {
-                r.tile(&ptr, n);
+                r.tile(&inner.ptr, n);
             }
             if n < N {
                 for s in &stores {
                     // SAFETY: the output has `cells` cells, of which n are left.
                     unsafe {
                         let to = s.base.add(p * s.size);
-                        std::ptr::copy_nonoverlapping(ptr[s.slot], to, n * s.size);
+                        std::ptr::copy_nonoverlapping(inner.ptr[s.slot], to, n * s.size);
                     }
                 }
             }
@@ -329,45 +330,6 @@ fn begin(
         });
     }
     Ok(Reduction { walk, parts })
-}
-
-/// Fetches ahead what the next tiles read in place, spread over the operations of a tile: a burst of loads would
-/// stall on the few misses that a core can have outstanding.
-struct Fetch {
-    /// (slot, bytes from the tile's start), cut into one part for each operation.
-    lines: Vec<(usize, usize)>,
-    steps: usize,
-}
-
-impl Fetch {
-    fn new(feeds: &[(usize, Feed)], steps: usize) -> Fetch {
-        let mut lines = Vec::new();
-        for (slot, feed) in feeds {
-            if let Some(size) = feed.in_place() {
-                lines.extend((0..size).map(|l| (*slot, PREFETCH_BYTES + l * 64)));
-            }
-        }
-        Fetch { lines, steps: steps.max(1) }
-    }
-
-    #[inline]
-    fn step(&self, k: usize, ptr: &[*mut u8]) {
-        let n = self.lines.len();
-        for (slot, offset) in &self.lines[n * k / self.steps..n * (k + 1) / self.steps] {
-            prefetch(ptr[*slot].wrapping_add(*offset));
-        }
-    }
-}
-
-#[inline]
-fn prefetch(p: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address does nothing that can be seen.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
 }
 
 /// A constant's bytes in the machine's order, in the first places.

@@ -1,6 +1,7 @@
 //! From cells in row-major order to the cells of a state.
 
 use crate::kernels::KernelError;
+use crate::kernels::ops::N;
 use crate::kernels::partial::LANE_RUN;
 use std::sync::Arc;
 use tessera_planner::ir::AxisReduce;
@@ -163,6 +164,16 @@ impl Walk {
     /// Cells left of the current run.
     pub(super) fn left(&self) -> u64 {
         self.axes[self.last()].len - self.at[self.last()]
+    }
+
+    /// Whole tiles that can be taken from here on before something else happens than moving on evenly.
+    pub(super) fn steady(&self) -> u64 {
+        match self.run() {
+            // The end of a run through lanes folds them.
+            Run::Reduced { lanes: true } => (self.left() - 1) / N as u64,
+            Run::Kept => (self.left() - 1) / N as u64,
+            Run::Reduced { lanes: false } | Run::Grouped => 0,
+        }
     }
 
     /// State cell of the current cell (of the whole run where it is reduced or grouped).

@@ -98,6 +98,7 @@ fn answer_lines(answer: Answer) -> Vec<String> {
         Answer::Text(text) => text.lines().map(String::from).collect(),
         Answer::Json(json) => vec![json.to_string()],
         Answer::Done(_) => vec![],
+        Answer::Chunked(_) => unreachable!("`whole` put the chunks together"),
     }
 }
 

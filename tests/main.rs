@@ -5,3 +5,4 @@ mod chunking;
 mod invariants;
 mod naive;
 mod slt;
+mod ways;

@@ -170,7 +170,6 @@ fn float<T: faer::traits::ComplexField>(
 }
 
 /// Row by row, so that the innermost loop runs along `b` and `c`.
-#[expect(clippy::too_many_arguments, reason = "one generic body for eight types")]
 fn int<T: Copy, const N: usize>(
     block: Block,
     a: Strided<'_>,

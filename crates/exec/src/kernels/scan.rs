@@ -158,7 +158,7 @@ impl Job<'_> {
         };
         for o in 0..self.outer {
             for l in 0..self.len {
-                if (o * self.len + l) % 1024 == 0 && (self.cancelled)() {
+                if (o * self.len + l).is_multiple_of(1024) && (self.cancelled)() {
                     return Some(false);
                 }
                 let row = (o * self.len + l) * self.inner;

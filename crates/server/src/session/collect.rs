@@ -7,10 +7,13 @@ use tessera_exec::schedule::Sink;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
 
+/// Chunks of a result by their row-major number, `None` until they come.
+type Slots = Mutex<Vec<Option<Arc<Chunk>>>>;
+
 /// Keeps every chunk of every result.
 #[derive(Debug)]
 pub(super) struct Collect {
-    results: Vec<(Grid, Mutex<Vec<Option<Arc<Chunk>>>>)>,
+    results: Vec<(Grid, Slots)>,
 }
 
 impl Collect {

@@ -30,7 +30,7 @@ fn array(url: &str, shape: &[u64], chunk: &[u64], seed: u64) -> (SourceRef, Orig
     // Small whole numbers over 4: sums and products of a few are exact, so every order of additions agrees.
     let cell = |i: u64| -> Cell {
         let h = (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (h % 7 != 0).then_some((h % 33) as f64 / 4.0 - 4.0)
+        (!h.is_multiple_of(7)).then_some((h % 33) as f64 / 4.0 - 4.0)
     };
     let cells: Vec<Cell> = (0..n).map(cell).collect();
     let whole =

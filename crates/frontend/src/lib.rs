@@ -2,7 +2,7 @@
 //!
 //! The life of `SELECT mean(sst[0:10], 0) FROM sst;` in this crate:
 //!
-//! 1. [`parse`] splits the script into statements and reads each one into a [`Statement`]:
+//! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
 //!    `tokens` splits, `limits` refuses what would nest too deeply, [`TesseraDialect`] teaches
 //!    sqlparser the tensor syntax, `statement` reads what sqlparser does not know
 //!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`).

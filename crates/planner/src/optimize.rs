@@ -24,7 +24,7 @@ pub struct Pass {
     rewrite: fn(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error>,
 }
 
-/// The passes, in the order in which they run; the list runs until nothing changes, at most [`ROUNDS_MAX`] times.
+/// The passes, in the order in which they run; the list runs until nothing changes, at most eight times.
 pub const PASSES: [Pass; 3] = [
     Pass { name: "fold", rewrite: fold::rewrite },
     Pass { name: "push_slice", rewrite: push::rewrite },

@@ -1,6 +1,6 @@
 //! The tile interpreter: runs a fused elementwise program over a region without compiling at run time.
 //!
-//! 1. [`compile`] turns a [`Fused`] into a list of tile operations, once for a stage: dead code dropped, several
+//! 1. [`compile()`] turns a [`Fused`] into a list of tile operations, once for a stage: dead code dropped, several
 //!    operations made into one where that leaves the bits alone, constants and results given registers of 64 cells.
 //! 2. [`Compiled::run`] goes over a region's cells in row-major order, 64 at a time. For each tile it points the
 //!    inputs at the data (or packs them, where they are strided, repeated or end within the tile), calls the

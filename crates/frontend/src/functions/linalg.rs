@@ -12,7 +12,7 @@ use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Binary, Lowerer, unique, unsupported};
 
 const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
-const MASKS: &str = "masked cells are an error: fill them with `coalesce(x, 0)`; NaN propagates";
+const MASKS: &str = "products with a masked factor are skipped; NaN propagates";
 
 pub(super) const ROWS: &[Function] = &[
     row(

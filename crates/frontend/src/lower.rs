@@ -42,7 +42,7 @@ pub(crate) use expr::no_type;
 use names::{Relation as Bound, Variable};
 pub(crate) use select::Method;
 pub(crate) use subscript::{Pick, unknown_dim};
-use value::Tensor;
+use value::{Tensor, Value};
 
 /// The graph of a tensor block and the labels of its items.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,6 +151,8 @@ impl Lowerer<'_, '_> {
             self.relations.push(bound);
         }
         let mut items: Vec<Tensor> = Vec::new();
+        // For each item whether `AS` named it.
+        let mut given: Vec<bool> = Vec::new();
         let mut aliases: Vec<String> = Vec::new();
         for item in &select.projection {
             let (expr, alias) = match item {
@@ -159,25 +161,33 @@ impl Lowerer<'_, '_> {
                 other => return wrong_surface("the tensor block", "the item *", other.span()),
             };
             let value = self.expr(expr)?;
-            let mut tensor = self.tensor(value, span_of(expr))?;
             if let Some(alias) = alias {
                 if aliases.contains(&alias.value) {
                     let name = alias.value.clone();
                     return fail(BindError::DuplicateName { kind: "item", name }, alias.span);
                 }
                 aliases.push(alias.value.clone());
-                tensor.name = Some(alias.value.as_str().into());
             }
-            items.push(tensor);
+            match value {
+                Value::Record(record) => {
+                    items.extend(record.spread(alias.map(|alias| alias.value.as_str())));
+                }
+                value => {
+                    let mut tensor = self.tensor(value, span_of(expr))?;
+                    if let Some(alias) = alias {
+                        tensor.name = Some(alias.value.as_str().into());
+                    }
+                    items.push(tensor);
+                }
+            }
+            given.resize(items.len(), alias.is_some());
         }
         // Of items that are called the same only one keeps the name, an alias before others.
         for at in 0..items.len() {
             let Some(name) = items[at].name.clone() else { continue };
-            let given =
-                |i: usize| matches!(&select.projection[i], SelectItem::ExprWithAlias { .. });
             let taken = (0..items.len())
-                .any(|i| i != at && items[i].name.as_ref() == Some(&name) && (i < at || given(i)));
-            if taken && !given(at) {
+                .any(|i| i != at && items[i].name.as_ref() == Some(&name) && (i < at || given[i]));
+            if taken && !given[at] {
                 items[at].name = None;
             }
         }

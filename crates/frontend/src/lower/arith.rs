@@ -8,7 +8,7 @@ use tessera_planner::time::parse_period;
 
 use sqlparser::tokenizer::Span;
 
-use super::value::{Dim, Tensor, Value};
+use super::value::{Dim, Record, Tensor, Value};
 use super::{At, Lowerer, fail, unsupported};
 use crate::error::{BindError, Error};
 
@@ -78,6 +78,7 @@ impl Lowerer<'_, '_> {
                 let node = self.b.null(DType::Float64).at(span)?;
                 Ok(Tensor::unnamed(node, 0))
             }
+            Value::Record(record) => bare_record(&record, span),
             Value::Str(_) | Value::Slice(_) => fail(
                 BindError::Types {
                     operation: "a tensor expression".into(),
@@ -118,6 +119,7 @@ impl Lowerer<'_, '_> {
             Value::Float(v) => Some(Scalar::from_f64(dtype, v)),
             Value::Bool(v) => Some(Scalar::bool(v).cast(dtype)),
             Value::Slice(_) => return fail(types(operation, vec![value.kind().into()]), span),
+            Value::Record(record) => return bare_record(&record, span),
         };
         let node = match scalar {
             Some(scalar) => self.b.constant(scalar),
@@ -148,6 +150,11 @@ impl Lowerer<'_, '_> {
             }
         }
         let Some(mut dtype) = strong else {
+            if let Some(Value::Record(record)) =
+                values.iter().find(|v| matches!(v, Value::Record(_)))
+            {
+                return bare_record(record, span);
+            }
             if let Some(odd) = values.iter().find(|v| matches!(v, Value::Str(_) | Value::Slice(_)))
             {
                 return fail(types(operation, vec![odd.kind().into()]), span);
@@ -157,6 +164,7 @@ impl Lowerer<'_, '_> {
         for value in values {
             let fits = match value {
                 Value::Tensor(_) | Value::Null => true,
+                Value::Record(record) => return bare_record(record, span),
                 Value::Str(_) | Value::Slice(_) | Value::List(_) => {
                     matches!(value, Value::Str(_)) && dtype.is_datetime()
                 }
@@ -556,6 +564,17 @@ fn default_type(values: &[Value]) -> DType {
     } else {
         DType::Float64
     }
+}
+
+/// The error that a record stands where one tensor is needed.
+fn bare_record<T>(record: &Record, span: Span) -> Result<T, Error> {
+    let fields: Vec<String> = record.names().iter().map(|name| format!("`.{name}`")).collect();
+    let error = BindError::Types {
+        operation: "a tensor expression".into(),
+        types: vec![format!("the record that `{}` gives", record.of)],
+        hint: Some(format!("choose one of its fields: {}", fields.join(", "))),
+    };
+    fail(error, span)
 }
 
 fn has_tensor(items: &[Value]) -> bool {

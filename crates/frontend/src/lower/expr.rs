@@ -13,7 +13,7 @@ use tessera_planner::time::DatePart;
 use super::value::{Tensor, Value};
 use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsupported};
 use crate::ast;
-use crate::error::{BindError, Error, Position};
+use crate::error::{BindError, Error, Position, nearest};
 
 impl Lowerer<'_, '_> {
     /// Lowers an expression.
@@ -120,8 +120,24 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `.T`, the only field of a tensor.
+    /// A field of a record, or `.T`, the only field of a tensor.
     pub(crate) fn field(&mut self, value: Value, field: &Ident) -> Result<Value, Error> {
+        if let Value::Record(record) = &value {
+            let names = record.names();
+            let found: Vec<&str> = names.iter().map(String::as_str).collect();
+            return match record.field(&field.value) {
+                Some(tensor) => Ok(Value::Tensor(tensor)),
+                None => Err(Error::UnknownName {
+                    kind: "field",
+                    name: field.value.clone(),
+                    candidates: match nearest(&field.value, &found) {
+                        Some(near) => vec![near.to_string()],
+                        None => names,
+                    },
+                    position: Position::of_span(field.span),
+                }),
+            };
+        }
         let tensor = self.tensor(value, field.span)?;
         if field.value == "T" {
             let order: Vec<usize> = (0..tensor.dims.len()).rev().collect();

@@ -9,7 +9,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::region::Dims;
 
-use super::value::{Dim, Tensor, Value};
+use super::value::{Dim, Record, Tensor, Value};
 use super::{At, Lowerer, fail, unique, unsupported};
 use crate::error::{BindError, Error, Position, nearest};
 
@@ -37,10 +37,15 @@ pub(crate) enum Variable {
     Lowered(Tensor),
 }
 
+/// The variables `record.field` of one record, by their fields.
+type Members = Vec<(Arc<str>, Variable)>;
+
 /// What a name may stand for inside one relation.
 #[derive(Debug, Clone)]
 enum Meaning {
     Variable(Variable),
+    /// Several variables, by the record's name.
+    Record(Arc<str>, Members),
     Coord(Arc<Coord>, Vec<Arc<Coord>>),
 }
 
@@ -58,7 +63,26 @@ impl Relation {
 
     fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
         let found = self.variables.iter().filter(|(name, _)| fits(name));
-        found.map(|(name, v)| (self.full(name), Meaning::Variable(v.clone()))).collect()
+        let found: Vec<_> =
+            found.map(|(name, v)| (self.full(name), Meaning::Variable(v.clone()))).collect();
+        if found.is_empty() { self.record(fits) } else { found }
+    }
+
+    /// The records whose variables are called `name.field`.
+    fn record(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
+        let mut records: Vec<(&str, Members)> = Vec::new();
+        for (name, v) in &self.variables {
+            let Some((record, field)) = name.split_once('.').filter(|(r, _)| fits(r)) else {
+                continue;
+            };
+            let member = (Arc::from(field), v.clone());
+            match records.iter_mut().find(|(known, _)| *known == record) {
+                Some((_, fields)) => fields.push(member),
+                None => records.push((record, vec![member])),
+            }
+        }
+        let records = records.into_iter();
+        records.map(|(name, f)| (self.full(name), Meaning::Record(name.into(), f))).collect()
     }
 
     fn coordinate(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
@@ -82,7 +106,7 @@ impl Lowerer<'_, '_> {
     /// A name alone.
     pub(crate) fn name(&mut self, ident: &Ident) -> Result<Value, Error> {
         match self.lookup(&ident.value, ident.span)? {
-            Some(meaning) => self.meaning(meaning, ident.span).map(Value::Tensor),
+            Some(meaning) => self.meaning(meaning, ident.span),
             None => Err(self.unknown("name", &ident.value, ident.span)),
         }
     }
@@ -102,14 +126,18 @@ impl Lowerer<'_, '_> {
                 if variables.is_empty() { relation.coordinate(fits) } else { variables }
             });
             if let Some(meaning) = one("name", &second.value, found, second.span)? {
-                let mut value = Value::Tensor(self.meaning(meaning, span)?);
+                let mut value = self.meaning(meaning, span)?;
                 for field in rest {
                     value = self.field(value, field)?;
                 }
                 return Ok(value);
             }
-            let is_variable = self.lookup(&first.value, first.span).is_ok_and(|m| m.is_some());
-            if !(is_variable && second.value == "T") {
+            let is_field = match self.lookup(&first.value, first.span) {
+                Ok(Some(Meaning::Record(..))) => true,
+                Ok(Some(_)) => second.value == "T",
+                _ => false,
+            };
+            if !is_field {
                 let names = names_of(&relation);
                 let found: Vec<&str> = names.iter().map(String::as_str).collect();
                 return Err(Error::UnknownName {
@@ -123,7 +151,7 @@ impl Lowerer<'_, '_> {
             }
         }
         let mut value = match self.lookup(&first.value, first.span)? {
-            Some(meaning) => Value::Tensor(self.meaning(meaning, first.span)?),
+            Some(meaning) => self.meaning(meaning, first.span)?,
             None => return Err(self.unknown("relation or name", &first.value, first.span)),
         };
         for field in &parts[1..] {
@@ -211,16 +239,25 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    fn meaning(&mut self, meaning: Meaning, span: Span) -> Result<Tensor, Error> {
+    fn meaning(&mut self, meaning: Meaning, span: Span) -> Result<Value, Error> {
         match meaning {
-            Meaning::Variable(Variable::Lowered(tensor)) => Ok(tensor),
-            Meaning::Variable(Variable::Data(dataset, at)) => {
-                self.load(&dataset, &dataset.variables[at], span)
+            Meaning::Variable(v) => self.variable(v, span).map(Value::Tensor),
+            Meaning::Record(of, members) => {
+                let mut fields = Vec::with_capacity(members.len());
+                for (name, v) in members {
+                    fields.push((name, self.variable(v, span)?));
+                }
+                Ok(Value::Record(Record { of, fields }))
             }
-            Meaning::Variable(Variable::Auxiliary(dataset, at)) => {
-                self.load(&dataset, &dataset.auxiliary[at], span)
-            }
-            Meaning::Coord(coord, all) => self.coordinate(&coord, &all, span),
+            Meaning::Coord(coord, all) => self.coordinate(&coord, &all, span).map(Value::Tensor),
+        }
+    }
+
+    fn variable(&mut self, v: Variable, span: Span) -> Result<Tensor, Error> {
+        match v {
+            Variable::Lowered(tensor) => Ok(tensor),
+            Variable::Data(dataset, at) => self.load(&dataset, &dataset.variables[at], span),
+            Variable::Auxiliary(dataset, at) => self.load(&dataset, &dataset.auxiliary[at], span),
         }
     }
 

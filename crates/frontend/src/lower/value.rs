@@ -135,6 +135,56 @@ pub(crate) enum Value {
     Slice(Box<[Value; 3]>),
     /// A tensor.
     Tensor(Tensor),
+    /// Several tensors that one function gives: `qr(a)`, with its fields `q` and `r`.
+    Record(Record),
+}
+
+/// What a function gives that has several results. In a dataset its fields are variables called `record.field`.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    /// The function, or the name that the record has in its dataset.
+    pub(crate) of: Arc<str>,
+    /// The fields, in the order in which they are listed.
+    pub(crate) fields: Vec<(Arc<str>, Tensor)>,
+}
+
+/// Names that other libraries have for fields: the name, and the field as it is listed here.
+const SYNONYMS: [(&str, &str); 4] =
+    [("vt", "vh"), ("v", "vh"), ("w", "eigenvalues"), ("v", "eigenvectors")];
+
+impl Record {
+    /// A field by its name or a synonym: exactly, else without regard to case. It is called by its name.
+    pub(crate) fn field(&self, name: &str) -> Option<Tensor> {
+        let find = |fits: &dyn Fn(&str) -> bool| {
+            let own = self.fields.iter().find(|(field, _)| fits(field));
+            own.or_else(|| {
+                let mut known = SYNONYMS.iter().filter(|(synonym, _)| fits(synonym));
+                known.find_map(|(_, name)| self.fields.iter().find(|(field, _)| **field == **name))
+            })
+        };
+        let found = find(&|field| field == name);
+        let (name, tensor) = found.or_else(|| find(&|field| field.eq_ignore_ascii_case(name)))?;
+        Some(Tensor { name: Some(name.clone()), ..tensor.clone() })
+    }
+
+    /// The names of the fields.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.fields.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// The record as tensors of a dataset: `alias.field`, or the fields under their own names without an alias.
+    pub(crate) fn spread(self, alias: Option<&str>) -> Vec<Tensor> {
+        let fields = self.fields.into_iter();
+        fields
+            .map(|(field, tensor)| {
+                let name = match alias {
+                    Some(alias) => format!("{alias}.{field}").into(),
+                    None => field,
+                };
+                Tensor { name: Some(name), ..tensor }
+            })
+            .collect()
+    }
 }
 
 impl Value {
@@ -149,6 +199,7 @@ impl Value {
             Value::List(_) => "a list",
             Value::Slice(_) => "a slice",
             Value::Tensor(_) => "a tensor",
+            Value::Record(_) => "a record",
         }
     }
 

@@ -103,6 +103,15 @@ impl StateCounts {
         [Unscheduled, Ready, Running, Finished, Cancelling].iter().map(|&s| self.now(s)).sum()
     }
 
+    /// Adds the counts of another plan.
+    pub fn add(&mut self, other: &StateCounts) {
+        let add = |to: &mut [u64; 8], from: &[u64; 8]| {
+            to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
+        };
+        add(&mut self.now, &other.now);
+        add(&mut self.entered, &other.entered);
+    }
+
     pub(crate) fn enter(&mut self, state: State) {
         self.now[state as usize] += 1;
         self.entered[state as usize] += 1;

@@ -16,9 +16,10 @@ use crate::schedule::job::{Job, Statement};
 use crate::schedule::{Inputs, Outcome, Sink, Stats, TaskContext, TaskRunner, Tiling};
 use futures::FutureExt;
 use smallvec::SmallVec;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -49,6 +50,27 @@ pub struct Running {
     id: u64,
     token: CancelToken,
     outcome: oneshot::Receiver<Outcome>,
+}
+
+/// Looks at a statement without keeping it or the runtime alive.
+#[derive(Clone)]
+pub struct Watch {
+    shared: Weak<Shared>,
+    id: u64,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// What the statement did until now; `None` when it is over. It takes the scheduler's lock for a moment: ask some
+    /// times a second, not for each operand.
+    pub fn stats(&self) -> Option<Stats> {
+        self.shared.upgrade()?.lock().stats(self.id)
+    }
 }
 
 impl Runtime {
@@ -198,6 +220,11 @@ impl Running {
     /// Operands by state; `None` when it is over.
     pub fn progress(&self) -> Option<StateCounts> {
         self.shared.lock().counts(self.id)
+    }
+
+    /// A look at the statement that may outlive it.
+    pub fn watch(&self) -> Watch {
+        Watch { shared: Arc::downgrade(&self.shared), id: self.id }
     }
 
     /// Waits for the end; not to be called on a tokio thread.

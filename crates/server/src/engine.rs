@@ -4,17 +4,20 @@ use crate::answer::Reply;
 use crate::error::Error;
 use futures::stream::BoxStream;
 
-/// Fired to stop a query; running kernels notice it within a block of work.
-pub use tokio_util::sync::CancellationToken as CancelToken;
+pub use crate::statement::Handle;
+
+/// The name of a [`Handle`] for those who only stop the statement; running kernels notice it within a block of work.
+pub type CancelToken = Handle;
 
 /// The answers of a script, one for each statement in order. After an error nothing follows.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;
 
-/// Runs SQL: the session in this process, a fake in tests, later a server elsewhere.
+/// Runs SQL: the session in this process, a server elsewhere, a fake in tests.
 pub trait Engine: Send + Sync {
     /// Runs the statements of `sql` one after another, each when the one before has been taken from the stream.
     ///
-    /// Positions in errors count from the start of `sql`. Firing `cancel` ends the stream with [`Error::Cancelled`]
-    /// (or a stage's error of code `cancelled`); dropping the stream cancels what runs.
-    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a>;
+    /// Positions in errors count from the start of `sql`. While it runs, `handle` tells how far it is; one handle is for
+    /// one run. [`Handle::cancel`] ends the stream with [`Error::Cancelled`] (or a stage's error of code `cancelled`);
+    /// dropping the stream cancels what runs.
+    fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a>;
 }

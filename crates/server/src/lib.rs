@@ -4,6 +4,7 @@
 //!
 //! 1. [`cli`] reads the command line, [`config`] joins it with defaults, file and environment.
 //! 2. An [`engine::Engine`] runs the text and gives one [`answer::Reply`] for each statement.
+//!    A [`statement::Handle`] tells how far it is, and stops it.
 //! 3. A [`format::Writer`] turns replies into bytes; an [`error::Error`] becomes text, JSON and a status.
 //!
 //! `tessera serve` does the same over HTTP ([`routes`]).
@@ -18,5 +19,6 @@ pub mod error;
 pub mod format;
 pub mod routes;
 pub mod session;
+pub mod statement;
 
 pub use tessera_frontend::is_complete;

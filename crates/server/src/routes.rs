@@ -9,7 +9,7 @@ mod query;
 mod reply;
 
 use crate::config::Config;
-use crate::engine::{CancelToken, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 /// What running queries have to end after the server was asked to go.
 const GRACE: Duration = Duration::from_secs(10);
@@ -31,9 +32,9 @@ struct Shared {
     /// A permit for each query that may run.
     places: Arc<Semaphore>,
     /// Fired when the server is asked to go: new queries are refused.
-    leaving: CancelToken,
+    leaving: CancellationToken,
     /// Fired when the grace is over: running queries are cancelled.
-    stop: CancelToken,
+    stop: CancellationToken,
 }
 
 /// A server that can be asked to go.
@@ -55,8 +56,8 @@ impl Server {
             engine,
             config,
             places,
-            leaving: CancelToken::new(),
-            stop: CancelToken::new(),
+            leaving: CancellationToken::new(),
+            stop: CancellationToken::new(),
         };
         Ok(Server { shared: Arc::new(shared) })
     }
@@ -66,7 +67,7 @@ impl Server {
     /// `listening` is told the address, which matters when the port asked for is 0.
     pub async fn serve(
         self,
-        leave: CancelToken,
+        leave: CancellationToken,
         listening: impl FnOnce(SocketAddr),
     ) -> Result<(), Error> {
         let shared = self.shared;

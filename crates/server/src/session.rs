@@ -24,6 +24,7 @@ use crate::answer::{Answer, Reply};
 use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
+use crate::statement::{Entered, Handle, Queries, State};
 use open::{Opener, Temp};
 use settings::Settings;
 use std::collections::BTreeMap;
@@ -34,9 +35,9 @@ use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{
-    CreateExternal, CreateTensor, Drop as DropStatement, DropKind, Show, Statement,
+    CreateExternal, CreateTensor, Drop as DropStatement, DropKind, Statement,
 };
-use tokio::runtime::Handle;
+
 use warehouse::Warehouse;
 
 /// Storage that does not answer in this time is unreachable.
@@ -49,6 +50,7 @@ pub struct Host {
     warehouse: Warehouse,
     config: Config,
     seeds: AtomicU64,
+    queries: Arc<Queries>,
 }
 
 /// Tensors in memory and settings of one user, over a shared [`Host`].
@@ -63,7 +65,7 @@ impl Host {
     ///
     /// # Errors
     /// A warehouse that cannot be used.
-    pub fn open(config: Config, io: Handle) -> Result<Arc<Self>, Error> {
+    pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Arc<Self>, Error> {
         let exec = tessera_exec::config::Config {
             threads: config.threads,
             quota_bytes_max: config.memory_limit_bytes,
@@ -79,6 +81,7 @@ impl Host {
             warehouse: Warehouse::open(&config.warehouse)?,
             config,
             seeds: AtomicU64::new(seed),
+            queries: Arc::default(),
         }))
     }
 
@@ -92,6 +95,11 @@ impl Host {
         &self.runtime
     }
 
+    /// Statements that wait or run.
+    pub fn queries(&self) -> &Arc<Queries> {
+        &self.queries
+    }
+
     fn next_seed(&self) -> u64 {
         // Any odd step visits all values; this one is the golden ratio's.
         self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
@@ -103,7 +111,7 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Host::open`].
-    pub fn open(config: Config, io: Handle) -> Result<Self, Error> {
+    pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Self, Error> {
         Ok(Session::of(Host::open(config, io)?))
     }
 
@@ -154,12 +162,16 @@ impl Session {
                 settings.set(&name.text, &value.text)?;
                 Ok(Answer::Done(format!("set {}", name.text)).into())
             }
-            Statement::Show(Show::Queries) => Err(later("SHOW QUERIES", "")),
-            Statement::Show(Show::Workers) => Err(later("SHOW WORKERS", "")),
             Statement::Show(show) => self.show(show).await,
             Statement::Describe(what) => self.describe(what).await,
-            Statement::Cancel { .. } => {
-                Err(later("CANCEL QUERY", "Ctrl-C cancels a running query"))
+            Statement::Cancel { id } => {
+                if !self.host.queries.cancel(&id.text) {
+                    return Err(Error::stage(Failure::UnknownQuery {
+                        id: id.text.clone(),
+                        position: open::position(tessera_frontend::Position::of_span(id.span)),
+                    }));
+                }
+                Ok(Answer::Done(format!("cancelled query {}", id.text)).into())
             }
         }
     }
@@ -250,26 +262,66 @@ impl Session {
     }
 }
 
+/// The statements of a script that are left, and what is known about them from outside.
+struct Script {
+    rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
+    count: usize,
+    handle: Handle,
+    _entered: Entered,
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // After a regular end this does nothing; a script that is let go before its end was cancelled.
+        if self.handle.move_to(State::Cancelled) {
+            self.handle.cancel();
+        }
+    }
+}
+
+impl Session {
+    async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
+        let handle = script.handle.clone();
+        let Some((i, next)) = script.rest.next() else {
+            // An empty script never began.
+            handle.move_to(State::Planning);
+            handle.move_to(State::Finished);
+            return None;
+        };
+        handle.begin(&next.text, i + 1, script.count);
+        let result = if handle.is_cancelled() {
+            Err(Error::Cancelled)
+        } else {
+            self.statement(&next, &handle).await
+        };
+        if let Err(e) = &result {
+            handle.move_to(State::of_error(e));
+        }
+        Some(result)
+    }
+}
+
 impl Engine for Session {
-    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a> {
+    fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a> {
         let parsed = match tessera_frontend::parse(sql) {
             Ok(parsed) => parsed,
-            Err(e) => return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) })),
-        };
-        let steps = futures::stream::unfold(Some(parsed.into_iter()), move |rest| {
-            let cancel = cancel.clone();
-            async move {
-                let mut rest = rest?;
-                let next = rest.next()?;
-                let result = if cancel.is_cancelled() {
-                    Err(Error::Cancelled)
-                } else {
-                    self.statement(&next, &cancel).await
-                };
-                // After an error nothing follows.
-                let rest = result.is_ok().then_some(rest);
-                Some((result, rest))
+            Err(e) => {
+                handle.move_to(State::Failed);
+                return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
             }
+        };
+        let script = Script {
+            count: parsed.len(),
+            rest: parsed.into_iter().enumerate(),
+            _entered: self.host.queries.enter(&handle),
+            handle,
+        };
+        let steps = futures::stream::unfold(Some(script), move |script| async move {
+            let mut script = script?;
+            let result = self.next(&mut script).await?;
+            // After an error nothing follows.
+            let rest = result.is_ok().then_some(script);
+            Some((result, rest))
         });
         Box::pin(steps)
     }

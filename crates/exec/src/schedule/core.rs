@@ -6,10 +6,10 @@
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::operand::{State, StateCounts};
-use crate::schedule::Outcome;
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::job::{Done, Job, Statement, Trash};
 use crate::schedule::table::Slot;
+use crate::schedule::{Outcome, Stats};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -83,6 +83,11 @@ impl Core {
     /// Operands of a statement by state, while it runs.
     pub(crate) fn counts(&self, statement: u64) -> Option<StateCounts> {
         self.jobs.iter().find(|j| j.statement.id == statement).map(|j| j.table.counts.clone())
+    }
+
+    /// What a statement did until now, while it runs.
+    pub(crate) fn stats(&self, statement: u64) -> Option<Stats> {
+        self.jobs.iter().find(|j| j.statement.id == statement).map(Job::stats)
     }
 
     fn job(&mut self, statement: u64) -> Option<&mut Job> {

@@ -399,8 +399,14 @@ impl Job {
     /// What the plan did, when it is over.
     pub(crate) fn into_result(mut self) -> (Option<Done>, Outcome) {
         let done = self.done.take();
+        let stats = self.stats();
+        (done, Outcome { result: self.error.map_or(Ok(()), Err), stats })
+    }
+
+    /// What the plan did until now.
+    pub(crate) fn stats(&self) -> Stats {
         let tiling = &self.statement.tiling;
-        self.stats.stages = (0u32..)
+        let stages = (0u32..)
             .zip(&self.stages)
             .map(|(s, info)| StageStats {
                 name: tiling.name(StageId(s)),
@@ -408,10 +414,13 @@ impl Job {
                 seconds: info.nanos as f64 * 1e-9,
             })
             .collect();
-        self.stats.states = self.table.counts.clone();
-        self.stats.max_live_operands = self.table.max_live;
-        self.stats.peak_bytes = self.statement.account.peak();
-        (done, Outcome { result: self.error.map_or(Ok(()), Err), stats: self.stats })
+        Stats {
+            stages,
+            states: self.table.counts.clone(),
+            max_live_operands: self.table.max_live,
+            peak_bytes: self.statement.account.peak(),
+            ..self.stats.clone()
+        }
     }
 
     /// Results that an operand's chunks go to: result, output.

@@ -2,7 +2,7 @@
 
 use super::later;
 use crate::config::Config;
-use crate::engine::{CancelToken, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::routes::Server;
 use clap::Args;
@@ -51,7 +51,7 @@ pub(super) async fn run(engine: Arc<dyn Engine>, config: Config) -> Result<(), E
         None => "on loopback only, as no token is configured",
     };
     let server = Server::new(engine, config)?;
-    let leave = CancelToken::new();
+    let leave = tokio_util::sync::CancellationToken::new();
     let terminated = terminated()?;
     let fire = leave.clone();
     tokio::spawn(async move {

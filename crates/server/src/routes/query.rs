@@ -3,7 +3,7 @@
 use super::Shared;
 use super::reply::Failure;
 use crate::answer::Reply;
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::format::{Format, Options, Writer};
 use axum::body::Bytes;
@@ -91,11 +91,11 @@ async fn body(shared: &Arc<Shared>, request: Request) -> Result<String, Error> {
 
 /// Runs the script. Whichever way this ends, also by being dropped, nothing runs on.
 async fn replies(shared: &Shared, sql: &str) -> Result<Vec<Reply>, Error> {
-    let cancel: CancelToken = shared.stop.child_token();
-    let _guard = cancel.clone().drop_guard();
+    // Dropping the stream, as the time-out does, cancels what runs.
+    let handle = Handle::below(&shared.stop);
     let work = async {
         let mut replies = Vec::new();
-        let mut stream = shared.engine.run(sql, cancel.clone());
+        let mut stream = shared.engine.run(sql, handle.clone());
         while let Some(reply) = stream.next().await {
             replies.push(reply?);
         }

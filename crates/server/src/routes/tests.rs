@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::answer::{Answer, Reply, Surface, Tensor};
-use crate::engine::Replies;
+use crate::engine::{CancelToken, Replies};
 use arrow::buffer::Buffer;
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ fn two() -> Tensor {
 struct Running {
     address: SocketAddr,
     fake: Arc<Fake>,
-    leave: CancelToken,
+    leave: CancellationToken,
     thread: Option<std::thread::JoinHandle<Result<(), Error>>>,
 }
 
@@ -101,7 +101,7 @@ fn config(settings: &[(&'static str, &str)]) -> Config {
 fn start(settings: &[(&'static str, &str)]) -> Running {
     let fake = Arc::new(Fake::default());
     let server = Server::new(fake.clone(), config(settings)).unwrap();
-    let leave = CancelToken::new();
+    let leave = CancellationToken::new();
     let (tell, address) = std::sync::mpsc::channel();
     let thread = {
         let leave = leave.clone();

@@ -4,8 +4,9 @@ use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::open::Opener;
-use crate::session::query::KnownNames;
+use crate::session::query::{KnownNames, operands};
 use crate::session::{Failure, Host, Session, later};
+use crate::statement::{Handle, State};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -91,7 +92,9 @@ impl Session {
             host: self.host.clone(),
             sources: planned.sources,
             config: planned.config,
+            handle: cancel.clone(),
         });
+        cancel.move_to(State::Running);
         let tables: BTreeMap<String, Arc<TensorTable>> = planned
             .plan
             .scans
@@ -301,6 +304,8 @@ struct Runner {
     host: Arc<Host>,
     sources: Sources,
     config: PlanConfig,
+    /// The statement that they are part of.
+    handle: Handle,
 }
 
 impl fmt::Debug for Runner {
@@ -318,11 +323,15 @@ impl Runner {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), &self.sources)?);
         let (sink, pieces) = PieceSink::new();
         debug_assert!(tiling.stages() > 0, "a scan has a column");
+        let stages = operands(&tiling);
         let running =
             self.host.runtime().start(tiling, runner, sink.clone(), &ExecCancel::new())?;
+        let tracked = self.handle.plan(running.watch(), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
         let outcome = stream::once(async move {
-            if let Err(e) = running.outcome().await.result {
+            let outcome = running.outcome().await;
+            tracked.finish(&outcome.stats);
+            if let Err(e) = outcome.result {
                 sink.fail(e);
             }
         })

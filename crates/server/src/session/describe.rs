@@ -77,8 +77,14 @@ impl Session {
                 }
                 rows_of(["name", "value"], found)
             }
-            Show::Queries | Show::Workers => Err(super::later("SHOW of what runs", "")),
+            Show::Queries => self.show_queries(),
+            Show::Workers => Err(super::later("SHOW WORKERS", "")),
         }
+    }
+
+    /// Statements of the process that wait or run, this one among them.
+    pub(super) fn show_queries(&self) -> Result<Reply, Error> {
+        rows_of(crate::statement::COLUMNS, self.host.queries.rows())
     }
 
     pub(super) async fn describe(&self, what: &Described) -> Result<Reply, Error> {

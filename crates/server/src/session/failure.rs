@@ -23,6 +23,14 @@ pub enum Failure {
         /// The name.
         name: String,
     },
+    /// A query that neither waits nor runs.
+    #[error("no query `{id}` waits or runs")]
+    UnknownQuery {
+        /// The id as written.
+        id: String,
+        /// Where it stands.
+        position: Option<Position>,
+    },
     /// A setting that there is not, or a value that it does not take.
     #[error("setting `{name}`: {reason}")]
     Setting {
@@ -87,6 +95,7 @@ impl Report for Failure {
         match self {
             Failure::UnknownName { .. } => "unknown_name",
             Failure::Exists { .. } => "already_exists",
+            Failure::UnknownQuery { .. } => "unknown_query",
             Failure::Setting { .. } => "invalid_setting",
             Failure::Warehouse { .. } => "warehouse",
             Failure::Definition { .. } => "invalid_definition",
@@ -116,6 +125,7 @@ impl Report for Failure {
             Failure::Exists { name } => {
                 Some(format!("write CREATE OR REPLACE …, or DROP TENSOR {name} first"))
             }
+            Failure::UnknownQuery { .. } => Some("SHOW QUERIES lists those that do".into()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => Some("ZARR and NPY are supported".into()),
@@ -128,7 +138,9 @@ impl Report for Failure {
 
     fn position(&self) -> Option<Position> {
         match self {
-            Failure::UnknownName { position, .. } | Failure::StoredAs { position, .. } => *position,
+            Failure::UnknownName { position, .. }
+            | Failure::UnknownQuery { position, .. }
+            | Failure::StoredAs { position, .. } => *position,
             _ => None,
         }
     }

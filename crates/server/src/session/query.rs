@@ -152,15 +152,22 @@ impl Session {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let sink = Arc::new(Collect::new(grids));
         let token = ExecCancel::new();
-        let run = self.host.runtime.run_async(tiling.clone(), runner, sink.clone(), &token);
-        let stats = tokio::select! {
+        let running = self
+            .host
+            .runtime
+            .start(tiling.clone(), runner, sink.clone(), &token)
+            .map_err(Error::stage)?;
+        let tracked = cancel.plan(running.watch(), operands(tiling));
+        let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => {
                 token.cancel();
                 return Err(Error::Cancelled);
             }
-            stats = run => stats.map_err(Error::stage)?,
+            outcome = running.outcome() => outcome,
         };
+        tracked.finish(&outcome.stats);
+        let stats = outcome.result.map(|()| outcome.stats).map_err(Error::stage)?;
         Ok((sink.finish().map_err(Error::stage)?, stats))
     }
 
@@ -239,6 +246,11 @@ impl Session {
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
     }
+}
+
+/// Operands of each stage of a plan.
+pub(super) fn operands(tiling: &Tiling) -> Vec<u64> {
+    tiling.plan().stages.iter().map(|s| s.grid.count()).collect()
 }
 
 /// What a run measured, below the plan.

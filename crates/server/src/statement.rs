@@ -1,0 +1,316 @@
+//! A statement as something that can be named, watched and stopped.
+//!
+//! The life of a statement:
+//!
+//! ```text
+//!   QUEUED ─▶ PLANNING ◀─▶ RUNNING ─▶ FINISHED
+//!      │         │  └─────────┼─────▶ FINISHED
+//!      └─────────┴────────────┴─────▶ FAILED, CANCELLED
+//! ```
+//! 1. Who wants an answer makes a [`Handle`] and gives it to [`crate::engine::Engine::run`].
+//! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` know it.
+//! 3. It goes back from RUNNING to PLANNING when the next statement of a script begins, or when something had to be
+//!    computed before the rest could be planned.
+//! 4. While plans run, [`Handle::progress`] asks the scheduler for its counts; nothing is estimated but the time left.
+//! 5. [`Handle::cancel`] may be called by anybody at any time; the end comes soon after.
+
+mod progress;
+mod queries;
+#[cfg(test)]
+mod tests;
+
+pub use progress::Progress;
+pub use queries::{COLUMNS, Entered, Queries};
+
+use crate::error::Error;
+use progress::{Plan, Totals};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tessera_exec::run::Watch;
+use tessera_exec::schedule::Stats;
+use tokio_util::sync::CancellationToken;
+
+/// Where a statement is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It waits for a place among those that run.
+    Queued,
+    /// It is read, bound and planned.
+    Planning,
+    /// Its operands run.
+    Running,
+    /// Its answer is there.
+    Finished,
+    /// It ended with an error.
+    Failed,
+    /// It was stopped.
+    Cancelled,
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [State; 6] = [
+        State::Queued,
+        State::Planning,
+        State::Running,
+        State::Finished,
+        State::Failed,
+        State::Cancelled,
+    ];
+
+    /// The name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Queued => "QUEUED",
+            State::Planning => "PLANNING",
+            State::Running => "RUNNING",
+            State::Finished => "FINISHED",
+            State::Failed => "FAILED",
+            State::Cancelled => "CANCELLED",
+        }
+    }
+
+    /// The state of that name.
+    pub fn parse(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// The end that an error is.
+    pub fn of_error(error: &Error) -> State {
+        if error.code() == "cancelled" { State::Cancelled } else { State::Failed }
+    }
+
+    /// True for the states that nothing follows.
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Finished | State::Failed | State::Cancelled)
+    }
+
+    /// The transition table.
+    pub const fn may_become(self, next: State) -> bool {
+        use State::*;
+        matches!(
+            (self, next),
+            (Queued, Planning | Failed | Cancelled)
+                | (Planning, Running | Finished | Failed | Cancelled)
+                | (Running, Planning | Finished | Failed | Cancelled)
+        )
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What those who wait for a statement share with the engine that runs it. Clones are the same statement.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    id: String,
+    cancel: CancellationToken,
+    created: Instant,
+    tracked: Mutex<Tracked>,
+}
+
+/// What changes while a statement lives.
+struct Tracked {
+    state: State,
+    /// When it came to its end.
+    ended: Option<Instant>,
+    text: String,
+    /// Which statement of the script this is, from 1, and how many there are.
+    number: usize,
+    count: usize,
+    /// Plans that run now.
+    plans: Vec<Plan>,
+    next_plan: u64,
+    /// What plans that are over did, for this statement of the script.
+    totals: Totals,
+    /// What a server elsewhere tells of its own statement.
+    told: Option<Progress>,
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Handle::new()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("id", &self.0.id).field("state", &self.state()).finish()
+    }
+}
+
+impl Handle {
+    /// A statement that waits for its turn.
+    pub fn new() -> Self {
+        Handle::with(CancellationToken::new())
+    }
+
+    /// A statement that is cancelled with `parent`.
+    pub fn below(parent: &CancellationToken) -> Self {
+        Handle::with(parent.child_token())
+    }
+
+    fn with(cancel: CancellationToken) -> Self {
+        Handle(Arc::new(Inner {
+            id: uuid::Uuid::new_v4().simple().to_string(),
+            cancel,
+            created: Instant::now(),
+            tracked: Mutex::new(Tracked {
+                state: State::Queued,
+                ended: None,
+                text: String::new(),
+                number: 1,
+                count: 1,
+                plans: Vec::new(),
+                next_plan: 0,
+                totals: Totals::default(),
+                told: None,
+            }),
+        }))
+    }
+
+    /// Its name: 32 hexadecimal digits that nobody can guess.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Asks it to stop; once is enough, and after its end it does nothing.
+    pub fn cancel(&self) {
+        self.0.cancel.cancel();
+    }
+
+    /// True once it was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancel.is_cancelled()
+    }
+
+    /// Waits until it is asked to stop.
+    pub async fn cancelled(&self) {
+        self.0.cancel.cancelled().await;
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> State {
+        self.lock().state
+    }
+
+    /// The text of the statement that runs.
+    pub fn text(&self) -> String {
+        self.lock().text.clone()
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let (mut progress, plans) = {
+            let t = self.lock();
+            let ended = t.ended.unwrap_or_else(Instant::now);
+            let mut progress = match &t.told {
+                Some(told) => Progress { state: t.state, ..told.clone() },
+                None => t.totals.progress(t.state),
+            };
+            progress.statement = t.number;
+            progress.statements = t.count;
+            progress.elapsed_s = ended.saturating_duration_since(self.0.created).as_secs_f64();
+            (progress, t.plans.clone())
+        };
+        // The scheduler's lock is not taken under ours.
+        for plan in &plans {
+            plan.add_to(&mut progress);
+        }
+        progress
+    }
+
+    /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
+    pub fn move_to(&self, next: State) -> bool {
+        let mut t = self.lock();
+        if t.state == next {
+            return !next.is_over();
+        }
+        if !t.state.may_become(next) {
+            debug_assert!(t.state.is_over(), "{} does not become {next}", t.state);
+            return false;
+        }
+        t.state = next;
+        if next.is_over() {
+            t.ended = Some(Instant::now());
+        }
+        true
+    }
+
+    /// A statement of a script begins: number `number`, from 1, of `count`.
+    pub fn begin(&self, text: &str, number: usize, count: usize) {
+        {
+            let mut t = self.lock();
+            t.text = text.into();
+            (t.number, t.count) = (number, count);
+            t.totals = Totals::default();
+            t.told = None;
+        }
+        self.move_to(State::Planning);
+    }
+
+    /// The text, for a statement that still waits.
+    pub fn name(&self, text: &str) {
+        self.lock().text = text.into();
+    }
+
+    /// A plan runs now. `stages` has the number of operands of each of its stages.
+    pub fn plan(&self, watch: Watch, stages: Vec<u64>) -> PlanRuns {
+        let number = {
+            let mut t = self.lock();
+            let number = t.next_plan;
+            t.next_plan += 1;
+            t.plans.push(Plan::new(number, watch, stages));
+            number
+        };
+        self.move_to(State::Running);
+        PlanRuns { handle: self.clone(), number }
+    }
+
+    /// What a server elsewhere tells of the statement that this one stands for.
+    pub fn tell(&self, progress: Progress) {
+        let state = progress.state;
+        self.lock().told = Some(progress);
+        // The end is told by whoever runs this one, once the answer is here as well.
+        if !state.is_over() && state != State::Queued {
+            self.move_to(State::Planning);
+            self.move_to(state);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tracked> {
+        // Each change is complete before anything can panic.
+        self.0.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A plan of a statement, until it is over or dropped.
+#[derive(Debug)]
+pub struct PlanRuns {
+    handle: Handle,
+    number: u64,
+}
+
+impl PlanRuns {
+    /// The plan is over: what it did counts from now on as done.
+    pub fn finish(self, stats: &Stats) {
+        let mut t = self.handle.lock();
+        if let Some(at) = t.plans.iter().position(|p| p.number == self.number) {
+            let plan = t.plans.remove(at);
+            t.totals.add(&plan, stats);
+        }
+    }
+}
+
+impl Drop for PlanRuns {
+    fn drop(&mut self) {
+        let mut t = self.handle.lock();
+        t.plans.retain(|p| p.number != self.number);
+    }
+}

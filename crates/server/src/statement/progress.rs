@@ -1,0 +1,204 @@
+//! How far a statement is, from the scheduler's own counts.
+
+use super::State;
+use serde_json::{Map, Value, json};
+use std::time::Instant;
+use tessera_exec::operand::State as OperandState;
+use tessera_exec::run::Watch;
+use tessera_exec::schedule::Stats;
+
+/// How far a statement is. All numbers are counted but [`Progress::eta_s`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Where it is in its life.
+    pub state: State,
+    /// Which statement of the script runs, from 1.
+    pub statement: usize,
+    /// Statements of the script.
+    pub statements: usize,
+    /// Operands of the plans that began. A plan that needs to be made first is not in it, so it may grow.
+    pub operands_total: u64,
+    /// Operands that are done.
+    pub operands_done: u64,
+    /// Operands that the scheduler knows, by state, in the order of [`OperandState::ALL`].
+    pub operands: [u64; 8],
+    /// Bytes of the chunks that loads made.
+    pub bytes_read: u64,
+    /// Bytes that went to the scratch directory.
+    pub bytes_spilled: u64,
+    /// Operands that ran again, as their chunk had been dropped or an attempt had failed.
+    pub recomputed: u64,
+    /// Seconds since it was asked for, until its end.
+    pub elapsed_s: f64,
+    /// Seconds that the plans which run will probably take, from the time that operands of the same stage took; `None`
+    /// before there is anything to tell it from.
+    pub eta_s: Option<f64>,
+}
+
+impl Progress {
+    pub(super) fn new(state: State) -> Self {
+        Progress {
+            state,
+            statement: 1,
+            statements: 1,
+            operands_total: 0,
+            operands_done: 0,
+            operands: [0; 8],
+            bytes_read: 0,
+            bytes_spilled: 0,
+            recomputed: 0,
+            elapsed_s: 0.0,
+            eta_s: None,
+        }
+    }
+
+    /// The part that is done, from 0 to 1; `None` while nothing is known to do.
+    pub fn fraction(&self) -> Option<f64> {
+        match self.state {
+            State::Finished => Some(1.0),
+            _ if self.operands_total == 0 => None,
+            _ => Some((self.operands_done as f64 / self.operands_total as f64).min(1.0)),
+        }
+    }
+
+    /// The `progress` of answers over HTTP.
+    pub fn to_json(&self) -> Value {
+        let by_state: Map<String, Value> = OperandState::ALL
+            .iter()
+            .zip(self.operands)
+            .map(|(s, n)| (s.name().to_string(), n.into()))
+            .collect();
+        json!({
+            "statement": self.statement,
+            "statements": self.statements,
+            "operands": {"total": self.operands_total, "done": self.operands_done, "states": by_state},
+            "bytes_read": self.bytes_read,
+            "bytes_spilled": self.bytes_spilled,
+            "recomputed": self.recomputed,
+            "elapsed_s": self.elapsed_s,
+            "eta_s": self.eta_s,
+        })
+    }
+
+    /// Reads what [`Progress::to_json`] wrote; what is missing is zero.
+    pub fn from_json(state: State, value: &Value) -> Self {
+        let number = |v: &Value| v.as_u64().unwrap_or(0);
+        let operands = &value["operands"];
+        let mut progress = Progress {
+            statement: number(&value["statement"]).max(1) as usize,
+            statements: number(&value["statements"]).max(1) as usize,
+            operands_total: number(&operands["total"]),
+            operands_done: number(&operands["done"]),
+            bytes_read: number(&value["bytes_read"]),
+            bytes_spilled: number(&value["bytes_spilled"]),
+            recomputed: number(&value["recomputed"]),
+            elapsed_s: value["elapsed_s"].as_f64().unwrap_or(0.0),
+            eta_s: value["eta_s"].as_f64(),
+            ..Progress::new(state)
+        };
+        for (n, s) in progress.operands.iter_mut().zip(OperandState::ALL) {
+            *n = number(&operands["states"][s.name()]);
+        }
+        progress
+    }
+
+    fn count(&mut self, stats: &Stats) {
+        for (n, s) in self.operands.iter_mut().zip(OperandState::ALL) {
+            *n += stats.states.now(s);
+        }
+        self.bytes_read += stats.bytes_read;
+        self.recomputed += stats.reruns + stats.retries;
+    }
+}
+
+/// What the plans of a statement that are over did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Totals {
+    operands: u64,
+    stats: Vec<Stats>,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, plan: &Plan, stats: &Stats) {
+        self.operands += plan.total();
+        // One sum is kept: a statement may have any number of plans.
+        match self.stats.first_mut() {
+            None => self.stats.push(stats.clone()),
+            Some(sum) => {
+                sum.bytes_read += stats.bytes_read;
+                sum.reruns += stats.reruns;
+                sum.retries += stats.retries;
+                sum.states.add(&stats.states);
+            }
+        }
+    }
+
+    pub(super) fn progress(&self, state: State) -> Progress {
+        let mut progress = Progress {
+            operands_total: self.operands,
+            operands_done: self.operands,
+            ..Progress::new(state)
+        };
+        self.stats.iter().for_each(|s| progress.count(s));
+        progress
+    }
+}
+
+/// A plan that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) number: u64,
+    watch: Watch,
+    stages: Vec<u64>,
+    started: Instant,
+}
+
+impl Plan {
+    pub(super) fn new(number: u64, watch: Watch, stages: Vec<u64>) -> Self {
+        Plan { number, watch, stages, started: Instant::now() }
+    }
+
+    fn total(&self) -> u64 {
+        self.stages.iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Adds what it did until now.
+    pub(super) fn add_to(&self, progress: &mut Progress) {
+        let total = self.total();
+        progress.operands_total = progress.operands_total.saturating_add(total);
+        // A plan that has just ended is counted as done: its end is on its way.
+        let Some(stats) = self.watch.stats() else {
+            progress.operands_done = progress.operands_done.saturating_add(total);
+            return;
+        };
+        progress.count(&stats);
+        let ran: Vec<(u64, f64)> = stats.stages.iter().map(|s| (s.operands, s.seconds)).collect();
+        let done = ran.iter().zip(&self.stages).map(|((n, _), total)| n.min(total)).sum::<u64>();
+        progress.operands_done = progress.operands_done.saturating_add(done);
+        if let Some(eta) = eta(&self.stages, &ran, self.started.elapsed().as_secs_f64()) {
+            progress.eta_s = Some(progress.eta_s.unwrap_or(0.0) + eta);
+        }
+    }
+}
+
+/// Seconds that are left of a plan with `totals` operands for each stage, of which `ran` ran, and took so many seconds
+/// on threads, in `elapsed_s` seconds.
+///
+/// An operand that has not run will take what those of its stage took, or all others on average; threads will do as
+/// much in a second as they did until now.
+pub(super) fn eta(totals: &[u64], ran: &[(u64, f64)], elapsed_s: f64) -> Option<f64> {
+    let (operands, busy) = ran.iter().fold((0, 0.0), |(n, s), (m, t)| (n + m, s + t));
+    if operands == 0 || busy <= 0.0 || elapsed_s <= 0.0 {
+        return None;
+    }
+    let average = busy / operands as f64;
+    let work: f64 = totals
+        .iter()
+        .zip(ran)
+        .map(|(&total, &(n, seconds))| {
+            let each = if n > 0 { seconds / n as f64 } else { average };
+            total.saturating_sub(n) as f64 * each
+        })
+        .sum();
+    Some(work * elapsed_s / busy)
+}

@@ -43,7 +43,7 @@ pub enum Statement {
     },
     /// `SHOW …`.
     Show(Show),
-    /// `DESCRIBE name` or `DESCRIBE 'url'`.
+    /// `DESCRIBE name`, `DESCRIBE 'url'` or `DESCRIBE query`.
     Describe(Described),
 }
 
@@ -56,6 +56,7 @@ impl Statement {
             Self::CreateView(create) => Some(&create.query),
             Self::Copy(copy) => Some(&copy.query),
             Self::Explain(explain) => explain.statement.query(),
+            Self::Describe(Described::Query(query)) => Some(query),
             _ => None,
         }
     }
@@ -68,6 +69,7 @@ impl Statement {
             Self::CreateView(create) => Some(&mut create.query),
             Self::Copy(copy) => Some(&mut copy.query),
             Self::Explain(explain) => explain.statement.query_mut(),
+            Self::Describe(Described::Query(query)) => Some(query),
             _ => None,
         }
     }
@@ -216,6 +218,8 @@ pub enum Described {
     Name(ObjectName),
     /// A path or URL.
     Url(Literal),
+    /// What a query gives; it is planned and not run.
+    Query(Box<Query>),
 }
 
 /// `key value` in `OPTIONS (…)`.

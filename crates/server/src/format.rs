@@ -5,6 +5,7 @@
 //!    `npy`, `npz` and `arrow` hold one result, so they are written by [`Writer::finish`].
 
 mod arrow_ipc;
+mod boxes;
 mod cell;
 mod columns;
 mod csv;

@@ -130,9 +130,9 @@ impl Reader<'_> {
         let next = self.peek().token.clone();
         let described = match next {
             Token::SingleQuotedString(_) => Described::Url(self.string("a path or URL")?),
-            _ if is_word(&next, "SELECT") => {
-                let hint = "DESCRIBE takes a name or a URL; EXPLAIN takes a query";
-                return self.unsupported("DESCRIBE of a query", Some(hint));
+            Token::LParen => Described::Query(self.query()?),
+            _ if ["SELECT", "WITH", "VALUES"].iter().any(|word| is_word(&next, word)) => {
+                Described::Query(self.query()?)
             }
             _ => Described::Name(self.name()?),
         };

@@ -52,7 +52,7 @@ fn renderings() {
         "EXPLAIN EXPLAIN SELECT 1",
         "CANCEL QUERY 7",
         "SET a 1",
-        "DESCRIBE SELECT 1",
+        "DESCRIBE SELECT",
         "SHOW",
     ];
     let text: Vec<String> = scripts

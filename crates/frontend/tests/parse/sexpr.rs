@@ -85,6 +85,9 @@ pub(crate) fn statement(statement: &Statement) -> String {
             tessera_frontend::statement::Described::Url(url) => {
                 format!("(describe {})", literal(url))
             }
+            tessera_frontend::statement::Described::Query(q) => {
+                format!("(describe\n{})", indent(&query(q)))
+            }
         },
     }
 }

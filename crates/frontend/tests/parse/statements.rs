@@ -27,7 +27,7 @@ SET tessera.memory_limit = '2GiB';
 SET threads TO 4;
 SET a = -1.5;
 SHOW TENSORS; SHOW queries; SHOW WORKERS; SHOW FUNCTIONS; SHOW ALL; SHOW tessera.threads;
-DESCRIBE x; DESC s.x; DESCRIBE 's3://b/x.zarr';
+DESCRIBE x; DESC s.x; DESCRIBE 's3://b/x.zarr'; DESCRIBE SELECT mean(x, 0) FROM y;
 VALUES (1), (2);
 (SELECT 1) UNION ALL (SELECT 2);
 SELECT v FROM read_zarr('u', \"group\" => 'x') z, CELLS(x[0:3]) c, 'a.zarr' AS a;

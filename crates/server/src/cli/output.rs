@@ -36,6 +36,7 @@ impl Target {
     pub(super) fn open(&self) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),
+            fit: self.file.is_none() && io::stdout().is_terminal(),
             arrow_file: self
                 .file
                 .as_deref()

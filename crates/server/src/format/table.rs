@@ -1,6 +1,7 @@
 //! What people read: a header and NumPy's look for a tensor, a box for rows.
 
-use super::columns::{Column, is_number};
+use super::boxes::{Boxed, clean};
+use super::columns::Column;
 use super::numpy::array_to_string;
 use super::writer::{Options, output};
 use crate::answer::{Cell, Tensor};
@@ -8,10 +9,7 @@ use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-/// The widest that a column is drawn, in characters.
-const COLUMN_MAX: usize = 60;
+use unicode_width::UnicodeWidthStr;
 
 /// ```text
 /// t2m  float32 [time: 2920, lat: 25]  units: K
@@ -84,7 +82,7 @@ pub(super) fn write_rows(
                 .map(|c| {
                     Ok(match c.cell(r)? {
                         Cell::Null => "NULL".to_string(),
-                        cell => shorten(&clean(&cell.text())),
+                        cell => clean(&cell.text()),
                     })
                 })
                 .collect::<Result<Vec<_>, Error>>()?;
@@ -95,67 +93,16 @@ pub(super) fn write_rows(
     if cut {
         rows.insert(head, vec!["…".to_string(); schema.fields().len()]);
     }
-    draw(schema, &rows, out).map_err(output)?;
+    let columns = schema.fields().len();
+    let width = o.fit.then_some(o.width);
+    let drawn = Boxed::new(schema, rows).draw(width, out).map_err(output)?;
     let plural = if total == 1 { "" } else { "s" };
+    let mut line = format!("{total} row{plural}");
     if cut {
-        writeln!(out, "({total} row{plural}, {} shown)", head + tail).map_err(output)
-    } else {
-        writeln!(out, "({total} row{plural})").map_err(output)
+        line.push_str(&format!(", {} shown", head + tail));
     }
-}
-
-fn draw(schema: &Schema, rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
-    if schema.fields().is_empty() {
-        return Ok(());
+    if drawn < columns {
+        line.push_str(&format!("; {columns} columns, {drawn} shown"));
     }
-    let names: Vec<String> = schema.fields().iter().map(|f| shorten(&clean(f.name()))).collect();
-    let widths: Vec<usize> = (0..names.len())
-        .map(|c| rows.iter().map(|r| r[c].width()).max().unwrap_or(0).max(names[c].width()))
-        .collect();
-    let rule = |l: &str, m: &str, r: &str| {
-        let parts: Vec<String> = widths.iter().map(|w| "─".repeat(w + 2)).collect();
-        format!("{l}{}{r}\n", parts.join(m))
-    };
-    let line = |cells: &[String]| {
-        let mut text = String::from("│");
-        for (c, cell) in cells.iter().enumerate() {
-            let pad = " ".repeat(widths[c] - cell.width());
-            if is_number(schema.field(c)) {
-                text.push_str(&format!(" {pad}{cell} │"));
-            } else {
-                text.push_str(&format!(" {cell}{pad} │"));
-            }
-        }
-        text.push('\n');
-        text
-    };
-    out.write_all(rule("┌", "┬", "┐").as_bytes())?;
-    out.write_all(line(&names).as_bytes())?;
-    out.write_all(rule("├", "┼", "┤").as_bytes())?;
-    for r in rows {
-        out.write_all(line(r).as_bytes())?;
-    }
-    out.write_all(rule("└", "┴", "┘").as_bytes())
-}
-
-/// Text that cannot move the cursor or colour the terminal: data are not to be trusted with that.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// At most `COLUMN_MAX` characters wide, with `…` for what is left out.
-fn shorten(text: &str) -> String {
-    if text.width() <= COLUMN_MAX {
-        return text.to_string();
-    }
-    let mut out = String::new();
-    let mut width = 0;
-    for c in text.chars() {
-        width += c.width().unwrap_or(0);
-        if width >= COLUMN_MAX {
-            break;
-        }
-        out.push(c);
-    }
-    out + "…"
+    writeln!(out, "({line})").map_err(output)
 }

@@ -15,11 +15,13 @@ pub struct Options {
     pub max_rows: usize,
     /// Arrow's file format instead of its stream.
     pub arrow_file: bool,
+    /// Boxes no wider than `width`: columns are narrowed, then left out. For people only: it loses values.
+    pub fit: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { width: 75, max_rows: 40, arrow_file: false }
+        Options { width: 75, max_rows: 40, arrow_file: false, fit: false }
     }
 }
 

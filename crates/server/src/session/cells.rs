@@ -7,6 +7,7 @@ use crate::session::open::Opener;
 use crate::session::query::{KnownNames, operands};
 use crate::session::{Failure, Host, Session, later};
 use crate::statement::{Handle, State};
+use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -62,6 +63,16 @@ impl Session {
         let plan = lift::plan(query, &tables, &state, &config, &because).map_err(Error::stage)?;
         let plan_s = started.elapsed().as_secs_f64();
         Ok(PlannedCells { plan, state, sources: opener.sources, config, plan_s })
+    }
+
+    /// Names and types of the columns that a cell query gives.
+    pub(super) async fn schema_of_cells(
+        &self,
+        query: &Query,
+        decision: &Decision,
+    ) -> Result<SchemaRef, Error> {
+        let planned = self.plan_cells(query, decision).await?;
+        Ok(planned.plan.logical.schema().inner().clone())
     }
 
     /// Runs a cell query.

@@ -4,11 +4,18 @@ use crate::answer::{Answer, Reply};
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Opener, bare};
+use crate::session::query::KnownNames;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
+use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_frontend::statement::{Described, Show};
+use tessera_frontend::surface::{self, Surface};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
+use tessera_planner::dtype::DType;
+
+/// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
+const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
 
 impl Session {
     pub(super) async fn show(&self, show: &Show) -> Result<Reply, Error> {
@@ -90,6 +97,7 @@ impl Session {
     pub(super) async fn describe(&self, what: &Described) -> Result<Reply, Error> {
         let mut opener = Opener::new(self, Vec::new());
         let dataset = match what {
+            Described::Query(query) => return self.describe_query(query).await,
             Described::Url(url) => opener.url(&url.text, &[]).await?,
             Described::Name(name) => {
                 let key = bare(&name.to_string());
@@ -106,6 +114,60 @@ impl Session {
     }
 }
 
+impl Session {
+    /// What a query would give. It is planned and not run.
+    async fn describe_query(&self, query: &Query) -> Result<Reply, Error> {
+        let decision = surface::decide(query, &KnownNames);
+        if decision.surface == Surface::Cell {
+            let schema = self.schema_of_cells(query, &decision).await?;
+            let rows = schema.fields().iter().map(|f| {
+                let dtype = f.data_type().to_string();
+                [f.name(), "column", &dtype, "", "", ""].map(String::from)
+            });
+            return rows_of(COLUMNS, rows.collect());
+        }
+        let planned = self.plan(query, false).await?;
+        let plan = planned.tiling.plan();
+        let mut rows = Vec::new();
+        let mut coords: Vec<&Arc<Coord>> = Vec::new();
+        for (labels, out) in planned.labels.iter().zip(&plan.results) {
+            let dims: Vec<String> = labels
+                .shape
+                .iter()
+                .enumerate()
+                .map(|(i, n)| format!("{}={n}", labels.dim_name(i)))
+                .collect();
+            let chunks: Vec<String> = plan
+                .output(*out)
+                .grid
+                .axes
+                .iter()
+                .take(labels.shape.len())
+                .map(|a| a.chunk.to_string())
+                .collect();
+            rows.push([
+                labels.name.clone(),
+                "result".into(),
+                dtype_text(labels.dtype, labels.nullable),
+                dims.join(", "),
+                chunks.join(", "),
+                attributes(&labels.attrs),
+            ]);
+            for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
+                if !coords.iter().any(|c| c.name == coord.name && c.values == coord.values) {
+                    coords.push(coord);
+                }
+            }
+        }
+        rows.extend(coords.into_iter().map(|c| coordinate(c)));
+        rows_of(COLUMNS, rows)
+    }
+}
+
+fn dtype_text(dtype: DType, masked: bool) -> String {
+    format!("{dtype}{}", if masked { " masked" } else { "" })
+}
+
 fn describe(dataset: &Dataset) -> Result<Reply, Error> {
     let mut rows = Vec::new();
     for v in &dataset.variables {
@@ -117,7 +179,7 @@ fn describe(dataset: &Dataset) -> Result<Reply, Error> {
     for v in &dataset.auxiliary {
         rows.push(variable("auxiliary", v)?);
     }
-    rows_of(["name", "kind", "dtype", "dims", "chunks", "attributes"], rows)
+    rows_of(COLUMNS, rows)
 }
 
 fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
@@ -134,11 +196,10 @@ fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
         })
         .collect();
     let chunks: Vec<String> = v.source.grid.axes.iter().map(|a| a.chunk.to_string()).collect();
-    let masked = if b.node(value).nullable { " masked" } else { "" };
     Ok([
         v.name.to_string(),
         kind.into(),
-        format!("{}{masked}", b.dtype(value)),
+        dtype_text(b.dtype(value), b.node(value).nullable),
         dims.join(", "),
         chunks.join(", "),
         attributes(&v.attrs),

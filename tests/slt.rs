@@ -1,6 +1,6 @@
 //! Golden scripts in several worlds.
 //!
-//! Every script of `sql/` runs as it is, with tiny chunks, and on one thread. Expected values come from NumPy, xarray
+//! Every script of `sql/` runs as it is, with tiny chunks, on one thread, and with the cells of cell blocks as rows. Expected values come from NumPy, xarray
 //! and pandas; floats agree within the tolerance that the script states. On the same grid the answers of the first and
 //! the last world are equal to the letter, and as floats are written with the shortest digits that give them back,
 //! equal to the bit.
@@ -28,6 +28,8 @@ enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
+    /// Nothing stays dense: the cells of cell blocks are rows.
+    Rows,
 }
 
 /// A script's answers, and how many operands ran for them.
@@ -265,11 +267,12 @@ fn run(path: &Path, world: World) -> Run {
                 session: Session::of(host.clone()),
                 runtime: runtime.clone(),
                 answers: answers.clone(),
-                prologue: (world == World::Tiny).then_some(if large {
-                    "SET tessera.chunk_bytes_target = '16KiB'"
-                } else {
-                    "SET tessera.chunk_bytes_target = '32'"
-                }),
+                prologue: match world {
+                    World::Tiny if large => Some("SET tessera.chunk_bytes_target = '16KiB'"),
+                    World::Tiny => Some("SET tessera.chunk_bytes_target = '32'"),
+                    World::Rows => Some("SET tessera.lift = 'off'"),
+                    World::Source | World::OneThread => None,
+                },
             };
             async move { Ok::<_, Failed>(db) }
         });
@@ -303,7 +306,7 @@ fn comparable(answers: &[String]) -> Vec<&String> {
 fn worlds(folder: &str) {
     let (mut failures, mut source, mut tiny) = (vec![], 0, 0);
     for path in scripts(folder) {
-        let runs: Vec<(World, Run)> = [World::Source, World::Tiny, World::OneThread]
+        let runs: Vec<(World, Run)> = [World::Source, World::Tiny, World::OneThread, World::Rows]
             .into_iter()
             .map(|w| (w, run(&path, w)))
             .collect();

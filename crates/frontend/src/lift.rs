@@ -32,6 +32,8 @@ mod time;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use datafusion::common::DFSchema;
@@ -92,6 +94,37 @@ pub struct CellPlan {
     pub notes: Vec<String>,
 }
 
+/// Do cell blocks stay dense? The answer is the same either way; `Off` is there to show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Density {
+    /// Dense wherever it can be.
+    #[default]
+    Auto,
+    /// Every cell that a block reads becomes a row, and DataFusion does the rest.
+    Off,
+}
+
+impl fmt::Display for Density {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Density::Auto => "auto",
+            Density::Off => "off",
+        })
+    }
+}
+
+impl FromStr for Density {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Density::Auto),
+            "off" => Ok(Density::Off),
+            _ => Err(format!("`{text}` is neither `auto` nor `off`")),
+        }
+    }
+}
+
 /// Plans a cell block. `because` is the clause that made it one, for errors (`WHERE`, `GROUP BY`, …).
 ///
 /// # Errors
@@ -103,13 +136,20 @@ pub fn plan(
     state: &SessionState,
     config: &Config,
     because: &str,
+    density: Density,
 ) -> Result<CellPlan, Error> {
     crate::limits::with_stack(|| {
         let mut query = query.clone();
-        let prepared = names::prepare(&mut query, tables, because)?;
+        let prepared = names::prepare(&mut query, tables, because, density)?;
         let logical = logical(query, &prepared, state).map_err(error::plan)?;
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
-        let logical = lift.dense(logical).map_err(error::plan)?;
+        let logical = match density {
+            Density::Auto => lift.dense(logical).map_err(error::plan)?,
+            Density::Off => {
+                lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
+                logical
+            }
+        };
         let logical = state.optimize(&logical).map_err(error::plan)?;
         let logical = lift.rows(logical).map_err(error::plan)?;
         Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes })
@@ -176,7 +216,7 @@ impl Lift<'_> {
                 return Ok(Transformed::no(node));
             };
             let name = format!("rows_{}", self.scans.len());
-            let new = rows::rows(scan, &source.0, self.state, self.config, name.clone())
+            let new = rows::rows(scan, &source.table, self.state, self.config, name.clone())
                 .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
             self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
             let placeholder =

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
+use tessera_frontend::lift::Density;
 
 /// A value of the configuration that must not be shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Config {
     pub query_timeout_s: u64,
     /// Bytes of the largest request body.
     pub max_request_bytes: usize,
+    /// Do cell blocks of a new session stay dense?
+    pub lift: Density,
     /// Each key with its value as text and its origin, in the order of [`KEYS`].
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
@@ -75,7 +78,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     "warehouse",
     "memory-limit",
     "threads",
@@ -85,6 +88,7 @@ pub const KEYS: [&str; 9] = [
     "max-queries",
     "query-timeout",
     "max-request",
+    "lift",
 ];
 
 /// Keys of later versions: known, so that the error is not "unknown".
@@ -102,6 +106,7 @@ struct RawConfig {
     max_queries: Text,
     query_timeout: Text,
     max_request: Text,
+    lift: String,
 }
 
 /// A number or a text: TOML tells them apart, the environment and flags do not.
@@ -231,6 +236,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         query_timeout_s: at.whole("query-timeout", &raw.query_timeout, 1)?,
         max_request_bytes: usize::try_from(max_request)
             .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
+        lift: raw.lift.parse().map_err(|e: String| at.error("lift", e, None))?,
         warehouse: raw.warehouse,
         log: raw.log,
         listen,
@@ -258,6 +264,7 @@ impl Config {
             "max-queries" => self.max_queries.to_string(),
             "query-timeout" => self.query_timeout_s.to_string(),
             "max-request" => format_bytes(self.max_request_bytes as u64),
+            "lift" => self.lift.to_string(),
             _ => String::new(),
         }
     }

@@ -117,7 +117,8 @@ impl Session {
 
     /// Another session of a host.
     pub fn of(host: Arc<Host>) -> Self {
-        Session { host, temps: Mutex::default(), settings: Mutex::new(Settings::default()) }
+        let settings = Settings { lift: host.config.lift, ..Settings::default() };
+        Session { host, temps: Mutex::default(), settings: Mutex::new(settings) }
     }
 
     /// What it shares with other sessions.

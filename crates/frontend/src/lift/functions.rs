@@ -6,7 +6,9 @@ mod sum;
 
 use std::sync::Arc;
 
+use super::error;
 use super::names::{FLOOR_DIVIDE, POWER};
+use crate::error::Error;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
@@ -25,7 +27,10 @@ use sum::CheckedSum;
 ///
 /// One partition, so that rows keep the order of the dimensions and floats add up in one order; names are spelled
 /// out before planning, so DataFusion does not lower their case.
-pub fn session_state() -> SessionState {
+///
+/// # Errors
+/// `internal` if DataFusion does not take a function of ours.
+pub fn session_state() -> std::result::Result<SessionState, Error> {
     let mut config = SessionConfig::new().with_target_partitions(1);
     let options = config.options_mut();
     options.sql_parser.enable_ident_normalization = false;
@@ -37,14 +42,14 @@ pub fn session_state() -> SessionState {
     if let Some(inner) = state.scalar_functions().get("date_part") {
         ours.push(DatePartOf::new(inner.clone()).into());
     }
-    // The registry gives back what a name meant before, which is what ours stand on.
     for udf in ours {
-        let _ = state.register_udf(Arc::new(udf));
+        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
-        let _ = state.register_udaf(Arc::new(CheckedSum::new(inner).into()));
+        let sum = Arc::new(CheckedSum::new(inner).into());
+        state.register_udaf(sum).map_err(error::plan)?;
     }
-    state
+    Ok(state)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -19,7 +19,7 @@ use sqlparser::ast::{
 
 use super::cube::Cube;
 use super::table::{CellSource, CellTable};
-use super::{CellRelation, CellTables};
+use super::{CellRelation, CellTables, Density};
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
 
@@ -41,10 +41,12 @@ pub(crate) fn prepare(
     query: &mut Query,
     tables: &dyn CellTables,
     because: &str,
+    density: Density,
 ) -> Result<Prepared, Error> {
     let mut pass = Relations {
         catalog: tables,
         because,
+        density,
         blocks: Vec::new(),
         scopes: Vec::new(),
         tables: BTreeMap::new(),
@@ -73,6 +75,7 @@ enum Cte {
 struct Relations<'a> {
     catalog: &'a dyn CellTables,
     because: &'a str,
+    density: Density,
     /// Names used by each open block, innermost last.
     blocks: Vec<BTreeSet<String>>,
     /// CTEs of each open query, innermost last.
@@ -225,7 +228,7 @@ impl Relations<'_> {
                     |name: &str| block.is_some_and(|names| names.contains(&name.to_lowercase()));
                 let table = CellTable::new(&cube, &is_used)?;
                 let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
-                (Arc::new(CellSource(Arc::new(table))), name)
+                (Arc::new(CellSource { table: Arc::new(table), density: self.density }), name)
             }
         };
         self.names.insert(name.value.clone());

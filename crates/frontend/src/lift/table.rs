@@ -19,7 +19,7 @@ use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 
 use super::cube::{Cube, CubeVariable};
-use super::error;
+use super::{Density, error};
 use crate::error::Error;
 
 /// Key of a field's metadata under which Arrow names an extension type.
@@ -308,11 +308,15 @@ fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
 
 /// The table as DataFusion sees it while it plans: a name and a schema, and which filters it takes.
 #[derive(Debug)]
-pub(crate) struct CellSource(pub(crate) Arc<CellTable>);
+pub(crate) struct CellSource {
+    pub(crate) table: Arc<CellTable>,
+    /// Without density a filter on a dimension is no slice either.
+    pub(crate) density: Density,
+}
 
 impl TableSource for CellSource {
     fn schema(&self) -> SchemaRef {
-        self.0.schema.clone()
+        self.table.schema.clone()
     }
 
     fn supports_filters_pushdown(
@@ -321,8 +325,10 @@ impl TableSource for CellSource {
     ) -> datafusion::error::Result<Vec<TableProviderFilterPushDown>> {
         Ok(filters
             .iter()
-            .map(|filter| match self.0.dependence(filter) {
-                Some(Dependence { labels, cells: false }) if labels.len() == 1 => {
+            .map(|filter| match self.table.dependence(filter) {
+                Some(Dependence { labels, cells: false })
+                    if labels.len() == 1 && self.density == Density::Auto =>
+                {
                     TableProviderFilterPushDown::Exact
                 }
                 _ => TableProviderFilterPushDown::Unsupported,

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
-use super::{CellPlan, ScanColumn, plan, session_state};
+use super::{CellPlan, Density, ScanColumn, plan, session_state};
 use crate::Statement;
 use crate::error::Error;
 
@@ -22,7 +22,8 @@ fn query(sql: &str) -> Query {
 }
 
 fn planned(sql: &str) -> Result<CellPlan, Error> {
-    plan(&query(sql), &data::Tables, &session_state(), &Config::default(), "the clause")
+    let state = session_state()?;
+    plan(&query(sql), &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
 }
 
 /// The plan as text.

@@ -56,6 +56,7 @@ impl Layer {
             ("max_queries", "16".into()),
             ("query_timeout", "3600".into()),
             ("max_request", "4MiB".into()),
+            ("lift", "auto".into()),
         ];
         let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         Ok(Layer { name: DEFAULTS.into(), values })

@@ -56,11 +56,13 @@ impl Session {
         let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
         let mut opener = Opener::new(self, relations);
         opener.open().await?;
-        let config = self.settings().plan;
-        let state = lift::session_state();
+        let settings = self.settings();
+        let config = settings.plan;
+        let state = lift::session_state().map_err(Error::stage)?;
         let tables = Tables { session: self, opener: &opener };
         let because = decision.reason.to_string();
-        let plan = lift::plan(query, &tables, &state, &config, &because).map_err(Error::stage)?;
+        let plan = lift::plan(query, &tables, &state, &config, &because, settings.lift)
+            .map_err(Error::stage)?;
         let plan_s = started.elapsed().as_secs_f64();
         Ok(PlannedCells { plan, state, sources: opener.sources, config, plan_s })
     }

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::session::failure::Failure;
+use tessera_frontend::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
 
 /// Smallest and largest chunk target: a cell, and what still fits an operand into small machines.
@@ -12,6 +13,8 @@ const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
 pub(super) struct Settings {
     /// What plans depend on.
     pub(super) plan: PlanConfig,
+    /// Do cell blocks stay dense?
+    pub(super) lift: Density,
 }
 
 impl Settings {
@@ -31,15 +34,22 @@ impl Settings {
                 self.plan.chunk_bytes_target = bytes;
                 Ok(())
             }
+            "lift" => {
+                self.lift = value.parse().map_err(fail)?;
+                Ok(())
+            }
             _ => Err(fail("there is no such setting".into())),
         }
     }
 
     /// Name and value of each.
     pub(super) fn list(&self) -> Vec<(&'static str, String)> {
-        vec![(
-            "tessera.chunk_bytes_target",
-            crate::config::format_bytes(self.plan.chunk_bytes_target),
-        )]
+        vec![
+            (
+                "tessera.chunk_bytes_target",
+                crate::config::format_bytes(self.plan.chunk_bytes_target),
+            ),
+            ("tessera.lift", self.lift.to_string()),
+        ]
     }
 }

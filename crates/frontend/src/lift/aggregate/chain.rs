@@ -87,7 +87,7 @@ impl Chain {
                 _ => HashMap::new(),
             });
         }
-        Ok(Self { table: source.0.clone(), filters, groups, aggregates, metadata })
+        Ok(Self { table: source.table.clone(), filters, groups, aggregates, metadata })
     }
 }
 

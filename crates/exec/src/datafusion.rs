@@ -13,10 +13,12 @@
 //!
 //! [`DataFusionError::External`]: datafusion::error::DataFusionError::External
 
+mod concat;
 mod pieces;
 pub mod stream;
 mod table;
 
+pub use concat::in_order;
 pub use pieces::{PieceSink, Pieces};
 pub use table::{Column, TableParts, TensorTable};
 

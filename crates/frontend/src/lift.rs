@@ -9,7 +9,7 @@
 //! 3. `aggregate` finds `Aggregate` over filters and projections over that one table and replaces it by a scan of its
 //!    groups: `time >= …` is evaluated over the labels and is a slice, `GROUP BY lat` keeps an axis, `avg` is
 //!    `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's meaning or not at all.
-//! 4. DataFusion optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one
+//! 4. `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one
 //!    row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
 //!    each.
@@ -24,6 +24,7 @@ mod functions;
 mod labels;
 mod lower;
 mod names;
+mod order;
 mod rows;
 mod scan;
 mod table;
@@ -150,6 +151,7 @@ pub fn plan(
                 logical
             }
         };
+        let logical = order::ordered(logical, state).map_err(error::plan)?;
         let logical = state.optimize(&logical).map_err(error::plan)?;
         let logical = lift.rows(logical).map_err(error::plan)?;
         Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes })
@@ -216,7 +218,7 @@ impl Lift<'_> {
                 return Ok(Transformed::no(node));
             };
             let name = format!("rows_{}", self.scans.len());
-            let new = rows::rows(scan, &source.table, self.state, self.config, name.clone())
+            let new = rows::rows(scan, source, self.state, self.config, name.clone())
                 .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
             self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
             let placeholder =

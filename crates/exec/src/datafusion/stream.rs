@@ -178,6 +178,7 @@ impl State {
         for column in &self.parts.columns {
             columns.push(match column {
                 Column::Cells(root) => cells[*root].clone(),
+                Column::Row => Arc::new((self.at..self.at + len).collect::<UInt64Array>()),
                 Column::Label { axis, values } => {
                     let (stride, n) = (strides[*axis] as u64, self.parts.shape[*axis]);
                     let positions: UInt64Array =

@@ -34,6 +34,8 @@ pub enum Column {
     },
     /// The root with that number.
     Cells(usize),
+    /// The number of the row (`uint64`).
+    Row,
 }
 
 /// What a table is made of.

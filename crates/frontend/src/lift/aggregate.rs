@@ -29,7 +29,7 @@ use tessera_planner::scalar::Scalar;
 
 use super::labels::{Factors, Labels};
 use super::lower::{Lower, Reason, refused};
-use super::scan::{ScanColumn, TensorScan, flatten};
+use super::scan::{ROW, ScanColumn, TensorScan, flatten, row_field};
 use chain::Chain;
 
 /// What happens to one axis.
@@ -114,9 +114,11 @@ pub(crate) fn dense(
         presence = Some(roots.len());
         roots.push(lift.lower.map(ScalarOp::Gt, &[rows, none])?);
     }
-    let fields = fields(aggregate, &chain);
+    let mut fields = fields(aggregate, &chain);
+    fields.push(row_field(ROW));
     let mut columns: Vec<ScanColumn> = keys;
     columns.extend((0..chain.aggregates.len()).map(ScanColumn::Cells));
+    columns.push(ScanColumn::Row);
     let Lift { lower: Lower { mut b, .. }, out, .. } = lift;
     let roots = flatten(&mut b, &roots, &out).map_err(refused)?;
     Ok(TensorScan {
@@ -134,6 +136,8 @@ pub(crate) fn dense(
 fn fates(labels: &Labels<'_>, groups: &[Expr]) -> Result<(Vec<Fate>, Vec<ScanColumn>), Reason> {
     let rank = labels.kept.len();
     let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
+    // Groups come in the order of the whole dimension, whatever WHERE leaves of it.
+    let whole = Labels::new(labels.table, labels.state);
     let mut keys: Vec<(usize, ArrayRef)> = Vec::new();
     for group in groups {
         let on = labels
@@ -145,16 +149,17 @@ fn fates(labels: &Labels<'_>, groups: &[Expr]) -> Result<(Vec<Fate>, Vec<ScanCol
         let (Some(&axis), None) = (axes.next(), axes.next()) else {
             return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
         };
-        let values = labels.evaluate(group, Some(axis)).map_err(|e| e.strip_backtrace())?;
+        let values = whole.evaluate(group, Some(axis)).map_err(|e| e.strip_backtrace())?;
         by_axis[axis].push(values.clone());
-        keys.push((axis, values));
+        let kept = labels.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+        keys.push((axis, kept));
     }
     let mut fates = Vec::with_capacity(rank);
-    for columns in &by_axis {
+    for (columns, kept) in by_axis.iter().zip(&labels.kept) {
         fates.push(if columns.is_empty() {
             Fate::All
         } else {
-            let factors = Factors::of(columns).map_err(|e| e.strip_backtrace())?;
+            let factors = Factors::of(columns).map_err(|e| e.strip_backtrace())?.kept(kept);
             if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) }
         });
     }

@@ -2,6 +2,7 @@
 //! other calendars, and sums of integers that do not wrap.
 
 mod date_part;
+mod extreme;
 mod sum;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
+use extreme::Extreme;
 use sum::CheckedSum;
 
 /// A session for cell blocks: DataFusion's functions and ours.
@@ -48,6 +50,12 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
         let sum = Arc::new(CheckedSum::new(inner).into());
         state.register_udaf(sum).map_err(error::plan)?;
+    }
+    for name in ["min", "max"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            let ours = Arc::new(Extreme::new(inner).into());
+            state.register_udaf(ours).map_err(error::plan)?;
+        }
     }
     Ok(state)
 }

@@ -149,9 +149,29 @@ impl Factors {
         Ok(out)
     }
 
-    /// True if every position is a group of its own.
+    /// The groups of the kept positions of an axis whose groups these are, in the same order.
+    pub(crate) fn kept(&self, kept: &Kept) -> Self {
+        let codes: Vec<u32> = match kept {
+            Kept::Range { start, len } => {
+                self.codes[*start as usize..(start + len) as usize].to_vec()
+            }
+            Kept::Take(p) => p.iter().map(|&p| self.codes[p as usize]).collect(),
+        };
+        let mut first = std::collections::BTreeMap::new();
+        for (i, &code) in codes.iter().enumerate() {
+            first.entry(code).or_insert(i as u64);
+        }
+        let new: std::collections::BTreeMap<u32, u32> =
+            first.keys().zip(0..).map(|(&old, new)| (old, new)).collect();
+        Self {
+            codes: codes.iter().map(|old| new[old]).collect(),
+            first: first.into_values().collect(),
+        }
+    }
+
+    /// True if every position is a group of its own, in the order of the positions.
     pub(crate) fn is_identity(&self) -> bool {
-        self.first.len() == self.codes.len()
+        self.codes.iter().enumerate().all(|(i, &code)| code as usize == i)
     }
 
     /// Positions in each group.

@@ -228,7 +228,7 @@ impl Relations<'_> {
                     |name: &str| block.is_some_and(|names| names.contains(&name.to_lowercase()));
                 let table = CellTable::new(&cube, &is_used)?;
                 let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
-                (Arc::new(CellSource { table: Arc::new(table), density: self.density }), name)
+                (Arc::new(CellSource::new(Arc::new(table), self.density)), name)
             }
         };
         self.names.insert(name.value.clone());

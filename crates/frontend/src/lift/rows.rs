@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::TableScan;
+use datafusion::logical_expr::{TableScan, TableSource};
 use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::optimize::Rooted;
@@ -13,17 +13,18 @@ use super::error;
 use super::labels::{Kept, Labels};
 use super::lower::place;
 use super::scan::{ScanColumn, TensorScan, flatten};
-use super::table::{CellTable, Column, dtype_of};
+use super::table::{CellSource, Column, dtype_of};
 use crate::error::Error;
 
 /// The scan of a table's cells under its filters, projection and limit.
 pub(crate) fn rows(
     scan: &TableScan,
-    table: &CellTable,
+    source: &CellSource,
     state: &SessionState,
     config: &Config,
     name: String,
 ) -> Result<TensorScan, Error> {
+    let table = &*source.table;
     let mut labels = Labels::new(table, state);
     for filter in &scan.filters {
         let axis = table.dependence(filter).and_then(|on| on.labels.first().copied());
@@ -39,17 +40,19 @@ pub(crate) fn rows(
         limit(&mut labels.kept, fetch as u64);
     }
     let shape = labels.shape();
-    let all: Vec<usize> = (0..table.columns.len()).collect();
+    let whole = source.schema();
+    let all: Vec<usize> = (0..whole.fields().len()).collect();
     let projection = scan.projection.as_ref().unwrap_or(&all);
     let mut b = Builder::new(config.clone());
     let (mut columns, mut nodes) = (Vec::new(), Vec::new());
     for &i in projection {
-        columns.push(match &table.columns[i] {
-            Column::Label { axis, values } => ScanColumn::Label {
+        columns.push(match table.columns.get(i) {
+            None => ScanColumn::Row,
+            Some(Column::Label { axis, values }) => ScanColumn::Label {
                 axis: *axis,
                 values: labels.kept[*axis].apply(values).map_err(error::plan)?,
             },
-            Column::Cells { variable, axes } => {
+            Some(Column::Cells { variable, axes }) => {
                 let node = variable.build(&mut b).map_err(error::planner)?;
                 let node = place(&mut b, node, axes, &labels.kept).map_err(error::planner)?;
                 let sql = dtype_of(table.schema.field(i).data_type());
@@ -63,7 +66,7 @@ pub(crate) fn rows(
         });
     }
     let roots = flatten(&mut b, &nodes, &shape).map_err(error::planner)?;
-    let fields: Vec<_> = projection.iter().map(|&i| table.schema.field(i).clone()).collect();
+    let fields: Vec<_> = projection.iter().map(|&i| whole.field(i).clone()).collect();
     Ok(TensorScan {
         name,
         schema: Arc::new(Schema::new(fields)),

@@ -10,13 +10,21 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::TableSource;
 use tessera_planner::build::Builder;
 use tessera_planner::error::Error;
 use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::region::cells;
+
+/// The hidden column that numbers the rows of a scan.
+pub(crate) const ROW: &str = "__row";
+
+/// The field of row numbers.
+pub(crate) fn row_field(name: &str) -> Field {
+    Field::new(name, DataType::UInt64, false)
+}
 
 /// A named source of a relational plan that a tensor plan fills.
 #[derive(Debug, Clone)]
@@ -49,12 +57,16 @@ pub enum ScanColumn {
     },
     /// The root with that number in `rooted.roots`.
     Cells(usize),
+    /// The number of the row (`uint64`).
+    Row,
 }
 
 /// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
 #[derive(Debug)]
 pub struct ScanSource {
     pub(crate) schema: SchemaRef,
+    /// For each field that is one, its dimension and the label at each position.
+    pub(crate) labels: Vec<Option<(usize, ArrayRef)>>,
 }
 
 impl TableSource for ScanSource {
@@ -83,6 +95,14 @@ pub(crate) fn flatten(
 
 impl TensorScan {
     pub(crate) fn source(&self) -> Arc<dyn TableSource> {
-        Arc::new(ScanSource { schema: self.schema.clone() })
+        let labels = self
+            .columns
+            .iter()
+            .map(|column| match column {
+                ScanColumn::Label { axis, values } => Some((*axis, values.clone())),
+                ScanColumn::Cells(_) | ScanColumn::Row => None,
+            })
+            .collect();
+        Arc::new(ScanSource { schema: self.schema.clone(), labels })
     }
 }

@@ -13,12 +13,13 @@ use arrow::array::{
     ArrayRef, Float32Array, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 
 use super::cube::{Cube, CubeVariable};
+use super::scan::row_field;
 use super::{Density, error};
 use crate::error::Error;
 
@@ -312,11 +313,27 @@ pub(crate) struct CellSource {
     pub(crate) table: Arc<CellTable>,
     /// Without density a filter on a dimension is no slice either.
     pub(crate) density: Density,
+    /// The schema, with the hidden number of each row if there is one.
+    schema: SchemaRef,
+}
+
+impl CellSource {
+    pub(crate) fn new(table: Arc<CellTable>, density: Density) -> Self {
+        Self { schema: table.schema.clone(), table, density }
+    }
+
+    /// With a last column of that name, which numbers the rows.
+    pub(crate) fn numbered(&self, name: &str) -> Self {
+        let mut fields: Vec<FieldRef> = self.table.schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(row_field(name)));
+        let schema = Arc::new(Schema::new(fields));
+        Self { table: self.table.clone(), density: self.density, schema }
+    }
 }
 
 impl TableSource for CellSource {
     fn schema(&self) -> SchemaRef {
-        self.table.schema.clone()
+        self.schema.clone()
     }
 
     fn supports_filters_pushdown(

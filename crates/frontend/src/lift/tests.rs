@@ -44,6 +44,7 @@ fn show(sql: &str) -> String {
                         .collect();
                     writeln!(out, "axis {axis} [{}]", text.join(", ")).unwrap();
                 }
+                ScanColumn::Row => writeln!(out, "row").unwrap(),
                 ScanColumn::Cells(root) => {
                     writeln!(out, "%{}", scan.rooted.roots[*root].0).unwrap();
                 }

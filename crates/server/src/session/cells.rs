@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
-    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach,
+    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach, in_order,
 };
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
@@ -122,6 +122,7 @@ impl Session {
         let run = async {
             let physical =
                 planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
+            let physical = in_order(physical).map_err(rows_error)?;
             let schema = physical.schema();
             let environment = RuntimeEnvBuilder::new()
                 .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
@@ -238,6 +239,7 @@ fn parts(scan: TensorScan) -> TableParts {
         .map(|c| match c {
             ScanColumn::Label { axis, values } => Column::Label { axis, values },
             ScanColumn::Cells(root) => Column::Cells(root),
+            ScanColumn::Row => Column::Row,
         })
         .collect();
     TableParts {
@@ -369,9 +371,12 @@ fn rows_error(error: DataFusionError) -> Error {
             Ok(ours) => Error::stage(*ours),
             Err(inner) => match inner.downcast::<DataFusionError>() {
                 Ok(nested) => rows_error(*nested),
-                Err(other) => {
-                    Error::stage(Failure::Rows { message: other.to_string(), memory: false })
-                }
+                Err(inner) => match inner.downcast::<tessera_frontend::Error>() {
+                    Ok(ours) => Error::stage(*ours),
+                    Err(other) => {
+                        Error::stage(Failure::Rows { message: other.to_string(), memory: false })
+                    }
+                },
             },
         },
         DataFusionError::Context(_, inner) => rows_error(*inner),

@@ -1,0 +1,126 @@
+//! `UNION ALL` in order: all rows of the first input, then those of the second.
+//!
+//! DataFusion's union gives each input a partition of its own, and who merges partitions takes rows as they come: the
+//! answer's order, and the bits of a float's sum over it, would depend on threads.
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use std::fmt;
+use std::sync::Arc;
+
+/// Replaces the unions of a physical plan by concatenations.
+///
+/// # Errors
+/// DataFusion's, for a plan that it cannot put together again.
+pub fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        if !node.is::<UnionExec>() {
+            return Ok(Transformed::no(node));
+        }
+        let inputs = node.children().into_iter().cloned().collect();
+        let concat: Arc<dyn ExecutionPlan> = Arc::new(ConcatExec::new(node.schema(), inputs));
+        Ok(Transformed::yes(concat))
+    })
+    .map(|t| t.data)
+}
+
+/// Inputs of one schema, one after the other, as one partition.
+#[derive(Debug)]
+struct ConcatExec {
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl ConcatExec {
+    fn new(schema: arrow::datatypes::SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        ConcatExec { inputs, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for ConcatExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConcatExec")
+    }
+}
+
+impl ExecutionPlan for ConcatExec {
+    fn name(&self) -> &str {
+        "ConcatExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inputs.iter().collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(ConcatExec { inputs: children, properties: self.properties.clone() }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(ConcatExec { inputs: children, properties: self.properties.clone() }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return Err(DataFusionError::Internal(format!(
+                "ConcatExec has one partition, not {partition}"
+            )));
+        }
+        let schema = self.schema();
+        let parts: Vec<_> = self
+            .inputs
+            .iter()
+            .flat_map(|input| {
+                let partitions = input.output_partitioning().partition_count();
+                (0..partitions).map(move |p| (input.clone(), p))
+            })
+            .collect();
+        let own = schema.clone();
+        // An input begins when the one before it has ended.
+        let batches = stream::iter(parts)
+            .map(move |(input, p)| input.execute(p, context.clone()))
+            .try_flatten()
+            .map(move |batch| Ok(batch?.with_schema(own.clone())?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}

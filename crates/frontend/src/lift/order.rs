@@ -1,0 +1,266 @@
+//! Dimension order: rows come as the cells lie, groups as their labels do, unless ORDER BY says otherwise.
+//!
+//! ```text
+//! Window: row_number() …           Sort: cells_0.__row_1
+//!   TableScan: cells_0        ⇒      Window: row_number() …            DataFusion's window leaves its own order
+//!                                      TableScan: cells_0, __row_1     a hidden number of each row
+//! ```
+//! A hidden number is threaded from the scans through the plan. Where an operator loses the order (a join, a window,
+//! groups), a sort by the numbers restores it at the next place that shows it: a limit, or the end. It also stands
+//! behind the keys of ORDER BY, so equal keys keep the order of the dimensions whatever the batches are. Groups sort by
+//! the places of their labels, [`rank`] says which, then by their other keys, NULL last.
+
+mod origin;
+mod rank;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, JoinType, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, Filter, Join, Limit, LogicalPlan, Projection, Sort, SortExpr,
+    SubqueryAlias, TableScan, TableScanBuilder, Union, Window,
+};
+use origin::Axis;
+
+use super::scan::{ROW, ScanSource};
+use super::table::CellSource;
+
+/// The plan with its rows in dimension order, under the same schema.
+pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    Order { state, names: 0 }.settle(plan)
+}
+
+struct Order<'a> {
+    state: &'a SessionState,
+    /// Hidden columns so far: they have names that no two share.
+    names: usize,
+}
+
+/// A plan, perhaps with hidden columns, and the keys of its order.
+struct Keyed {
+    plan: LogicalPlan,
+    /// None where the order is that of the stream and no more is known.
+    keys: Vec<SortExpr>,
+    is_sorted: bool,
+}
+
+impl Keyed {
+    fn as_it_is(plan: LogicalPlan) -> Self {
+        Keyed { plan, keys: Vec::new(), is_sorted: true }
+    }
+
+    fn sort(self) -> LogicalPlan {
+        if self.is_sorted || self.keys.is_empty() {
+            return self.plan;
+        }
+        LogicalPlan::Sort(Sort { expr: self.keys, input: Arc::new(self.plan), fetch: None })
+    }
+}
+
+impl Order<'_> {
+    fn name(&mut self) -> String {
+        self.names += 1;
+        format!("{ROW}_{}", self.names)
+    }
+
+    /// In order, under the plan's own schema.
+    fn settle(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let schema = plan.schema().clone();
+        let plan = self.keyed(plan)?.sort();
+        narrow(plan, &schema)
+    }
+
+    /// The inputs in order; nothing is known of the node's own.
+    fn through(&mut self, plan: LogicalPlan) -> Result<Keyed> {
+        let plan = plan.map_children(|child| self.settle(child).map(Transformed::yes))?;
+        Ok(Keyed::as_it_is(plan.data))
+    }
+
+    fn keyed(&mut self, plan: LogicalPlan) -> Result<Keyed> {
+        let plan = plan.map_subqueries(|inner| self.settle(inner).map(Transformed::yes))?.data;
+        match plan {
+            LogicalPlan::TableScan(scan) => self.scan(scan),
+            LogicalPlan::Filter(filter) => {
+                let input = self.keyed(Arc::unwrap_or_clone(filter.input))?;
+                let plan = Filter::new(filter.predicate, Arc::new(input.plan));
+                Ok(Keyed { plan: LogicalPlan::Filter(plan), ..input })
+            }
+            LogicalPlan::SubqueryAlias(alias) => {
+                let input = self.keyed(Arc::unwrap_or_clone(alias.input))?;
+                let input = self.as_columns(input)?;
+                let plan = SubqueryAlias::try_new(Arc::new(input.plan), alias.alias.clone())?;
+                let keys = input.keys.into_iter().map(|key| match key.expr {
+                    Expr::Column(c) => {
+                        let column = Column::new(Some(alias.alias.clone()), c.name);
+                        SortExpr { expr: Expr::Column(column), ..key }
+                    }
+                    _ => key,
+                });
+                let keys = keys.collect();
+                let plan = LogicalPlan::SubqueryAlias(plan);
+                Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
+            }
+            LogicalPlan::Projection(projection) => {
+                let mut input = self.keyed(Arc::unwrap_or_clone(projection.input))?;
+                let mut exprs = projection.expr;
+                for key in &mut input.keys {
+                    let name = self.name();
+                    exprs.push(key.expr.clone().alias(name.clone()));
+                    key.expr = Expr::Column(Column::new_unqualified(name));
+                }
+                let plan = Projection::try_new(exprs, Arc::new(input.plan))?;
+                Ok(Keyed { plan: LogicalPlan::Projection(plan), ..input })
+            }
+            LogicalPlan::Sort(sort) => {
+                let input = self.keyed(Arc::unwrap_or_clone(sort.input))?;
+                let mut expr = sort.expr;
+                expr.extend(input.keys);
+                let plan = Sort { expr, input: Arc::new(input.plan), fetch: sort.fetch };
+                Ok(Keyed::as_it_is(LogicalPlan::Sort(plan)))
+            }
+            LogicalPlan::Limit(limit) => {
+                let input = self.keyed(Arc::unwrap_or_clone(limit.input))?;
+                let keys = input.keys.clone();
+                let input = Arc::new(input.sort());
+                let plan = LogicalPlan::Limit(Limit { input, ..limit });
+                Ok(Keyed { plan, keys, is_sorted: true })
+            }
+            LogicalPlan::Window(window) => {
+                let input = self.keyed(Arc::unwrap_or_clone(window.input))?;
+                let plan = Window::try_new(window.window_expr, Arc::new(input.plan))?;
+                Ok(Keyed { plan: LogicalPlan::Window(plan), keys: input.keys, is_sorted: false })
+            }
+            LogicalPlan::Join(join) => self.join(join),
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let schema = input.schema().clone();
+                let keys = self.groups(&input, schema.columns())?;
+                let input = self.keyed(Arc::unwrap_or_clone(input))?;
+                let input = narrow(input.plan, &schema)?;
+                let plan = LogicalPlan::Distinct(Distinct::All(Arc::new(input)));
+                Ok(Keyed { plan, keys, is_sorted: false })
+            }
+            LogicalPlan::Union(union) => {
+                let inputs = union.inputs.into_iter().map(|input| {
+                    let input = Arc::unwrap_or_clone(input);
+                    self.settle(input).map(Arc::new)
+                });
+                let inputs = inputs.collect::<Result<_>>()?;
+                Ok(Keyed::as_it_is(LogicalPlan::Union(Union { inputs, schema: union.schema })))
+            }
+            other => self.through(other),
+        }
+    }
+
+    /// A scan with the hidden number of each row.
+    fn scan(&mut self, scan: TableScan) -> Result<Keyed> {
+        let is_whole = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
+        if scan.source.is::<ScanSource>() && is_whole {
+            let key = Column::new(Some(scan.table_name.clone()), ROW);
+            let keys = vec![Expr::Column(key).sort(true, false)];
+            return Ok(Keyed { plan: LogicalPlan::TableScan(scan), keys, is_sorted: true });
+        }
+        match scan.source.downcast_ref::<CellSource>() {
+            Some(source) if is_whole => {
+                let name = self.name();
+                let source = Arc::new(source.numbered(&name));
+                let key = Column::new(Some(scan.table_name.clone()), name);
+                let keys = vec![Expr::Column(key).sort(true, false)];
+                let scan = TableScanBuilder::new(scan.table_name, source).build()?;
+                Ok(Keyed { plan: LogicalPlan::TableScan(scan), keys, is_sorted: true })
+            }
+            _ => Ok(Keyed::as_it_is(LogicalPlan::TableScan(scan))),
+        }
+    }
+
+    fn join(&mut self, join: Join) -> Result<Keyed> {
+        let left = self.keyed(Arc::unwrap_or_clone(join.left))?;
+        let right = self.keyed(Arc::unwrap_or_clone(join.right))?;
+        let keys = match join.join_type {
+            JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left.keys,
+            JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right.keys,
+            // Without a key on one side the other's does not say which of equal rows is first.
+            _ => left.keys.into_iter().chain(right.keys).collect(),
+        };
+        let plan = Join::try_new(
+            Arc::new(left.plan),
+            Arc::new(right.plan),
+            join.on,
+            join.filter,
+            join.join_type,
+            join.join_constraint,
+            join.null_equality,
+            join.null_aware,
+        )?;
+        Ok(Keyed { plan: LogicalPlan::Join(plan), keys, is_sorted: false })
+    }
+
+    fn aggregate(&mut self, aggregate: Aggregate) -> Result<Keyed> {
+        let columns = aggregate.schema.columns();
+        let calls = aggregate.aggr_expr.len();
+        let columns: Vec<Column> = columns.into_iter().rev().skip(calls).rev().collect();
+        let schema = aggregate.schema.clone();
+        let whole = LogicalPlan::Aggregate(aggregate.clone());
+        let keys = self.groups(&whole, columns)?;
+        let input = self.keyed(Arc::unwrap_or_clone(aggregate.input))?;
+        // Aggregates that hold on to an order see the dimensions'.
+        let input = Arc::new(input.sort());
+        let plan = Aggregate::try_new(input, aggregate.group_expr, aggregate.aggr_expr)?;
+        debug_assert_eq!(plan.schema.fields().len(), schema.fields().len());
+        Ok(Keyed { plan: LogicalPlan::Aggregate(plan), keys, is_sorted: false })
+    }
+
+    /// The keys of groups: the places of labels, dimension by dimension, then the other columns.
+    fn groups(&self, plan: &LogicalPlan, columns: Vec<Column>) -> Result<Vec<SortExpr>> {
+        let mut axes: BTreeMap<Axis, (Vec<Expr>, Vec<ArrayRef>)> = BTreeMap::new();
+        let mut values = Vec::new();
+        for column in columns {
+            let expr = Expr::Column(column);
+            match origin::labels(plan, &expr, self.state)? {
+                Some((axis, labels)) => {
+                    let entry = axes.entry(axis).or_default();
+                    entry.0.push(expr);
+                    entry.1.push(labels);
+                }
+                None => values.push(expr),
+            }
+        }
+        let mut keys = Vec::new();
+        for (exprs, labels) in axes.into_values() {
+            keys.push(rank::rank(exprs, &labels)?.sort(true, false));
+        }
+        keys.extend(values.into_iter().map(|e| e.sort(true, false)));
+        Ok(keys)
+    }
+
+    /// The keys as columns of the plan.
+    fn as_columns(&mut self, input: Keyed) -> Result<Keyed> {
+        if input.keys.iter().all(|key| matches!(&key.expr, Expr::Column(c) if c.name != ROW)) {
+            return Ok(input);
+        }
+        let mut exprs: Vec<Expr> =
+            input.plan.schema().columns().into_iter().map(Expr::Column).collect();
+        let mut keys = input.keys;
+        for key in &mut keys {
+            let name = self.name();
+            exprs.push(key.expr.clone().alias(name.clone()));
+            key.expr = Expr::Column(Column::new_unqualified(name));
+        }
+        let plan = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input.plan))?);
+        Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
+    }
+}
+
+/// The plan without its hidden columns.
+fn narrow(plan: LogicalPlan, schema: &Arc<DFSchema>) -> Result<LogicalPlan> {
+    if plan.schema().fields().len() == schema.fields().len() {
+        return Ok(plan);
+    }
+    let exprs = schema.columns().into_iter().map(Expr::Column).collect();
+    let plan = Projection::try_new_with_schema(exprs, Arc::new(plan), schema.clone())?;
+    Ok(LogicalPlan::Projection(plan))
+}

@@ -1,0 +1,114 @@
+//! Where the value of a column comes from: labels of which dimension of which table.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use super::super::labels::Labels;
+use super::super::scan::ScanSource;
+use super::super::table::{CellSource, CellTable};
+
+/// A table's number in the plan, from left to right, and one of its dimensions.
+pub(super) type Axis = (usize, usize);
+
+/// A table that has labels.
+#[derive(Clone)]
+enum Base {
+    Cells(Arc<CellTable>),
+    Scan(usize, ArrayRef),
+}
+
+/// The dimension that an expression of a plan's columns labels, with the label at each of its positions.
+pub(super) fn labels(
+    plan: &LogicalPlan,
+    expr: &Expr,
+    state: &SessionState,
+) -> Result<Option<(Axis, ArrayRef)>> {
+    let Some((table, base, expr)) = trace(plan, expr, 0) else { return Ok(None) };
+    match base {
+        Base::Scan(axis, values) => Ok(Some(((table, axis), values))),
+        Base::Cells(cells) => {
+            let Some(on) = cells.dependence(&expr).filter(|on| !on.cells) else { return Ok(None) };
+            let mut axes = on.labels.iter();
+            let (Some(&axis), None) = (axes.next(), axes.next()) else { return Ok(None) };
+            // What fails for a label that WHERE leaves out has no place; its groups sort by value.
+            let values = Labels::new(&cells, state).evaluate(&expr, Some(axis)).ok();
+            Ok(values.map(|values| ((table, axis), values)))
+        }
+    }
+}
+
+/// Tables in a plan.
+fn tables(plan: &LogicalPlan) -> usize {
+    match plan {
+        LogicalPlan::TableScan(_) => 1,
+        other => other.inputs().iter().map(|input| tables(input)).sum(),
+    }
+}
+
+/// The expression over the columns of the one table that it comes from.
+fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base, Expr)> {
+    let mut columns = expr.column_refs().into_iter();
+    let column = columns.next()?;
+    let i = plan.schema().maybe_index_of_column(column)?;
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            if let Some(source) = scan.source.downcast_ref::<CellSource>() {
+                return Some((before, Base::Cells(source.table.clone()), expr.clone()));
+            }
+            let source = scan.source.downcast_ref::<ScanSource>()?;
+            let is_plain = matches!(expr, Expr::Column(_)) && scan.projection.is_none();
+            let (axis, values) = source.labels.get(i)?.clone()?;
+            is_plain.then(|| (before, Base::Scan(axis, values), expr.clone()))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let inner = alias.input.schema().columns();
+            let inner: Vec<Expr> = inner.into_iter().map(Expr::Column).collect();
+            trace(&alias.input, &replaced(plan, expr, &inner)?, before)
+        }
+        LogicalPlan::Projection(projection) => {
+            trace(&projection.input, &replaced(plan, expr, &projection.expr)?, before)
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let groups = match aggregate.group_expr.as_slice() {
+                [Expr::GroupingSet(set)] => set.distinct_expr().into_iter().cloned().collect(),
+                plain => plain.to_vec(),
+            };
+            trace(&aggregate.input, &replaced(plan, expr, &groups)?, before)
+        }
+        LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Distinct(_)
+        | LogicalPlan::Window(_) => trace(plan.inputs().first()?, expr, before),
+        LogicalPlan::Join(join) => {
+            if join.left.schema().maybe_index_of_column(column).is_some() {
+                return trace(&join.left, expr, before);
+            }
+            trace(&join.right, expr, before + tables(&join.left))
+        }
+        _ => None,
+    }
+}
+
+/// The expression with the plan's columns replaced by what stands for them; none for columns beyond `exprs`.
+fn replaced(plan: &LogicalPlan, expr: &Expr, exprs: &[Expr]) -> Option<Expr> {
+    let schema = plan.schema();
+    let mut is_known = true;
+    let new = expr.clone().transform_up(|e| {
+        let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };
+        match schema.maybe_index_of_column(column).and_then(|i| exprs.get(i)) {
+            Some(inner) => Ok(Transformed::yes(inner.clone().unalias_nested().data)),
+            None => {
+                is_known = false;
+                Ok(Transformed::no(e))
+            }
+        }
+    });
+    // Replacing columns cannot fail; if it did, the order is that of the values.
+    new.ok().filter(|_| is_known).map(|t| t.data)
+}

@@ -22,6 +22,8 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 use tessera_planner::scalar::Scalar;
+use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
+use tessera_planner::window::Frame;
 
 /// An array in memory with masked cells, in chunks.
 fn array(url: &str, shape: &[u64], chunk: &[u64], seed: u64) -> (SourceRef, Origin, Whole) {
@@ -83,7 +85,7 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
     let mut v = x;
     for &c in choices {
         let shape = b.shape(v);
-        v = match c % 17 {
+        v = match c % 21 {
             0 => b.map(ScalarOp::Abs, &[v]).unwrap(),
             1 => b.transpose(v, &[1, 0]).unwrap(),
             2 if shape[0] > 2 => {
@@ -99,7 +101,7 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
                 b.map(ScalarOp::Sub, &[a, z]).unwrap()
             }
             5 => b.concat(&[v, v], 0).unwrap(),
-            6 => b.scan(v, ScanKind::Sum, (c / 17 % 2) as usize).unwrap(),
+            6 => b.scan(v, ScanKind::Sum, (c / 21 % 2) as usize).unwrap(),
             7 => {
                 let flat = b.reshape(v, &[shape[0] * shape[1]]).unwrap();
                 b.reshape(flat, &[shape[1], shape[0]]).unwrap()
@@ -137,6 +139,27 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
                 let n = b.reduce_axes(v, ReduceKind::Count, &[0, 1]).unwrap();
                 let n = b.cast(n, DType::Float64).unwrap();
                 b.map(ScalarOp::Add, &[v, n]).unwrap()
+            }
+            16 => {
+                let frame = Frame { before: i64::from(c / 21) - 3, after: i64::from(c % 4) + 3 };
+                let kinds = [ReduceKind::Mean, ReduceKind::Max, ReduceKind::Var { ddof: 1 }];
+                let kind = kinds[usize::from(c / 21) % 3];
+                b.window(v, usize::from(c % 2), frame, kind, u64::from(c % 3)).unwrap()
+            }
+            17 => {
+                let order = SortOrder { descending: c / 21 % 2 == 1, ..SortOrder::default() };
+                let limit = (c / 42 % 2 == 1).then_some(3);
+                b.sort(v, usize::from(c / 84 % 2), SortWhat::Values, order, limit).unwrap()
+            }
+            18 => {
+                let order = SortOrder { masked_first: c / 21 % 2 == 1, ..SortOrder::default() };
+                let p =
+                    b.sort(v, usize::from(c / 42 % 2), SortWhat::Positions, order, None).unwrap();
+                b.cast(p, DType::Float64).unwrap()
+            }
+            19 => {
+                let q = Quantiles::new(&[0.3, 0.5, 1.0], QuantileMethod::Linear);
+                b.quantile(v, usize::from(c / 21 % 2), q).unwrap()
             }
             _ => b.rechunk(v, &[2, 3]).unwrap(),
         };

@@ -5,6 +5,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op, ScanKind};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
+use tessera_planner::sort::SortWhat;
 
 /// A cell: `None` is masked. Integers and booleans are exact as `f64` here; tests keep them small.
 pub(crate) type Cell = Option<f64>;
@@ -129,6 +130,76 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
             }
             out
         }
+        Op::Window { axis, frame, kind, min_count } => all
+            .iter()
+            .map(|p| {
+                let (i, n) = (p[*axis] as i64, shape[*axis] as i64);
+                let seen = (i - frame.before).max(0)..(i + frame.after + 1).min(n);
+                let cells: Vec<Cell> = seen
+                    .map(|at| {
+                        let mut q = p.clone();
+                        q[*axis] = at as usize;
+                        inputs[0].cells[ravel(&shape, &q)]
+                    })
+                    .collect();
+                let valid = cells.iter().flatten().count() as u64;
+                let line = Whole { shape: vec![cells.len()], dtype: node.dtype, cells };
+                (valid >= *min_count)
+                    .then(|| reduce(*kind, &[AxisReduce::All], &line, &[1])[0])
+                    .flatten()
+            })
+            .collect(),
+        Op::Sort { axis, what, order, .. } => all
+            .iter()
+            .map(|p| {
+                let line = line_of(inputs[0], *axis, p);
+                let mut at: Vec<usize> = (0..line.len()).collect();
+                // Numbers, NaN, masked: in the order that the flags say.
+                let rank = |c: &Cell| match c {
+                    None => {
+                        if order.masked_first {
+                            0
+                        } else {
+                            9
+                        }
+                    }
+                    Some(v) if v.is_nan() => {
+                        if order.nan_first {
+                            1
+                        } else {
+                            8
+                        }
+                    }
+                    _ => 5,
+                };
+                let sign = if order.descending { -1.0 } else { 1.0 };
+                at.sort_by(|&i, &j| {
+                    let number = |c: Cell| sign * c.unwrap_or(0.0) + 0.0;
+                    rank(&line[i]).cmp(&rank(&line[j])).then(
+                        number(line[i])
+                            .partial_cmp(&number(line[j]))
+                            .unwrap_or(std::cmp::Ordering::Equal),
+                    )
+                });
+                let first = at[p[*axis]];
+                if *what == SortWhat::Positions { Some(first as f64) } else { line[first] }
+            })
+            .collect(),
+        Op::Quantile { axis, quantiles } => all
+            .iter()
+            .map(|p| {
+                let mut line: Vec<f64> =
+                    line_of(inputs[0], *axis, p).into_iter().flatten().collect();
+                if line.iter().any(|v| v.is_nan()) {
+                    return Some(f64::NAN);
+                }
+                line.sort_by(f64::total_cmp);
+                let q = quantiles.probabilities().nth(p[*axis]).unwrap();
+                let at = q * (line.len() as f64 - 1.0);
+                let low = *line.get(at.floor() as usize)?;
+                Some(low + (line[at.ceil() as usize] - low) * at.fract())
+            })
+            .collect(),
         Op::Contract => {
             let r = shape.len();
             let k = inputs[0].shape[r - 1];
@@ -148,6 +219,17 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
                 .collect()
         }
     }
+}
+
+/// The cells of the line through a position along an axis.
+fn line_of(x: &Whole, axis: usize, at: &[usize]) -> Vec<Cell> {
+    (0..x.shape[axis])
+        .map(|i| {
+            let mut q = at.to_vec();
+            q[axis] = i;
+            x.cells[ravel(&x.shape, &q)]
+        })
+        .collect()
 }
 
 fn least(a: f64, b: f64) -> f64 {

@@ -9,7 +9,8 @@
 //! 2. [`combine`] merges the states that reductions leave, and finishes them into values.
 //! 3. [`scan`] runs sums and extremes along an axis, with a carry from the chunk before.
 //! 4. [`copy`] moves boxes between strided views.
-//! 5. [`contract`] adds a block of a matrix product.
+//! 5. [`window`] reduces the cells around each cell, [`lines`] brings lines in order.
+//! 6. [`contract`] adds a block of a matrix product.
 
 pub mod combine;
 pub mod contract;
@@ -17,11 +18,13 @@ pub mod copy;
 mod elem;
 pub mod fused;
 mod level;
+pub mod lines;
 mod math;
 mod ops;
 mod partial;
 mod random;
 pub mod scan;
+pub mod window;
 
 pub use level::Level;
 

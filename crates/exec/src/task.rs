@@ -10,6 +10,7 @@
 mod copy;
 mod fused;
 mod gather;
+mod lines;
 mod load;
 mod product;
 mod tiling;
@@ -159,6 +160,10 @@ impl TaskRunner for PlanRunner {
                 fused::combine(&op, *kind, *dtype, *nullable, *finish)
             }
             (Task::Scan { kind, axis }, _) => copy::scan(&op, *kind, *axis),
+            (Task::Window { axis, frame, kind, min_count }, _) => {
+                lines::rolling(&op, *axis, *frame, *kind, *min_count)
+            }
+            (Task::Sort { .. } | Task::Quantile { .. }, _) => lines::ordered(&op),
             (Task::Contract { dtype }, _) => product::run(&op, *dtype),
             (Task::Copy, _) => copy::run(&op),
             (task, _) => Err(Error::Broken { what: format!("{task:?} was not prepared") }),

@@ -2,6 +2,8 @@
 //!
 //! Each derives shape, type, mask and logical grid, or says what does not fit.
 
+mod lines;
+
 use crate::catalog::{Decode, SourceRef};
 use crate::config::Config;
 use crate::dtype::DType;

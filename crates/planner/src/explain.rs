@@ -5,7 +5,9 @@ use crate::optimize::Rooted;
 use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
 use crate::reduce::ReduceKind;
 use crate::region::cells;
+use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::tile::Tiling;
+use crate::window::Frame;
 use std::fmt::Write;
 
 /// The graph as one tree for each root; a node that stands twice is shown once and named after that.
@@ -68,6 +70,11 @@ fn describe(node: &Node) -> String {
         Op::Scan { kind, axis } => {
             format!("scan {} axis={axis}", format!("{kind:?}").to_lowercase())
         }
+        Op::Window { axis, frame, kind, min_count } => {
+            format!("window {}", rolling(*axis, *frame, *kind, *min_count))
+        }
+        Op::Sort { axis, what, order, .. } => sorting(*axis, *what, *order),
+        Op::Quantile { axis, quantiles } => order_statistics(*axis, quantiles),
         Op::Contract => "contract".into(),
         Op::Rechunk => "rechunk".into(),
     };
@@ -152,6 +159,11 @@ pub fn plan(tiling: &Tiling) -> String {
             Task::Scan { kind, axis } => {
                 format!("Scan {} axis={axis}", format!("{kind:?}").to_lowercase())
             }
+            Task::Window { axis, frame, kind, min_count } => {
+                format!("Window {}", rolling(*axis, *frame, *kind, *min_count))
+            }
+            Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
+            Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
             Task::Contract { dtype } => format!("Contract {dtype}"),
             Task::Copy => "Copy".into(),
         };
@@ -176,6 +188,14 @@ pub fn plan(tiling: &Tiling) -> String {
                 }
                 Access::Take { axis, positions } => {
                     format!(" at {} positions of axis {axis}", positions.len())
+                }
+                Access::Window { axis, frame, view } => {
+                    let view =
+                        if view.is_identity() { String::new() } else { format!(" at {view}") };
+                    format!(
+                        " {} before to {} after along axis {axis}{view}",
+                        frame.before, frame.after
+                    )
                 }
                 Access::Previous { axis } => format!(" carry along axis {axis}"),
             };
@@ -268,6 +288,17 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                 Task::Scan { kind, axis } => {
                     ("scan", serde_json::json!({"kind": format!("{kind:?}").to_lowercase(), "axis": axis}))
                 }
+                Task::Window { axis, frame, kind, min_count } => (
+                    "window",
+                    serde_json::json!({"kind": kind.to_string(), "axis": axis, "before": frame.before, "after": frame.after, "min_count": min_count}),
+                ),
+                Task::Sort { axis, what, order } => {
+                    ("sort", serde_json::json!({"axis": axis, "what": format!("{what:?}").to_lowercase(), "descending": order.descending}))
+                }
+                Task::Quantile { axis, quantiles } => (
+                    "quantile",
+                    serde_json::json!({"axis": axis, "q": quantiles.probabilities().collect::<Vec<_>>(), "method": quantiles.method.name()}),
+                ),
                 Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
                 Task::Copy => ("copy", serde_json::json!({})),
             };
@@ -302,6 +333,9 @@ pub fn dot(tiling: &Tiling) -> String {
             Task::Fused(_) => "fused".into(),
             Task::Combine { kind, .. } => format!("combine {kind}"),
             Task::Scan { .. } => "scan".into(),
+            Task::Window { kind, .. } => format!("window {kind}"),
+            Task::Sort { .. } => "sort".into(),
+            Task::Quantile { .. } => "quantile".into(),
             Task::Contract { .. } => "contract".into(),
             Task::Copy => "copy".into(),
         };
@@ -320,6 +354,26 @@ pub fn dot(tiling: &Tiling) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+fn rolling(axis: usize, frame: Frame, kind: ReduceKind, min_count: u64) -> String {
+    let Frame { before, after } = frame;
+    format!("{kind} axis={axis} before={before} after={after} min_count={min_count}")
+}
+
+fn sorting(axis: usize, what: SortWhat, order: SortOrder) -> String {
+    let what = if what == SortWhat::Positions { "argsort" } else { "sort" };
+    format!("{what} axis={axis}{order}")
+}
+
+fn order_statistics(axis: usize, quantiles: &Quantiles) -> String {
+    let q: Vec<String> = quantiles.probabilities().map(|q| q.to_string()).collect();
+    format!("quantile axis={axis} q=[{}] {}", q.join(", "), quantiles.method)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
 }
 
 fn output_name(r: OutputRef) -> String {

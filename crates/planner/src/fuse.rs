@@ -89,7 +89,12 @@ impl Needs {
         match &node.op {
             Op::Load { .. } | Op::Const(_) => {}
             Op::Reduce { .. } => self.inline(graph, node.inputs[0], &mut leaves),
-            Op::Scan { .. } | Op::Reshape | Op::Take { .. } => {
+            Op::Scan { .. }
+            | Op::Reshape
+            | Op::Take { .. }
+            | Op::Window { .. }
+            | Op::Sort { .. }
+            | Op::Quantile { .. } => {
                 self.materialise(graph, node.inputs[0]);
                 leaves.insert(node.inputs[0]);
             }
@@ -276,6 +281,21 @@ impl Fuser<'_> {
                     whole,
                 )
             }
+            Op::Window { axis, frame, kind, min_count } => {
+                let (axis, frame) = (*axis, *frame);
+                let (from, view) = self.find(node.inputs[0])?;
+                let access = Access::Window { axis, frame, view };
+                let task = Task::Window { axis, frame, kind: *kind, min_count: *min_count };
+                self.stage(task, smallvec![Input { from, access }], node.grid.clone(), whole)
+            }
+            Op::Sort { axis, what, order, .. } => {
+                let task = Task::Sort { axis: *axis, what: *what, order: *order };
+                self.emit_lines(node, task, whole)?
+            }
+            Op::Quantile { axis, quantiles } => {
+                let task = Task::Quantile { axis: *axis, quantiles: quantiles.clone() };
+                self.emit_lines(node, task, whole)?
+            }
             Op::Reshape => {
                 let from = self.exact(node.inputs[0])?;
                 let shape = self.graph.node(node.inputs[0]).shape.clone();
@@ -303,6 +323,18 @@ impl Fuser<'_> {
         };
         self.made.insert(id, (OutputRef { stage, output: 0 }, identity));
         Ok(())
+    }
+
+    /// A stage over the cells of its input, whose lines along some axis lie in one chunk.
+    fn emit_lines(
+        &mut self,
+        node: &Node,
+        task: Task,
+        outputs: SmallVec<[Output; 1]>,
+    ) -> Result<StageId, Error> {
+        let (from, view) = self.find(node.inputs[0])?;
+        let grid = self.graph.node(node.inputs[0]).grid.clone();
+        Ok(self.stage(task, smallvec![Input { from, access: Access::View(view) }], grid, outputs))
     }
 
     /// The output that holds a node cell by cell; a node that is seen through a view is copied first.

@@ -11,7 +11,9 @@ use crate::program::ScalarOp;
 use crate::reduce::ReduceKind;
 use crate::region::{Dims, Region};
 use crate::scalar::Scalar;
+use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::view::View;
+use crate::window::Frame;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -175,6 +177,39 @@ pub enum Op {
         kind: ScanKind,
         /// The axis.
         axis: usize,
+    },
+    /// A reduction of the cells around each cell, along an axis. Masked cells are skipped; a cell whose window has fewer
+    /// than `min_count` others is masked, as is a mean, variance or extreme of none. Without masks the window is cut
+    /// off at the ends of the axis, and NaN stays within the windows that see it. A side as long as the axis is
+    /// unbounded; then lines lie in one chunk, and a [`Op::Scan`] from the first cell on is cheaper.
+    Window {
+        /// The axis.
+        axis: usize,
+        /// Which positions a cell sees.
+        frame: Frame,
+        /// What is computed (no argmin, argmax, add).
+        kind: ReduceKind,
+        /// Fewest cells of a window that give a value.
+        min_count: u64,
+    },
+    /// The cells of each line along an axis in order, or their positions; whole lines lie in one chunk.
+    Sort {
+        /// The axis.
+        axis: usize,
+        /// What is given.
+        what: SortWhat,
+        /// The order.
+        order: SortOrder,
+        /// Only so many cells from the first on; the axis gets that length.
+        limit: Option<u64>,
+    },
+    /// Order statistics of each line along an axis, which gets one position for each probability. Masked cells are
+    /// skipped; a line with NaN gives NaN; one without cells is masked (NaN if the input cannot be masked).
+    Quantile {
+        /// The axis.
+        axis: usize,
+        /// Which ones.
+        quantiles: Quantiles,
     },
     /// `[b.., m, k] @ [b.., k, n] → [b.., m, n]` of one float type (or of integers, which wrap). Inputs have no masks.
     Contract,

@@ -31,10 +31,12 @@ pub mod program;
 pub mod reduce;
 pub mod region;
 pub mod scalar;
+pub mod sort;
 pub mod tile;
 pub mod time;
 pub mod verify;
 pub mod view;
+pub mod window;
 
 use std::sync::Arc;
 

@@ -175,6 +175,11 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         Op::Take { axis, positions } => b.take(inputs[0], *axis, positions.clone()),
         Op::Reduce { kind, axes } => b.reduce(inputs[0], *kind, axes),
         Op::Scan { kind, axis } => b.scan(inputs[0], *kind, *axis),
+        Op::Window { axis, frame, kind, min_count } => {
+            b.window(inputs[0], *axis, *frame, *kind, *min_count)
+        }
+        Op::Sort { axis, what, order, limit } => b.sort(inputs[0], *axis, *what, *order, *limit),
+        Op::Quantile { axis, quantiles } => b.quantile(inputs[0], *axis, quantiles.clone()),
         Op::Contract => b.contract(inputs[0], inputs[1]),
         Op::Rechunk => {
             let chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();

@@ -12,7 +12,9 @@ use crate::ir::{AxisReduce, ConstArray, ScanKind};
 use crate::program::{Arg, Program};
 use crate::reduce::ReduceKind;
 use crate::region::Dims;
+use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::view::View;
+use crate::window::Frame;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -99,6 +101,15 @@ pub enum Access {
         /// The list.
         positions: Arc<[u64]>,
     },
+    /// The cells that the operand's cells see through a frame along an axis, then through a view.
+    Window {
+        /// The axis.
+        axis: usize,
+        /// The frame.
+        frame: Frame,
+        /// The view, of cells of the stage's shape.
+        view: View,
+    },
     /// The last position along an axis of the chunk before, of the stage itself: a scan's carry. Nothing for the first
     /// chunk.
     Previous {
@@ -138,6 +149,34 @@ pub enum Task {
         kind: ScanKind,
         /// The axis.
         axis: usize,
+    },
+    /// A reduction of the cells around each cell. Input: [`Access::Window`].
+    Window {
+        /// The axis.
+        axis: usize,
+        /// Which positions a cell sees.
+        frame: Frame,
+        /// What is computed.
+        kind: ReduceKind,
+        /// Fewest cells of a window that give a value.
+        min_count: u64,
+    },
+    /// Whole lines along an axis in order, or their positions. The stage's cells are the input's; the output has as
+    /// many along the axis as are kept.
+    Sort {
+        /// The axis.
+        axis: usize,
+        /// What is given.
+        what: SortWhat,
+        /// The order.
+        order: SortOrder,
+    },
+    /// Order statistics of whole lines along an axis. The stage's cells are the input's.
+    Quantile {
+        /// The axis.
+        axis: usize,
+        /// Which ones.
+        quantiles: Quantiles,
     },
     /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
     /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.

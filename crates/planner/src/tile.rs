@@ -11,6 +11,7 @@ use crate::grid::{ChunkIndex, Grid};
 use crate::plan::{Access, Input, OutputRef, Plan, Stage, StageId, Task};
 use crate::region::{Dims, Region};
 use crate::view::View;
+use crate::window::{self, Frame};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -153,6 +154,10 @@ impl Tiling {
                 let read = reshaped(&region, &s.grid.shape(), from)?;
                 box_hits(grid, &read, None)
             }
+            Access::Window { axis, frame, view } => {
+                let region = window_region(&s.grid.region(index), *axis, *frame, &s.grid.shape());
+                view_hits(view, &region, grid)
+            }
             Access::Previous { axis } => {
                 if index[*axis] == 0 {
                     return None;
@@ -252,6 +257,13 @@ impl Tiling {
                 }
                 operands(&reshaped(&rows, from, &shape)?)
             }
+            Access::Window { axis, frame, view } => {
+                let mut region = preimage(view, &cells, &shape)?;
+                let seen = (region.start[*axis], region.end[*axis]);
+                (region.start[*axis], region.end[*axis]) =
+                    frame.readers(seen.0, seen.1, shape[*axis]);
+                operands(&region)
+            }
             Access::Previous { axis } => {
                 let mut next: Dims = index.into();
                 next[*axis] += 1;
@@ -297,10 +309,15 @@ impl Tiling {
                 let cells = s.outputs.first().map_or(0, |o| o.grid.region(index).cells());
                 bytes = bytes.saturating_add(cells.saturating_mul(state as u64));
             }
-            Task::Fused(_) | Task::Scan { .. } => {
+            Task::Fused(_)
+            | Task::Scan { .. }
+            | Task::Window { .. }
+            | Task::Sort { .. }
+            | Task::Quantile { .. } => {
                 for k in 0..s.inputs.len() {
                     bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
                 }
+                bytes = bytes.saturating_add(line_bytes(s, index));
             }
             _ => {}
         }
@@ -324,11 +341,18 @@ impl Tiling {
     pub fn assembled_bytes(&self, stage: StageId, index: &[u64], input: usize) -> u64 {
         let s = self.plan.stage(stage);
         let i = &s.inputs[input];
-        let Access::View(view) = &i.access else { return 0 };
+        let region = s.grid.region(index);
+        let (view, region) = match &i.access {
+            Access::View(view) => (view, region),
+            Access::Window { axis, frame, view } => {
+                (view, window_region(&region, *axis, *frame, &s.grid.shape()))
+            }
+            _ => return 0,
+        };
         match self.touched(s, index, i) {
             Some(hits) if hits.iter().any(|h| h.count() > 1) => {
                 let out = self.plan.output(i.from);
-                view.image(&s.grid.region(index)).cells().saturating_mul(out.cell_bytes() as u64)
+                view.image(&region).cells().saturating_mul(out.cell_bytes() as u64)
             }
             _ => 0,
         }
@@ -339,6 +363,30 @@ impl Tiling {
 pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex> {
     let at = source.grid.overlapping(region).start;
     (source.grid.region(&at) == *region).then_some(at)
+}
+
+/// Scratch of a task that goes through whole lines: a block of window states, or the keys of one line.
+fn line_bytes(s: &Stage, index: &[u64]) -> u64 {
+    let region = s.grid.region(index);
+    match &s.task {
+        Task::Window { axis, frame, .. } => {
+            let lines = region.cells() / region.len(*axis).max(1);
+            window::scratch_bytes(*frame, s.grid.axes[*axis].len, lines)
+        }
+        // A key and a position, of 8 bytes each.
+        Task::Sort { axis, .. } | Task::Quantile { axis, .. } => {
+            region.len(*axis).saturating_mul(16)
+        }
+        _ => 0,
+    }
+}
+
+/// The box of cells that the cells of `region` see through a frame; empty if they see none.
+pub fn window_region(region: &Region, axis: usize, frame: Frame, shape: &[u64]) -> Region {
+    let mut wide = region.clone();
+    (wide.start[axis], wide.end[axis]) =
+        frame.reads(region.start[axis], region.end[axis], shape[axis]);
+    wide
 }
 
 /// Chunks that a view touches from an output region; `None` if it reads nothing.

@@ -1,10 +1,13 @@
 //! The grammar of the IR, executable: what every graph between two passes satisfies.
 
 use crate::build::{map_dtype, map_nullable};
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, Op};
 use crate::program::ScalarOp;
 use crate::region::{Region, cells};
+use crate::sort::SortWhat;
+use crate::window::is_windowed;
 
 /// Checks every node against its inputs.
 ///
@@ -128,6 +131,41 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
             *axis < node.shape.len() && inputs[0].shape == node.shape,
             "a scan keeps its shape",
         ),
+        Op::Window { axis, frame, kind, .. } => {
+            ensure(
+                *axis < node.shape.len() && inputs[0].shape == node.shape,
+                "a window keeps its shape",
+            )?;
+            ensure(frame.width() >= 1, "the window is empty")?;
+            ensure(
+                is_windowed(*kind) && kind.result(inputs[0].dtype) == Some(node.dtype),
+                "the window does not give this type",
+            )
+        }
+        Op::Sort { axis, what, limit, .. } => {
+            let len = inputs[0].shape[*axis];
+            ensure(
+                node.shape[*axis] == limit.unwrap_or(len).min(len),
+                "the sorted axis has another length",
+            )?;
+            ensure(inputs[0].grid.axes[*axis].count() == 1, "a sorted line is cut")?;
+            let positions = *what == SortWhat::Positions;
+            ensure(
+                node.dtype == if positions { DType::Int64 } else { inputs[0].dtype },
+                "a sort changes the type",
+            )
+        }
+        Op::Quantile { axis, quantiles } => {
+            ensure(
+                node.shape[*axis] == quantiles.bits.len() as u64,
+                "one position for each probability",
+            )?;
+            ensure(inputs[0].grid.axes[*axis].count() == 1, "a line of a quantile is cut")?;
+            ensure(
+                quantiles.result(inputs[0].dtype) == Some(node.dtype),
+                "the method does not give this type",
+            )
+        }
         Op::Contract => {
             let r = node.shape.len();
             ensure(

@@ -10,7 +10,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 
 /// A field as bytes of cells of a type: `read` and `write` do not ask for alignment.
-trait Cell: Copy {
+pub(super) trait Cell: Copy {
     fn read(bytes: &[u8], i: usize) -> Self;
     fn write(self, bytes: &mut [u8], i: usize);
 }

@@ -47,6 +47,11 @@ impl Seen {
         }
     }
 
+    /// Number of fields.
+    pub(super) fn fields(&self) -> usize {
+        self.fields.len()
+    }
+
     /// Type of a field.
     pub(super) fn dtype(&self, field: usize) -> Result<DType, Error> {
         let known = self.fields.get(field).copied();
@@ -72,7 +77,17 @@ pub(super) fn lie(view: &View, region: &Region, held: &Region) -> (i64, Steps) {
 
 /// The cells that input `k` of the operand sees through a view.
 pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Error> {
-    let region = op.stage.grid.region(op.index);
+    gather_region(op, k, view, &op.stage.grid.region(op.index))
+}
+
+/// The cells of input `k` that the cells of `region` see through a view. The tiling says that the operand reads just
+/// the chunks that hold them.
+pub(super) fn gather_region(
+    op: &Operand<'_>,
+    k: usize,
+    view: &View,
+    region: &Region,
+) -> Result<Seen, Error> {
     let input = &op.stage.inputs[k];
     let output = op.plan().output(input.from);
     let fields = output.fields.clone();
@@ -84,11 +99,11 @@ pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Er
         }
         [one] => {
             let chunk = op.inputs.get(input.from, one)?.clone();
-            let (offset, steps) = lie(view, &region, &output.grid.region(one));
+            let (offset, steps) = lie(view, region, &output.grid.region(one));
             Ok(Seen { data: Gathered::Place(chunk), fields, offset, steps })
         }
         several => {
-            let image = view.image(&region);
+            let image = view.image(region);
             let cells = image.cells() as usize;
             let mut buffers: Vec<PooledBuf> =
                 fields.iter().map(|d| op.cx.buffer(cells * d.size())).collect();
@@ -97,7 +112,7 @@ pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Er
                 let chunk = op.inputs.get(input.from, piece)?;
                 copy_common(chunk, &output.grid.region(piece), &image, &mut buffers)?;
             }
-            let (offset, steps) = lie(view, &region, &image);
+            let (offset, steps) = lie(view, region, &image);
             Ok(Seen { data: Gathered::Copied(buffers), fields, offset, steps })
         }
     }

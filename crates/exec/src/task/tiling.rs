@@ -33,6 +33,9 @@ impl Tiling for tile::Tiling {
             Task::Fused(_) => "fused".into(),
             Task::Combine { kind, .. } => format!("combine {kind}"),
             Task::Scan { .. } => "scan".into(),
+            Task::Window { kind, .. } => format!("window {kind}"),
+            Task::Sort { .. } => "sort".into(),
+            Task::Quantile { .. } => "quantile".into(),
             Task::Contract { .. } => "contract".into(),
             Task::Copy => "copy".into(),
         }

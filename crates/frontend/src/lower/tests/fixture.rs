@@ -252,6 +252,16 @@ fn node_line(graph: &Graph, id: NodeId) -> String {
             format!("{kind} [{}]", axes.join(", "))
         }
         Op::Scan { kind, axis } => format!("scan {kind:?} {axis}").to_lowercase(),
+        Op::Window { axis, frame, kind, min_count } => {
+            format!("window {kind} {axis} -{} +{} min {min_count}", frame.before, frame.after)
+        }
+        Op::Sort { axis, what, order, limit } => {
+            format!("sort {what:?}{order} {axis} {limit:?}").to_lowercase()
+        }
+        Op::Quantile { axis, quantiles } => {
+            let q: Vec<String> = quantiles.probabilities().map(|q| q.to_string()).collect();
+            format!("quantile {} {axis} {}", q.join(" "), quantiles.method)
+        }
         Op::Contract => "contract".into(),
         Op::Rechunk => "rechunk".into(),
     };

@@ -1,0 +1,520 @@
+//! Whole lines in order: sorts, positions in order, order statistics.
+//!
+//! A line's cells become keys, integers whose order is that of the cells, and the keys are sorted by the standard
+//! library. NaN and masked cells are set aside before: they are no keys, so every number has one.
+
+use super::KernelError;
+use super::combine::Cell;
+use super::copy::Strided;
+use super::elem::Kind;
+use tessera_planner::dtype::DType;
+use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
+
+/// The lines of a box of cells along an axis, and where their validity is.
+#[derive(Debug, Clone, Copy)]
+pub struct LinesIn<'a> {
+    /// Lengths.
+    pub shape: &'a [u64],
+    /// The axis.
+    pub axis: usize,
+    /// Type of the cells.
+    pub dtype: DType,
+    /// The cells.
+    pub value: Strided<'a>,
+    /// Validity, lying as the cells do.
+    pub valid: Option<&'a [u8]>,
+}
+
+/// Where the result goes: dense, with `kept` cells along the axis.
+#[derive(Debug)]
+pub struct LinesOut<'a> {
+    /// Cells of a line.
+    pub kept: u64,
+    /// The cells.
+    pub value: &'a mut [u8],
+    /// Their validity, if they can be masked.
+    pub valid: Option<&'a mut [u8]>,
+}
+
+/// Writes the first cells of each line in order (or their positions along it, `int64`).
+///
+/// # Errors
+/// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
+pub fn sort(
+    lines: LinesIn<'_>,
+    what: SortWhat,
+    order: SortOrder,
+    out: LinesOut<'_>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    macro_rules! run {
+        ($t:ident) => {
+            match what {
+                SortWhat::Values => {
+                    Walk::new(lines, out, lines.dtype, cancelled)?.sort::<$t>(order)
+                }
+                SortWhat::Positions => {
+                    Walk::new(lines, out, DType::Int64, cancelled)?.argsort::<$t>(order)
+                }
+            }
+        };
+    }
+    match Kind::of(lines.dtype) {
+        Kind::Bool | Kind::U8 => run!(u8),
+        Kind::I8 => run!(i8),
+        Kind::I16 => run!(i16),
+        Kind::I32 => run!(i32),
+        Kind::I64 => run!(i64),
+        Kind::U16 => run!(u16),
+        Kind::U32 => run!(u32),
+        Kind::U64 => run!(u64),
+        Kind::F32 => run!(f32),
+        Kind::F64 => run!(f64),
+    }
+}
+
+/// Writes the order statistics of each line.
+///
+/// # Errors
+/// As [`sort`].
+pub fn quantile(
+    lines: LinesIn<'_>,
+    quantiles: &Quantiles,
+    out: LinesOut<'_>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    let walk = Walk::new(lines, out, lines.dtype, cancelled)?;
+    match Kind::of(lines.dtype) {
+        Kind::Bool | Kind::U8 => walk.quantile::<u8>(quantiles),
+        Kind::I8 => walk.quantile::<i8>(quantiles),
+        Kind::I16 => walk.quantile::<i16>(quantiles),
+        Kind::I32 => walk.quantile::<i32>(quantiles),
+        Kind::I64 => walk.quantile::<i64>(quantiles),
+        Kind::U16 => walk.quantile::<u16>(quantiles),
+        Kind::U32 => walk.quantile::<u32>(quantiles),
+        Kind::U64 => walk.quantile::<u64>(quantiles),
+        Kind::F32 => walk.quantile::<f32>(quantiles),
+        Kind::F64 => walk.quantile::<f64>(quantiles),
+    }
+}
+
+/// A cell that has a key.
+trait Keyed: Cell + Default {
+    /// An integer with the cell's place among all cells.
+    type Key: Copy + Ord + std::ops::Not<Output = Self::Key>;
+    /// The key; `None` for NaN. -0.0 comes before 0.0.
+    fn key(self) -> Option<Self::Key>;
+    /// The cell of a key.
+    fn of(key: Self::Key) -> Self;
+    /// The key in which cells that compare equal are equal.
+    fn equal_key(self) -> Option<Self::Key> {
+        self.key()
+    }
+    /// NaN; the least value for types without.
+    fn nan() -> Self;
+    /// The point `t` of the way from `a` to `b`.
+    fn between(a: Self, b: Self, t: f64) -> Self;
+}
+
+macro_rules! keyed_ints {
+    ($($t:ident)*) => { $(
+        impl Keyed for $t {
+            type Key = $t;
+            fn key(self) -> Option<$t> {
+                Some(self)
+            }
+            fn of(key: $t) -> $t {
+                key
+            }
+            fn nan() -> $t {
+                $t::MIN
+            }
+            fn between(a: $t, _: $t, _: f64) -> $t {
+                // Only methods that give a cell take integers.
+                a
+            }
+        }
+    )* };
+}
+keyed_ints! { u8 i8 u16 i16 u32 i32 u64 i64 }
+
+macro_rules! keyed_floats {
+    ($($t:ident $u:ident;)*) => { $(
+        impl Keyed for $t {
+            type Key = $u;
+            #[inline(always)]
+            fn key(self) -> Option<$u> {
+                const SIGN: $u = 1 << ($u::BITS - 1);
+                let bits = self.to_bits();
+                // Negative numbers count backward.
+                (!self.is_nan()).then_some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+            }
+            fn of(key: $u) -> $t {
+                const SIGN: $u = 1 << ($u::BITS - 1);
+                $t::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
+            }
+            fn equal_key(self) -> Option<$u> {
+                (if self == 0.0 { 0.0 } else { self }).key()
+            }
+            fn nan() -> $t {
+                $t::NAN
+            }
+            fn between(a: $t, b: $t, t: f64) -> $t {
+                let (x, y) = (f64::from(a), f64::from(b));
+                if t == 0.0 || x == y {
+                    return a;
+                }
+                let step = y - x;
+                (if t < 0.5 { x + step * t } else { y - step * (1.0 - t) }) as $t
+            }
+        }
+    )* };
+}
+keyed_floats! { f32 u32; f64 u64; }
+
+/// Lines on their way.
+struct Walk<'a> {
+    input: LinesIn<'a>,
+    out: LinesOut<'a>,
+    cancelled: &'a dyn Fn() -> bool,
+    /// Lines, cells of each, and the steps to the next cell in the input and in the output.
+    lines: usize,
+    len: usize,
+    steps: (i64, usize),
+}
+
+/// What a line holds: keys of its numbers, and how many cells are none.
+struct Line<'k, K> {
+    keys: &'k mut Vec<K>,
+    nan: usize,
+    masked: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        input: LinesIn<'a>,
+        out: LinesOut<'a>,
+        result: DType,
+        cancelled: &'a dyn Fn() -> bool,
+    ) -> Result<Self, KernelError> {
+        let (shape, axis) = (input.shape, input.axis);
+        let lines: u64 = (0..shape.len()).filter(|&a| a != axis).map(|a| shape[a]).product();
+        let expect = |what, got: usize, expected: u64| match (got as u64) < expected {
+            true => Err(KernelError::Buffer { what, got: got as u64, expected }),
+            false => Ok(()),
+        };
+        expect("cells of sorted lines", out.value.len() / result.size(), lines * out.kept)?;
+        if let Some(v) = &out.valid {
+            expect("validity of sorted lines", v.len(), lines * out.kept)?;
+        }
+        expect("axes of lines", input.value.strides.len(), shape.len() as u64)?;
+        if !shape.contains(&0) {
+            let (mut low, mut high) =
+                (i128::from(input.value.offset), i128::from(input.value.offset));
+            for (&n, &s) in shape.iter().zip(input.value.strides) {
+                let reach = (i128::from(n) - 1) * i128::from(s);
+                if reach < 0 { low += reach } else { high += reach }
+            }
+            let held = input.value.bytes.len() / input.dtype.size();
+            let held = input.valid.map_or(held, |v| held.min(v.len()));
+            if low < 0 || high >= held as i128 {
+                let expected = high.max(0) as u64 + 1;
+                return Err(KernelError::Buffer {
+                    what: "cells of lines",
+                    got: held as u64,
+                    expected,
+                });
+            }
+        }
+        let inner: u64 = shape[axis + 1..].iter().product();
+        Ok(Walk {
+            input,
+            out,
+            cancelled,
+            lines: lines as usize,
+            len: shape[axis] as usize,
+            steps: (input.value.strides[axis], inner as usize),
+        })
+    }
+
+    /// Where a line starts in the input and in the output.
+    fn start(&self, line: usize) -> (i64, usize) {
+        let (shape, axis) = (self.input.shape, self.input.axis);
+        let mut rest = line as u64;
+        let mut from = self.input.value.offset;
+        for a in (0..shape.len()).rev().filter(|&a| a != axis) {
+            from += (rest % shape[a]) as i64 * self.input.value.strides[a];
+            rest /= shape[a];
+        }
+        let inner = self.steps.1;
+        (from, line / inner.max(1) * inner * self.out.kept as usize + line % inner.max(1))
+    }
+
+    /// Calls `f` with every cell of a line and its position; `None` is masked.
+    #[inline(always)]
+    fn cells<T: Keyed>(&self, from: i64, mut f: impl FnMut(usize, Option<T>)) {
+        for i in 0..self.len {
+            let at = (from + i as i64 * self.steps.0) as usize;
+            let masked = self.input.valid.is_some_and(|v| v[at] == 0);
+            f(i, (!masked).then(|| T::read(self.input.value.bytes, at)));
+        }
+    }
+
+    fn line<'k, T: Keyed>(&self, from: i64, keys: &'k mut Vec<T::Key>) -> Line<'k, T::Key> {
+        let (mut nan, mut masked) = (0, 0);
+        keys.clear();
+        self.cells::<T>(from, |_, cell| match cell.map(T::key) {
+            Some(Some(key)) => keys.push(key),
+            Some(None) => nan += 1,
+            None => masked += 1,
+        });
+        Line { keys, nan, masked }
+    }
+
+    /// Writes the cells `[at, at + n)` of a line as far as they are kept.
+    fn write<T: Cell>(&mut self, to: usize, at: usize, cells: impl Iterator<Item = (T, bool)>) {
+        for (i, (cell, valid)) in (at..self.out.kept as usize).zip(cells) {
+            let place = to + i * self.steps.1;
+            cell.write(self.out.value, place);
+            if let Some(v) = self.out.valid.as_deref_mut() {
+                v[place] = u8::from(valid);
+            }
+        }
+    }
+
+    fn sort<T: Keyed>(mut self, order: SortOrder) -> Result<(), KernelError> {
+        let mut keys: Vec<T::Key> = Vec::with_capacity(self.len);
+        for l in 0..self.lines {
+            if (self.cancelled)() {
+                return Err(KernelError::Cancelled);
+            }
+            let (from, to) = self.start(l);
+            let Line { keys, nan, masked } = self.line::<T>(from, &mut keys);
+            let kept = (self.out.kept as usize).min(keys.len());
+            if order.descending {
+                // A key's complement has its place in the other direction.
+                keys.iter_mut().for_each(|k| *k = !*k);
+            }
+            first_sorted(keys, kept);
+            let back = |k: &T::Key| (T::of(if order.descending { !*k } else { *k }), true);
+            let mut at = 0;
+            for part in parts(order) {
+                let n = match part {
+                    Part::Numbers => {
+                        self.write(to, at, keys.iter().map(back));
+                        keys.len()
+                    }
+                    Part::Nan => {
+                        self.write(to, at, std::iter::repeat_n((T::nan(), true), nan));
+                        nan
+                    }
+                    Part::Masked => {
+                        self.write(to, at, std::iter::repeat_n((T::default(), false), masked));
+                        masked
+                    }
+                };
+                at += n;
+            }
+        }
+        Ok(())
+    }
+
+    fn argsort<T: Keyed>(mut self, order: SortOrder) -> Result<(), KernelError> {
+        let mut keys: Vec<(T::Key, u64)> = Vec::with_capacity(self.len);
+        for l in 0..self.lines {
+            if (self.cancelled)() {
+                return Err(KernelError::Cancelled);
+            }
+            let (from, to) = self.start(l);
+            let mut at = 0;
+            for part in parts(order) {
+                // Positions of one part at a time: a pair for each cell is all that is held.
+                keys.clear();
+                self.cells::<T>(from, |i, cell| {
+                    let key = cell.map(T::equal_key);
+                    let here = match (part, key) {
+                        (Part::Numbers, Some(Some(k))) => {
+                            Some(if order.descending { !k } else { k })
+                        }
+                        // What has no key of its own keeps its order: any key will do.
+                        (Part::Nan, Some(None)) | (Part::Masked, None) => T::default().key(),
+                        _ => None,
+                    };
+                    keys.extend(here.map(|k| (k, i as u64)));
+                });
+                // Positions break ties, which makes the order stable.
+                first_sorted(&mut keys, (self.out.kept as usize).saturating_sub(at));
+                self.write(to, at, keys.iter().map(|(_, i)| (*i as i64, true)));
+                at += keys.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn quantile<T: Keyed>(mut self, quantiles: &Quantiles) -> Result<(), KernelError> {
+        let mut keys: Vec<T::Key> = Vec::with_capacity(self.len);
+        let mut ranks: Vec<usize> = Vec::new();
+        for l in 0..self.lines {
+            if (self.cancelled)() {
+                return Err(KernelError::Cancelled);
+            }
+            let (from, to) = self.start(l);
+            let Line { keys, nan, .. } = self.line::<T>(from, &mut keys);
+            let n = keys.len();
+            if n == 0 || nan > 0 {
+                let cell = if nan == 0 && self.out.valid.is_some() {
+                    (T::default(), false)
+                } else {
+                    (T::nan(), true)
+                };
+                self.write(to, 0, std::iter::repeat(cell));
+                continue;
+            }
+            let places = || quantiles.probabilities().map(|q| quantiles.method.place(n as u64, q));
+            ranks.clear();
+            ranks.extend(places().flat_map(|(low, t)| {
+                let low = low as usize;
+                [low, if t > 0.0 { low + 1 } else { low }]
+            }));
+            ranks.sort_unstable();
+            ranks.dedup();
+            select(keys, &ranks);
+            let keys = &*keys;
+            let cells = places().map(|(low, t)| {
+                let low = low as usize;
+                let a = T::of(keys[low]);
+                let b = if t > 0.0 { T::of(keys[low + 1]) } else { a };
+                (T::between(a, b, t), true)
+            });
+            self.write(to, 0, cells);
+        }
+        Ok(())
+    }
+}
+
+/// Parts of a sorted line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
+    Numbers,
+    Nan,
+    Masked,
+}
+
+fn parts(order: SortOrder) -> [Part; 3] {
+    match (order.masked_first, order.nan_first) {
+        (false, false) => [Part::Numbers, Part::Nan, Part::Masked],
+        (false, true) => [Part::Nan, Part::Numbers, Part::Masked],
+        (true, false) => [Part::Masked, Part::Numbers, Part::Nan],
+        (true, true) => [Part::Masked, Part::Nan, Part::Numbers],
+    }
+}
+
+/// Brings the least `n` keys to the front, in order.
+fn first_sorted<K: Ord>(keys: &mut [K], n: usize) {
+    if n == 0 {
+        return;
+    }
+    if n < keys.len() {
+        keys.select_nth_unstable(n - 1);
+        keys[..n].sort_unstable();
+    } else {
+        keys.sort_unstable();
+    }
+}
+
+/// Brings the keys of some ranks (in order, without repetition) to their places.
+fn select<K: Ord>(keys: &mut [K], ranks: &[usize]) {
+    // Beyond a few, one sort is cheaper than one pass for each.
+    if ranks.len() > 8 {
+        keys.sort_unstable();
+        return;
+    }
+    let mut done = 0;
+    for &r in ranks {
+        keys[done..].select_nth_unstable(r - done);
+        done = r + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use tessera_planner::sort::QuantileMethod;
+
+    fn bytes(v: &[f64]) -> Vec<u8> {
+        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+    }
+
+    fn input<'a>(value: &'a [u8], valid: Option<&'a [u8]>, shape: &'a [u64]) -> LinesIn<'a> {
+        let strides: &[i64] = if shape.len() == 1 { &[1] } else { &[1, 2] };
+        let value = Strided { bytes: value, offset: 0, strides };
+        LinesIn { shape, axis: shape.len() - 1, dtype: DType::Float64, value, valid }
+    }
+
+    #[test]
+    fn numbers_then_nan_then_masked() {
+        let v = bytes(&[3.0, f64::NAN, -1.0, 0.0, 9.0, -0.0, f64::NEG_INFINITY]);
+        let valid = [1, 1, 1, 1, 0, 1, 1];
+        let lines = input(&v, Some(&valid), &[7]);
+        let (mut value, mut ok) = (vec![0; 56], vec![0; 7]);
+        let mut values = |order, kept: u64| {
+            let out = LinesOut { kept, value: &mut value, valid: Some(&mut ok) };
+            sort(lines, SortWhat::Values, order, out, &|| false).unwrap();
+            let n = kept as usize;
+            (0..n)
+                .map(|i| (ok[i] == 1).then(|| format!("{}", f64::read(&value, i))))
+                .collect::<Vec<_>>()
+        };
+        let s = |v: &[&str]| {
+            v.iter().map(|x| (*x != "NULL").then(|| x.to_string())).collect::<Vec<_>>()
+        };
+        let order = SortOrder::default();
+        assert_eq!(values(order, 7), s(&["-inf", "-1", "-0", "0", "3", "NaN", "NULL"]));
+        assert_eq!(values(order, 2), s(&["-inf", "-1"]));
+        let down = SortOrder { descending: true, ..order };
+        assert_eq!(values(down, 7), s(&["3", "0", "-0", "-1", "-inf", "NaN", "NULL"]));
+        let sql = SortOrder { descending: true, nan_first: true, masked_first: true };
+        assert_eq!(values(sql, 3), s(&["NULL", "NaN", "3"]));
+
+        let positions = |order, kept: u64| {
+            let mut at = vec![0; 56];
+            let out = LinesOut { kept, value: &mut at, valid: None };
+            sort(lines, SortWhat::Positions, order, out, &|| false).unwrap();
+            (0..kept as usize).map(|i| i64::read(&at, i)).collect::<Vec<_>>()
+        };
+        // Equal zeros keep their order, in both directions.
+        assert_eq!(positions(order, 7), [6, 2, 3, 5, 0, 1, 4]);
+        assert_eq!(positions(down, 7), [0, 3, 5, 2, 6, 1, 4]);
+        assert_eq!(positions(sql, 4), [4, 1, 0, 3]);
+    }
+
+    #[test]
+    fn quantiles_of_strided_lines() {
+        // Lines [1, 3, 5, 7] and [2, NaN, 6, 8], column by column.
+        let v = bytes(&[1.0, 2.0, 3.0, f64::NAN, 5.0, 6.0, 7.0, 8.0]);
+        let q = Quantiles::new(&[0.0, 0.25, 1.0], QuantileMethod::Linear);
+        let mut value = vec![0; 48];
+        let out = LinesOut { kept: 3, value: &mut value, valid: None };
+        quantile(input(&v, None, &[2, 4]), &q, out, &|| false).unwrap();
+        let got: Vec<f64> = (0..6).map(|i| f64::read(&value, i)).collect();
+        assert_eq!(got[..3], [1.0, 2.5, 7.0]);
+        assert!(got[3..].iter().all(|x| x.is_nan()));
+        // With the NaN masked: np.quantile([2, 6, 8], [0, .25, 1]).
+        let valid = [1, 1, 1, 0, 1, 1, 1, 1];
+        let mut ok = vec![0; 6];
+        let out = LinesOut { kept: 3, value: &mut value, valid: Some(&mut ok) };
+        quantile(input(&v, Some(&valid), &[2, 4]), &q, out, &|| false).unwrap();
+        let got: Vec<f64> = (3..6).map(|i| f64::read(&value, i)).collect();
+        assert_eq!(got, [2.0, 4.0, 8.0]);
+    }
+
+    #[test]
+    fn buffers_that_do_not_fit_are_refused() {
+        let v = bytes(&[1.0; 6]);
+        let mut value = vec![0; 8];
+        let out = LinesOut { kept: 4, value: &mut value, valid: None };
+        let e = sort(input(&v, None, &[4]), SortWhat::Values, SortOrder::default(), out, &|| false);
+        assert!(matches!(e, Err(KernelError::Buffer { .. })));
+    }
+}

@@ -1,0 +1,245 @@
+//! The operations that windows fold with: associative, each with its neutral value.
+
+use crate::kernels::combine::Cell;
+use crate::kernels::elem::{Elem, fmin, maximum, minimum};
+use crate::kernels::partial::chan;
+use std::marker::PhantomData;
+
+/// An associative operation.
+pub(super) trait Fold {
+    /// A cell.
+    type In: Cell + Default;
+    /// What is kept of several.
+    type State: Copy;
+    /// The result.
+    type Out: Cell + Default;
+    /// Nothing.
+    fn identity(&self) -> Self::State;
+    /// One cell.
+    fn one(&self, v: Self::In) -> Self::State;
+    /// Two neighbours.
+    fn join(&self, a: Self::State, b: Self::State) -> Self::State;
+    /// The result of `n` cells; `None` if its type does not hold it.
+    fn finish(&self, s: Self::State, n: u64) -> Option<Self::Out>;
+}
+
+/// A float that is computed with as `f64`.
+pub(super) trait Real: Cell + Default {
+    fn wide(self) -> f64;
+    fn narrow(v: f64) -> Self;
+}
+impl Real for f32 {
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+    fn narrow(v: f64) -> Self {
+        v as f32
+    }
+}
+impl Real for f64 {
+    fn wide(self) -> f64 {
+        self
+    }
+    fn narrow(v: f64) -> Self {
+        v
+    }
+}
+
+macro_rules! real_fold {
+    ($(#[$doc:meta])* $name:ident, $identity:expr, $join:expr, $finish:expr) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        pub(super) struct $name<T>(PhantomData<T>);
+        impl<T: Real> Fold for $name<T> {
+            type In = T;
+            type State = f64;
+            type Out = T;
+            #[inline(always)]
+            fn identity(&self) -> f64 {
+                $identity
+            }
+            #[inline(always)]
+            fn one(&self, v: T) -> f64 {
+                v.wide()
+            }
+            #[inline(always)]
+            fn join(&self, a: f64, b: f64) -> f64 {
+                $join(a, b)
+            }
+            #[inline(always)]
+            fn finish(&self, s: f64, n: u64) -> Option<T> {
+                Some(T::narrow($finish(s, n)))
+            }
+        }
+    };
+}
+// -0.0 is the sum's neutral value: -0.0 + x is x for every x.
+real_fold!(FloatSum, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| if n == 0 { 0.0 } else { s });
+real_fold!(FloatProd, 1.0, |a: f64, b: f64| a * b, |s: f64, _| s);
+real_fold!(Average, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| s / n as f64);
+
+/// Variance: count, mean and sum of squared deviations.
+pub(super) struct Spread<T> {
+    ddof: u32,
+    of: PhantomData<T>,
+}
+impl<T> Spread<T> {
+    pub(super) fn new(ddof: u32) -> Self {
+        Spread { ddof, of: PhantomData }
+    }
+}
+impl<T: Real> Fold for Spread<T> {
+    type In = T;
+    type State = (i64, f64, f64);
+    type Out = T;
+    fn identity(&self) -> Self::State {
+        (0, 0.0, 0.0)
+    }
+    fn one(&self, v: T) -> Self::State {
+        // Deviations of NaN and of infinities are NaN.
+        let v = v.wide();
+        (1, v, if v.is_finite() { 0.0 } else { f64::NAN })
+    }
+    #[inline(always)]
+    fn join(&self, a: Self::State, b: Self::State) -> Self::State {
+        chan(a, b)
+    }
+    fn finish(&self, s: Self::State, n: u64) -> Option<T> {
+        // NumPy's divisor stops at 0.
+        let divisor = (n as i64 - i64::from(self.ddof)).max(0) as f64;
+        Some(T::narrow(s.2 / divisor))
+    }
+}
+
+/// Exact integer sums.
+pub(super) struct IntSum<T, R>(PhantomData<(T, R)>);
+impl<T, R> Default for IntSum<T, R> {
+    fn default() -> Self {
+        IntSum(PhantomData)
+    }
+}
+impl<T: Cell + Default + Into<i128>, R: Cell + Default + TryFrom<i128>> Fold for IntSum<T, R> {
+    type In = T;
+    type State = i128;
+    type Out = R;
+    fn identity(&self) -> i128 {
+        0
+    }
+    fn one(&self, v: T) -> i128 {
+        v.into()
+    }
+    fn join(&self, a: i128, b: i128) -> i128 {
+        // 2^63 cells of 64 bits fit.
+        a.wrapping_add(b)
+    }
+    fn finish(&self, s: i128, _: u64) -> Option<R> {
+        R::try_from(s).ok()
+    }
+}
+
+/// Products modulo 2^64, as NumPy's: signed and unsigned have the same bits.
+#[derive(Default)]
+pub(super) struct IntProd<T>(PhantomData<T>);
+impl<T: Cell + Default + Into<i128>> Fold for IntProd<T> {
+    type In = T;
+    type State = u64;
+    type Out = u64;
+    fn identity(&self) -> u64 {
+        1
+    }
+    fn one(&self, v: T) -> u64 {
+        v.into() as u64
+    }
+    fn join(&self, a: u64, b: u64) -> u64 {
+        a.wrapping_mul(b)
+    }
+    fn finish(&self, s: u64, _: u64) -> Option<u64> {
+        Some(s)
+    }
+}
+
+macro_rules! extreme {
+    ($(#[$doc:meta])* $name:ident, $identity:expr, $join:ident) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        pub(super) struct $name<T>(PhantomData<T>);
+        impl<T: Cell + Extremes> Fold for $name<T> {
+            type In = T;
+            type State = T;
+            type Out = T;
+            #[inline(always)]
+            fn identity(&self) -> T {
+                $identity
+            }
+            #[inline(always)]
+            fn one(&self, v: T) -> T {
+                v
+            }
+            #[inline(always)]
+            fn join(&self, a: T, b: T) -> T {
+                $join(a, b)
+            }
+            #[inline(always)]
+            fn finish(&self, s: T, _: u64) -> Option<T> {
+                Some(s)
+            }
+        }
+    };
+}
+extreme!(Least, T::top(), minimum);
+extreme!(Greatest, T::bottom(), maximum);
+// NaN is greater than all numbers: it is what is left of a window without numbers.
+extreme!(LeastTotal, T::greatest(), fmin);
+
+/// Cells with an order in which NaN, if there is one, is the greatest.
+pub(super) trait Extremes: Elem {
+    fn greatest() -> Self;
+}
+macro_rules! extremes {
+    ($($t:ident)*) => { $( impl Extremes for $t { fn greatest() -> $t { $t::top() } } )* };
+}
+extremes! { u8 i8 u16 i16 u32 i32 u64 i64 }
+impl Extremes for f32 {
+    fn greatest() -> f32 {
+        f32::NAN
+    }
+}
+impl Extremes for f64 {
+    fn greatest() -> f64 {
+        f64::NAN
+    }
+}
+
+/// Are all `bool`s true.
+pub(super) struct Every;
+impl Fold for Every {
+    type In = u8;
+    type State = u8;
+    type Out = u8;
+    fn identity(&self) -> u8 {
+        1
+    }
+    fn one(&self, v: u8) -> u8 {
+        v
+    }
+    fn join(&self, a: u8, b: u8) -> u8 {
+        a & b
+    }
+    fn finish(&self, s: u8, _: u64) -> Option<u8> {
+        Some(s)
+    }
+}
+
+/// Only the count.
+pub(super) struct Counting;
+impl Fold for Counting {
+    type In = u8;
+    type State = ();
+    type Out = i64;
+    fn identity(&self) {}
+    fn one(&self, _: u8) {}
+    fn join(&self, (): (), (): ()) {}
+    fn finish(&self, (): (), n: u64) -> Option<i64> {
+        Some(n as i64)
+    }
+}

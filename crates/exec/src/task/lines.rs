@@ -1,0 +1,98 @@
+//! Tasks that go along lines: windows, sorts, quantiles.
+
+use super::Operand;
+use super::gather::{Seen, gather, gather_region};
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::kernels::copy::Strided;
+use crate::kernels::lines::{self, LinesIn, LinesOut};
+use crate::kernels::window::{Windows, window};
+use tessera_planner::plan::{Access, Task};
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::tile::window_region;
+use tessera_planner::window::Frame;
+
+/// Windows around the operand's cells.
+pub(super) fn rolling(
+    op: &Operand<'_>,
+    axis: usize,
+    frame: Frame,
+    kind: ReduceKind,
+    min_count: u64,
+) -> Result<Vec<Chunk>, Error> {
+    let region = op.stage.grid.region(op.index);
+    let whole = op.stage.grid.shape();
+    let wide = window_region(&region, axis, frame, &whole);
+    let Access::Window { view, .. } = &op.stage.inputs[0].access else {
+        return Err(Error::Broken { what: "a window reads its input through a frame".into() });
+    };
+    let seen = gather_region(op, 0, view, &wide)?;
+    let dtype = seen.dtype(0)?;
+    let shape = region.shape();
+    let windows = Windows {
+        shape: &shape,
+        axis,
+        frame,
+        min_count,
+        len: whole[axis],
+        first: region.start[axis],
+        seen: wide.start[axis],
+    };
+    let value = Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps };
+    let mut buffers = op.buffers(0);
+    let (out, valid) = buffers.split_at_mut(1);
+    window(
+        kind,
+        dtype,
+        windows,
+        value,
+        validity(&seen)?,
+        out[0].as_mut_slice(),
+        valid.first_mut().map(|b| b.as_mut_slice()),
+        &op.cancelled(),
+    )?;
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// Whole lines sorted, or their quantiles.
+pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
+    let Access::View(view) = &op.stage.inputs[0].access else {
+        return Err(Error::Broken { what: "lines are read through a view".into() });
+    };
+    let seen = gather(op, 0, view)?;
+    let shape = op.stage.grid.region(op.index).shape();
+    let mut buffers = op.buffers(0);
+    let axis = match &op.stage.task {
+        Task::Sort { axis, .. } | Task::Quantile { axis, .. } => *axis,
+        task => return Err(Error::Broken { what: format!("{task:?} does not order lines") }),
+    };
+    let (value, valid) = buffers.split_at_mut(1);
+    let out = LinesOut {
+        kept: op.stage.outputs[0].grid.axes[axis].len,
+        value: value[0].as_mut_slice(),
+        valid: valid.first_mut().map(|b| b.as_mut_slice()),
+    };
+    let input = LinesIn {
+        shape: &shape,
+        axis,
+        dtype: seen.dtype(0)?,
+        value: Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps },
+        valid: validity(&seen)?,
+    };
+    match &op.stage.task {
+        Task::Sort { what, order, .. } => {
+            lines::sort(input, *what, *order, out, &op.cancelled())?;
+        }
+        Task::Quantile { quantiles, .. } => {
+            lines::quantile(input, quantiles, out, &op.cancelled())?;
+        }
+        _ => {}
+    }
+    drop(seen);
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// The validity of an input that can be masked.
+fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
+    if seen.fields() > 1 { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
+}

@@ -1,0 +1,134 @@
+//! Constructors of nodes that go along whole lines: windows, sorts, quantiles.
+
+use super::{Builder, Result};
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::grid::AxisGrid;
+use crate::ir::{NodeId, Op};
+use crate::reduce::ReduceKind;
+use crate::sort::{Quantiles, SortOrder, SortWhat};
+use crate::window::{Frame, is_windowed};
+
+impl Builder {
+    /// A reduction of the cells that each cell sees through `frame` along an axis; see [`Op::Window`]. Where the frame
+    /// is longer than a chunk, the input is first cut into longer ones.
+    pub fn window(
+        &mut self,
+        input: NodeId,
+        axis: usize,
+        frame: Frame,
+        kind: ReduceKind,
+        min_count: u64,
+    ) -> Result<NodeId> {
+        self.check_axis("rolling", input, axis)?;
+        let dtype = self.dtype(input);
+        let result = kind.result(dtype).filter(|_| is_windowed(kind)).ok_or_else(|| {
+            Error::DTypes { operation: format!("rolling {}", kind.name()), dtypes: vec![dtype] }
+        })?;
+        let len = self.node(input).shape[axis];
+        // Beyond the axis there is nothing to see, and the width stays a number.
+        let frame = frame.clipped(len);
+        if frame.width() < 1 {
+            return Err(Error::Range {
+                what: "rolling: window".into(),
+                value: format!("{} before to {} after", frame.before, frame.after),
+                expected: "its end not before its start".into(),
+            });
+        }
+        let needed = match kind {
+            ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Count => min_count,
+            ReduceKind::Any | ReduceKind::All => min_count,
+            _ => min_count.max(1),
+        };
+        let input = self.with_chunk(input, axis, frame.width() as u64)?;
+        let node = self.node(input);
+        let nullable = if node.nullable { needed > 0 } else { frame.count_min(len) < needed };
+        let (shape, grid) = (node.shape.clone(), node.grid.clone());
+        let op = Op::Window { axis, frame, kind, min_count: needed };
+        self.push(op, &[input], shape, result, nullable, grid)
+    }
+
+    /// The cells of each line along an axis in order, or their positions (`int64`), of which the first `limit` are
+    /// kept. Lines are brought into one chunk.
+    pub fn sort(
+        &mut self,
+        input: NodeId,
+        axis: usize,
+        what: SortWhat,
+        order: SortOrder,
+        limit: Option<u64>,
+    ) -> Result<NodeId> {
+        self.check_axis("sort", input, axis)?;
+        let len = self.node(input).shape[axis];
+        let input = self.with_chunk(input, axis, len)?;
+        let node = self.node(input);
+        let (mut shape, mut grid) = (node.shape.clone(), node.grid.clone());
+        let limit = limit.filter(|&k| k < len);
+        shape[axis] = limit.unwrap_or(len);
+        grid.axes[axis] = AxisGrid::regular(shape[axis], shape[axis]);
+        let (dtype, nullable) = match what {
+            SortWhat::Values => (node.dtype, node.nullable),
+            SortWhat::Positions => (DType::Int64, false),
+        };
+        self.push(Op::Sort { axis, what, order, limit }, &[input], shape, dtype, nullable, grid)
+    }
+
+    /// Order statistics of each line along an axis, which gets one position for each probability. Lines are brought
+    /// into one chunk. Methods that interpolate take floats.
+    pub fn quantile(&mut self, input: NodeId, axis: usize, quantiles: Quantiles) -> Result<NodeId> {
+        self.check_axis("quantile", input, axis)?;
+        let node = self.node(input);
+        let (from, len) = (node.dtype, node.shape[axis]);
+        let dtype = quantiles
+            .result(from)
+            .ok_or_else(|| Error::DTypes { operation: "quantile".into(), dtypes: vec![from] })?;
+        if let Some(q) = quantiles.probabilities().find(|q| !(0.0..=1.0).contains(q)) {
+            return Err(Error::Range {
+                what: "quantile: probability".into(),
+                value: q.to_string(),
+                expected: "0 to 1".into(),
+            });
+        }
+        if len == 0 && !dtype.is_float() {
+            return Err(Error::Empty { operation: "quantile".into(), axis });
+        }
+        let input = self.with_chunk(input, axis, len)?;
+        let node = self.node(input);
+        let (mut shape, mut grid, nullable) =
+            (node.shape.clone(), node.grid.clone(), node.nullable);
+        shape[axis] = quantiles.bits.len() as u64;
+        grid.axes[axis] = AxisGrid::regular(shape[axis], shape[axis]);
+        self.push(Op::Quantile { axis, quantiles }, &[input], shape, dtype, nullable, grid)
+    }
+
+    /// The input in chunks of at least `least` cells along an axis. Where they have to grow, they get shorter along
+    /// the other axes, so that their bytes stay near the configured size.
+    fn with_chunk(&mut self, input: NodeId, axis: usize, least: u64) -> Result<NodeId> {
+        let node = self.node(input);
+        let least = least.min(node.shape[axis]);
+        let along = node.grid.axes[axis];
+        if along.count() == 1 || along.chunk >= least {
+            return Ok(input);
+        }
+        let mut chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();
+        chunks[axis] = least;
+        let room = self.config.chunk_bytes_target / node.dtype.size() as u64;
+        let cells = |c: &[u64]| c.iter().fold(1u128, |n, &d| n.saturating_mul(u128::from(d)));
+        while cells(&chunks) > u128::from(room) {
+            let others = (0..chunks.len()).filter(|&a| a != axis);
+            match others.max_by_key(|&a| (chunks[a], chunks.len() - a)) {
+                Some(a) if chunks[a] > 1 => chunks[a] = chunks[a].div_ceil(2),
+                _ => break,
+            }
+        }
+        self.rechunk(input, &chunks)
+    }
+
+    fn check_axis(&self, operation: &str, input: NodeId, axis: usize) -> Result<()> {
+        let rank = self.node(input).shape.len();
+        if axis < rank {
+            return Ok(());
+        }
+        Err(Error::Axis { operation: operation.into(), axis: axis as i64, rank })
+    }
+}

@@ -100,7 +100,7 @@ fn answer_lines(answer: Answer) -> Vec<String> {
         Answer::Text(text) => text.lines().map(String::from).collect(),
         Answer::Json(json) => vec![json.to_string()],
         Answer::Done(_) => vec![],
-        Answer::Chunked(_) => unreachable!("`whole` put the chunks together"),
+        Answer::Chunked(_) | Answer::Stored(_) => unreachable!("`whole` put them together"),
     }
 }
 

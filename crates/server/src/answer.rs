@@ -2,8 +2,15 @@
 
 mod chunked;
 mod column;
+mod rows;
+pub mod scratch;
+mod window;
 
 pub use chunked::Chunked;
+pub(crate) use chunked::Chunks;
+pub(crate) use rows::RowsKept;
+pub use rows::StoredRows;
+pub use window::{Cells, Head, Windows, windows};
 
 use crate::error::Error;
 use arrow::array::RecordBatch;
@@ -31,6 +38,8 @@ pub enum Answer {
         /// The rows.
         batches: Vec<RecordBatch>,
     },
+    /// Rows that were too many to stay in memory: [`Reply::whole`] brings them there.
+    Stored(StoredRows),
     /// A text, such as EXPLAIN's.
     Text(String),
     /// A document, such as that of `EXPLAIN (FORMAT json)`.
@@ -84,17 +93,85 @@ impl Reply {
     /// The same reply with every tensor in one piece, as formats want it.
     ///
     /// # Errors
-    /// `result_too_large` if the quota has no room for a tensor's cells beside its chunks.
+    /// `result_too_large` if the quota has no room for a tensor's cells beside its chunks; a file that cannot be read.
     pub fn whole(self) -> Result<Reply, Error> {
         let answer = match self.answer {
             Answer::Chunked(parts) => Answer::Tensors(
                 parts.into_iter().map(Chunked::whole).collect::<Result<Vec<_>, _>>()?,
             ),
+            Answer::Stored(rows) => Answer::Rows {
+                schema: rows.schema().clone(),
+                batches: rows
+                    .batches()?
+                    .collect::<Result<_, _>>()
+                    .map_err(|source| Error::Rows { source })?,
+            },
             other => other,
         };
         Ok(Reply { answer, ..self })
     }
 }
+
+impl Answer {
+    /// The tensors, wherever their cells are; `None` if it is something else.
+    pub fn tensors(&self) -> Option<Vec<&dyn Windows>> {
+        match self {
+            Answer::Tensors(t) => Some(t.iter().map(|t| t as &dyn Windows).collect()),
+            Answer::Chunked(t) => Some(t.iter().map(|t| t as &dyn Windows).collect()),
+            _ => None,
+        }
+    }
+
+    /// Names and types of the columns, and the rows batch by batch, wherever they are; `None` if it is something else.
+    pub fn rows(&self) -> Option<(&SchemaRef, Batches<'_>)> {
+        match self {
+            Answer::Rows { schema, batches } => {
+                Some((schema, Box::new(batches.iter().cloned().map(Ok))))
+            }
+            Answer::Stored(rows) => {
+                let batches: Batches<'_> = match rows.batches() {
+                    Ok(batches) => {
+                        Box::new(batches.map(|b| b.map_err(|source| Error::Rows { source })))
+                    }
+                    Err(e) => Box::new(std::iter::once(Err(e))),
+                };
+                Some((rows.schema(), batches))
+            }
+            _ => None,
+        }
+    }
+
+    /// Number of rows; 0 if it is something else.
+    pub fn row_count(&self) -> u64 {
+        match self {
+            Answer::Rows { batches, .. } => batches.iter().map(|b| b.num_rows() as u64).sum(),
+            Answer::Stored(rows) => rows.count(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that the answer holds in memory, and on disk.
+    pub fn bytes(&self) -> (u64, u64) {
+        match self {
+            Answer::Tensors(t) => {
+                let one = |t: &Tensor| t.data.len() + t.valid.as_ref().map_or(0, Buffer::len);
+                (t.iter().map(|t| one(t) as u64).sum(), 0)
+            }
+            Answer::Chunked(t) => {
+                t.iter().map(Chunked::bytes).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
+            }
+            Answer::Rows { batches, .. } => {
+                (batches.iter().map(|b| b.get_array_memory_size() as u64).sum(), 0)
+            }
+            Answer::Stored(rows) => (0, rows.bytes()),
+            Answer::Text(t) | Answer::Done(t) => (t.len() as u64, 0),
+            Answer::Json(value) => (value.to_string().len() as u64, 0),
+        }
+    }
+}
+
+/// Rows as they are read.
+pub type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, Error>> + 'a>;
 
 impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
@@ -240,18 +317,7 @@ impl Tensor {
 
     /// Names of the axes; an axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
     pub fn dim_names(&self) -> Vec<Arc<str>> {
-        let mut names: Vec<Arc<str>> = Vec::with_capacity(self.dims.len());
-        for (i, d) in self.dims.iter().enumerate() {
-            let own = d.name.clone().unwrap_or_else(|| format!("dim_{i}").into());
-            let mut name = own.clone();
-            let mut suffix = 1;
-            while names.contains(&name) {
-                name = format!("{own}_{suffix}").into();
-                suffix += 1;
-            }
-            names.push(name);
-        }
-        names
+        window::dim_names(&self.dims)
     }
 
     /// True if the cell with that row-major number is masked.
@@ -267,48 +333,11 @@ impl Tensor {
 
     /// A cell by its row-major number, below `len`.
     pub fn cell(&self, i: usize) -> Cell<'static> {
-        if self.is_masked(i) {
-            return Cell::Null;
-        }
-        fn bytes<const N: usize>(data: &Buffer, i: usize) -> [u8; N] {
-            let mut out = [0; N];
-            out.copy_from_slice(&data[i * N..(i + 1) * N]);
-            out
-        }
-        let d = &self.data;
-        match self.dtype {
-            DType::Bool => Cell::Bool(d[i] != 0),
-            DType::Int8 => Cell::Int(i8::from_le_bytes(bytes(d, i)).into()),
-            DType::Int16 => Cell::Int(i16::from_le_bytes(bytes(d, i)).into()),
-            DType::Int32 => Cell::Int(i32::from_le_bytes(bytes(d, i)).into()),
-            DType::Int64 => Cell::Int(i64::from_le_bytes(bytes(d, i))),
-            DType::UInt8 => Cell::UInt(d[i].into()),
-            DType::UInt16 => Cell::UInt(u16::from_le_bytes(bytes(d, i)).into()),
-            DType::UInt32 => Cell::UInt(u32::from_le_bytes(bytes(d, i)).into()),
-            DType::UInt64 => Cell::UInt(u64::from_le_bytes(bytes(d, i))),
-            DType::Float32 => Cell::F32(f32::from_le_bytes(bytes(d, i))),
-            DType::Float64 => Cell::F64(f64::from_le_bytes(bytes(d, i))),
-            DType::Datetime(c) => {
-                let t = i64::from_le_bytes(bytes(d, i));
-                Cell::Text(tessera_planner::time::format_micros(t, c).into())
-            }
-        }
+        window::cell_at(self.dtype, &self.data, self.valid.as_deref(), i)
     }
 
     /// The label at `position` of `axis`; without a coordinate that is the position.
     pub fn label(&self, axis: usize, position: usize) -> Cell<'_> {
-        use tessera_planner::catalog::CoordValues;
-        match self.dims[axis].coord.as_deref().map(|c| &c.values) {
-            None => Cell::Int(position as i64),
-            // An unsigned label beyond the signed range is kept in its bits.
-            Some(CoordValues::Int(DType::UInt64, v)) => Cell::UInt(v[position] as u64),
-            Some(CoordValues::Int(_, v)) => Cell::Int(v[position]),
-            Some(CoordValues::Float(DType::Float32, v)) => Cell::F32(v[position] as f32),
-            Some(CoordValues::Float(_, v)) => Cell::F64(v[position]),
-            Some(CoordValues::Time(c, v)) => {
-                Cell::Text(tessera_planner::time::format_micros(v[position], *c).into())
-            }
-            Some(CoordValues::Text(v)) => Cell::Text(v[position].as_str().into()),
-        }
+        window::label(&self.dims[axis], position)
     }
 }

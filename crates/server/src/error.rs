@@ -112,6 +112,16 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// No room for a result that has to wait on disk until it is read.
+    #[error("no room for the result in `{directory}`, of {limit_bytes} bytes: {reason}")]
+    ResultStorage {
+        /// Where results wait.
+        directory: String,
+        /// The most bytes that may wait there.
+        limit_bytes: u64,
+        /// What is full.
+        reason: String,
+    },
     /// An answer that a format cannot hold.
     #[error("{format} cannot hold this result: {reason}")]
     Format {
@@ -225,6 +235,7 @@ impl Error {
             Error::Config { .. } => "config",
             Error::Usage { .. } => "usage",
             Error::Io { .. } => "io",
+            Error::ResultStorage { .. } => "result_storage",
             Error::Format { .. } => "format",
             Error::UnknownFormat { .. } => "unknown_format",
             Error::Rows { .. } => "rows",
@@ -247,9 +258,10 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Stage(s) => s.0.class(),
-            Error::RequestTooLarge { .. } | Error::Busy { .. } | Error::Timeout { .. } => {
-                Class::Limit
-            }
+            Error::RequestTooLarge { .. }
+            | Error::ResultStorage { .. }
+            | Error::Busy { .. }
+            | Error::Timeout { .. } => Class::Limit,
             Error::ShuttingDown => Class::Retry,
             Error::Rows { .. } | Error::Io { .. } | Error::Internal { .. } => Class::Internal,
             _ => Class::User,
@@ -271,6 +283,9 @@ impl Error {
                 Some("ask as `localhost`, or configure a `token`".into())
             }
             Error::Unauthorized => Some("send it as `Authorization: Bearer TOKEN`".into()),
+            Error::ResultStorage { .. } => {
+                Some("ask for fewer cells, or read and delete the results of other statements".into())
+            }
             Error::Busy { .. } => Some("try again in a moment".into()),
             Error::Timeout { .. } => Some("raise `query-timeout` of the server or ask for less".into()),
             Error::OpenListen { .. } => Some(

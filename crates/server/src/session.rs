@@ -20,6 +20,7 @@ mod warehouse;
 
 pub use failure::Failure;
 
+use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
@@ -43,6 +44,9 @@ use warehouse::Warehouse;
 /// Storage that does not answer in this time is unreachable.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bytes of results that may wait in files.
+const SCRATCH_BYTES: u64 = 64 << 30;
+
 /// What all sessions of a process share: threads, memory, connections and the durable catalog.
 pub struct Host {
     runtime: Runtime,
@@ -51,6 +55,8 @@ pub struct Host {
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
+    /// Where results wait that are too large for memory.
+    scratch: Arc<Scratch>,
 }
 
 /// Tensors in memory and settings of one user, over a shared [`Host`].
@@ -58,6 +64,8 @@ pub struct Session {
     host: Arc<Host>,
     temps: Mutex<BTreeMap<String, Arc<Temp>>>,
     settings: Mutex<Settings>,
+    /// Results of more bytes than this wait in files.
+    memory_result_bytes: u64,
 }
 
 impl Host {
@@ -82,6 +90,7 @@ impl Host {
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
+            scratch: Scratch::new(&std::env::temp_dir(), SCRATCH_BYTES),
         }))
     }
 
@@ -98,6 +107,11 @@ impl Host {
     /// Statements that wait or run.
     pub fn queries(&self) -> &Arc<Queries> {
         &self.queries
+    }
+
+    /// Where results wait that are too large for memory.
+    pub fn scratch(&self) -> &Arc<Scratch> {
+        &self.scratch
     }
 
     fn next_seed(&self) -> u64 {
@@ -118,7 +132,17 @@ impl Session {
     /// Another session of a host.
     pub fn of(host: Arc<Host>) -> Self {
         let settings = Settings { lift: host.config.lift, ..Settings::default() };
-        Session { host, temps: Mutex::default(), settings: Mutex::new(settings) }
+        Session {
+            temps: Mutex::default(),
+            settings: Mutex::new(settings),
+            memory_result_bytes: host.config.memory_limit_bytes / 2,
+            host,
+        }
+    }
+
+    /// The same session with results in memory only up to `bytes`: a server keeps those of many.
+    pub fn with_results_in_memory(self, bytes: u64) -> Self {
+        Session { memory_result_bytes: bytes, ..self }
     }
 
     /// What it shares with other sessions.

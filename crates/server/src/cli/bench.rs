@@ -161,9 +161,7 @@ fn median(times: &[f64]) -> f64 {
 /// Saves the tensors, or the columns, of the last statement that gave any.
 fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
     let columns;
-    let has = |r: &Reply| {
-        matches!(r.answer, Answer::Tensors(_) | Answer::Chunked(_) | Answer::Rows { .. })
-    };
+    let has = |r: &Reply| r.answer.tensors().is_some() || r.answer.rows().is_some();
     let last = replies.into_iter().rev().find(has).map(Reply::whole).transpose()?;
     let tensors = match last.as_ref().map(|r| &r.answer) {
         Some(Answer::Tensors(t)) => t,

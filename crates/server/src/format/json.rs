@@ -3,28 +3,33 @@
 use super::cell::write_json_string;
 use super::columns::{Column, type_name};
 use super::writer::output;
-use crate::answer::{Surface, Tensor};
+use crate::answer::{Batches, Head, Surface, Windows, windows};
 use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 
+/// Cells of a window.
+const WINDOW_CELLS: u64 = 1 << 16;
+
 /// `{"tensors":[{"name","dtype","dims","shape","coords","data"}],"surface"}`
 pub(super) fn write_tensors(
-    tensors: &[Tensor],
+    tensors: &[&dyn Windows],
     surface: Option<Surface>,
     out: &mut dyn Write,
-) -> io::Result<()> {
-    out.write_all(b"{\"tensors\":[")?;
+) -> Result<(), Error> {
+    out.write_all(b"{\"tensors\":[").map_err(output)?;
     for (i, t) in tensors.iter().enumerate() {
         if i > 0 {
-            out.write_all(b",")?;
+            out.write_all(b",").map_err(output)?;
         }
-        write_tensor(t, out)?;
+        write_head(t.head(), out).map_err(output)?;
+        write_nested(*t, out)?;
+        out.write_all(b"}").map_err(output)?;
     }
-    out.write_all(b"]")?;
-    write_surface(surface, out)?;
-    out.write_all(b"}")
+    out.write_all(b"]").map_err(output)?;
+    write_surface(surface, out).map_err(output)?;
+    out.write_all(b"}").map_err(output)
 }
 
 fn write_surface(surface: Option<Surface>, out: &mut dyn Write) -> io::Result<()> {
@@ -34,12 +39,12 @@ fn write_surface(surface: Option<Surface>, out: &mut dyn Write) -> io::Result<()
     }
 }
 
-fn write_tensor(t: &Tensor, out: &mut dyn Write) -> io::Result<()> {
+fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     let names = t.dim_names();
-    let shape: Vec<usize> = t.shape().iter().map(|&n| n as usize).collect();
+    let shape = t.shape();
     out.write_all(b"{\"name\":")?;
-    write_json_string(out, t.name())?;
-    write!(out, ",\"dtype\":\"{}\",\"dims\":[", t.dtype())?;
+    write_json_string(out, t.name)?;
+    write!(out, ",\"dtype\":\"{}\",\"dims\":[", t.dtype)?;
     for (i, n) in names.iter().enumerate() {
         if i > 0 {
             out.write_all(b",")?;
@@ -52,7 +57,7 @@ fn write_tensor(t: &Tensor, out: &mut dyn Write) -> io::Result<()> {
     }
     out.write_all(b"],\"coords\":{")?;
     let mut first = true;
-    for (a, d) in t.dims().iter().enumerate() {
+    for (a, d) in t.dims.iter().enumerate() {
         let Some(coord) = &d.coord else { continue };
         if !first {
             out.write_all(b",")?;
@@ -68,21 +73,58 @@ fn write_tensor(t: &Tensor, out: &mut dyn Write) -> io::Result<()> {
         }
         out.write_all(b"]")?;
     }
-    out.write_all(b"},\"data\":")?;
-    write_nested(t, &shape, 0, out)?;
-    out.write_all(b"}")
+    out.write_all(b"},\"data\":")
 }
 
-/// The cells from number `start` on as lists nested as deep as `shape` is long; a 0-d tensor is one value.
-fn write_nested(t: &Tensor, shape: &[usize], start: usize, out: &mut dyn Write) -> io::Result<()> {
-    let Some((&len, inner)) = shape.split_first() else { return t.cell(start).write_json(out) };
-    let step: usize = inner.iter().product();
-    out.write_all(b"[")?;
-    for i in 0..len {
-        if i > 0 {
-            out.write_all(b",")?;
+/// The cells as lists nested as deep as there are axes; a 0-d tensor is one value.
+fn write_nested(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
+    let shape = t.head().shape();
+    if shape.contains(&0) {
+        return write_empty(&shape, out).map_err(output);
+    }
+    let rank = shape.len();
+    let mut index = vec![0u64; rank];
+    let mut first = true;
+    for window in windows(&shape, WINDOW_CELLS) {
+        let cells = t.window(&window)?;
+        for i in 0..cells.len() {
+            let mut write = || {
+                if !first {
+                    out.write_all(b",")?;
+                }
+                first = false;
+                // A list begins for each axis that is at its start with all that follow it.
+                let begin = index.iter().rev().take_while(|&&i| i == 0).count();
+                (0..begin).try_for_each(|_| out.write_all(b"["))?;
+                cells.cell(i).write_json(out)?;
+                for a in (0..rank).rev() {
+                    index[a] += 1;
+                    if index[a] < shape[a] {
+                        break;
+                    }
+                    index[a] = 0;
+                    out.write_all(b"]")?;
+                }
+                Ok(())
+            };
+            write().map_err(output)?;
         }
-        write_nested(t, inner, start + i * step, out)?;
+    }
+    Ok(())
+}
+
+/// The lists of a tensor without cells.
+fn write_empty(shape: &[u64], out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"[")?;
+    if let Some((&len, inner)) = shape.split_first()
+        && !inner.is_empty()
+    {
+        for i in 0..len {
+            if i > 0 {
+                out.write_all(b",")?;
+            }
+            write_empty(inner, out)?;
+        }
     }
     out.write_all(b"]")
 }
@@ -90,7 +132,7 @@ fn write_nested(t: &Tensor, shape: &[usize], start: usize, out: &mut dyn Write) 
 /// `{"columns":[{"name","type"}],"rows":[[..]],"surface"}`
 pub(super) fn write_rows(
     schema: &Schema,
-    batches: &[RecordBatch],
+    batches: Batches<'_>,
     surface: Option<Surface>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
@@ -105,7 +147,8 @@ pub(super) fn write_rows(
     out.write_all(b"],\"rows\":[").map_err(output)?;
     let mut first = true;
     for batch in batches {
-        let columns = columns(batch, schema)?;
+        let batch = batch?;
+        let columns = columns(&batch, schema)?;
         for row in 0..batch.num_rows() {
             out.write_all(if first { b"[" } else { b",[" }).map_err(output)?;
             first = false;

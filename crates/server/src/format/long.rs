@@ -7,7 +7,7 @@
 //! ```
 
 use super::columns::SURFACE_KEY;
-use crate::answer::{Surface, Tensor};
+use crate::answer::{Cells, Head, Surface, Windows, windows};
 use crate::error::Error;
 use arrow::array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, PrimitiveArray, RecordBatch,
@@ -22,11 +22,11 @@ use tessera_planner::catalog::{CoordValues, DimLabel};
 use tessera_planner::dtype::{Calendar, DType};
 
 /// Rows of one batch: enough to be quick, few enough to need no thought about memory.
-const BATCH_ROWS: usize = 1 << 16;
+const BATCH_ROWS: u64 = 1 << 16;
 
 /// Tensors over the same dimensions, as one table.
 pub(super) struct Long<'a> {
-    tensors: Vec<&'a Tensor>,
+    tensors: Vec<&'a dyn Windows>,
     schema: SchemaRef,
     /// The labels of each axis; `None` where the position is the label.
     labels: Vec<Option<ArrayRef>>,
@@ -35,12 +35,12 @@ pub(super) struct Long<'a> {
 impl<'a> Long<'a> {
     /// Tensors with the same dimensions share a table; tables come in the order of their first tensors.
     pub(super) fn group(
-        tensors: &'a [Tensor],
+        tensors: &[&'a dyn Windows],
         surface: Option<Surface>,
     ) -> Result<Vec<Self>, Error> {
-        let mut groups: Vec<Vec<&Tensor>> = Vec::new();
-        for t in tensors {
-            match groups.iter_mut().find(|g| same_dims(g[0], t)) {
+        let mut groups: Vec<Vec<&'a dyn Windows>> = Vec::new();
+        for &t in tensors {
+            match groups.iter_mut().find(|g| same_dims(g[0].head(), t.head())) {
                 Some(g) => g.push(t),
                 None => groups.push(vec![t]),
             }
@@ -48,23 +48,23 @@ impl<'a> Long<'a> {
         groups.into_iter().map(|g| Long::new(g, surface)).collect()
     }
 
-    fn new(tensors: Vec<&'a Tensor>, surface: Option<Surface>) -> Result<Self, Error> {
-        let first = tensors[0];
+    fn new(tensors: Vec<&'a dyn Windows>, surface: Option<Surface>) -> Result<Self, Error> {
+        let first = tensors[0].head();
         let mut fields: Vec<Field> = Vec::new();
         let mut labels = Vec::new();
-        for (d, name) in first.dims().iter().zip(first.dim_names()) {
+        for (d, name) in first.dims.iter().zip(first.dim_names()) {
             let (f, array) = axis(&name, d)?;
             fields.push(f);
             labels.push(array);
         }
-        for t in &tensors {
-            let mut name = t.name().to_string();
+        for t in tensors.iter().map(|t| t.head()) {
+            let mut name = t.name.to_string();
             let mut suffix = 1;
             while fields.iter().any(|f| *f.name() == name) {
-                name = format!("{}_{suffix}", t.name());
+                name = format!("{}_{suffix}", t.name);
                 suffix += 1;
             }
-            fields.push(field(&name, t.dtype(), t.valid().is_some()));
+            fields.push(field(&name, t.dtype, t.nullable));
         }
         let mut schema = Schema::new(fields);
         if let Some(s) = surface {
@@ -80,15 +80,25 @@ impl<'a> Long<'a> {
 
     /// The rows, made batch by batch while they are asked for.
     pub(super) fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
-        let rows = self.tensors[0].len();
-        (0..rows).step_by(BATCH_ROWS).map(move |start| {
-            let len = BATCH_ROWS.min(rows - start);
-            self.batch(start, len).map_err(|source| Error::Rows { source })
+        let shape = self.tensors[0].head().shape();
+        let mut start = 0;
+        windows(&shape, BATCH_ROWS).map(move |window| {
+            let len = window.cells() as usize;
+            let cells =
+                self.tensors.iter().map(|t| t.window(&window)).collect::<Result<Vec<_>, _>>()?;
+            let batch = self.batch(&shape, start, len, &cells);
+            start += len;
+            batch.map_err(|source| Error::Rows { source })
         })
     }
 
-    fn batch(&self, start: usize, len: usize) -> Result<RecordBatch, arrow::error::ArrowError> {
-        let shape = self.tensors[0].shape();
+    fn batch(
+        &self,
+        shape: &[u64],
+        start: usize,
+        len: usize,
+        cells: &[Cells],
+    ) -> Result<RecordBatch, arrow::error::ArrowError> {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for (a, labels) in self.labels.iter().enumerate() {
             let stride: usize = shape[a + 1..].iter().map(|&n| n as usize).product();
@@ -105,12 +115,12 @@ impl<'a> Long<'a> {
                 }
             });
         }
-        columns.extend(self.tensors.iter().map(|t| values(t, start, len)));
+        columns.extend(cells.iter().map(values));
         RecordBatch::try_new(self.schema.clone(), columns)
     }
 }
 
-fn same_dims(a: &Tensor, b: &Tensor) -> bool {
+fn same_dims(a: Head<'_>, b: Head<'_>) -> bool {
     let same = |x: &DimLabel, y: &DimLabel| {
         x.name == y.name
             && match (&x.coord, &y.coord) {
@@ -119,7 +129,7 @@ fn same_dims(a: &Tensor, b: &Tensor) -> bool {
                 _ => false,
             }
     };
-    a.shape() == b.shape() && a.dims().iter().zip(b.dims()).all(|(x, y)| same(x, y))
+    a.shape() == b.shape() && a.dims.iter().zip(b.dims).all(|(x, y)| same(x, y))
 }
 
 /// The column of a dimension and its labels.
@@ -149,38 +159,31 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
     Ok((f, Some(array)))
 }
 
-/// Cells `start .. start + len` as an Arrow array; zero-copy but for booleans and validity.
-fn values(t: &Tensor, start: usize, len: usize) -> ArrayRef {
+/// Cells as an Arrow array; zero-copy but for booleans and validity.
+fn values(t: &Cells) -> ArrayRef {
+    let len = t.len();
     let nulls =
-        t.valid().map(|v| NullBuffer::new(BooleanBuffer::collect_bool(len, |i| v[start + i] != 0)));
-    fn primitive<T: ArrowPrimitiveType>(
-        t: &Tensor,
-        start: usize,
-        len: usize,
-        nulls: Option<NullBuffer>,
-    ) -> ArrayRef {
-        // Tensors are aligned for their type from the start.
-        let cells = ScalarBuffer::<T::Native>::new(t.data().clone(), start, len);
+        t.valid.as_ref().map(|v| NullBuffer::new(BooleanBuffer::collect_bool(len, |i| v[i] != 0)));
+    fn primitive<T: ArrowPrimitiveType>(t: &Cells, nulls: Option<NullBuffer>) -> ArrayRef {
+        // Cells are aligned for their type from the start.
+        let cells = ScalarBuffer::<T::Native>::new(t.data.clone(), 0, t.len());
         Arc::new(PrimitiveArray::<T>::new(cells, nulls))
     }
-    match t.dtype() {
-        DType::Bool => Arc::new(BooleanArray::new(
-            BooleanBuffer::collect_bool(len, |i| t.data()[start + i] != 0),
-            nulls,
-        )),
-        DType::Int8 => primitive::<ty::Int8Type>(t, start, len, nulls),
-        DType::Int16 => primitive::<ty::Int16Type>(t, start, len, nulls),
-        DType::Int32 => primitive::<ty::Int32Type>(t, start, len, nulls),
-        DType::Int64 => primitive::<ty::Int64Type>(t, start, len, nulls),
-        DType::UInt8 => primitive::<ty::UInt8Type>(t, start, len, nulls),
-        DType::UInt16 => primitive::<ty::UInt16Type>(t, start, len, nulls),
-        DType::UInt32 => primitive::<ty::UInt32Type>(t, start, len, nulls),
-        DType::UInt64 => primitive::<ty::UInt64Type>(t, start, len, nulls),
-        DType::Float32 => primitive::<ty::Float32Type>(t, start, len, nulls),
-        DType::Float64 => primitive::<ty::Float64Type>(t, start, len, nulls),
-        DType::Datetime(Calendar::Standard) => {
-            primitive::<ty::TimestampMicrosecondType>(t, start, len, nulls)
+    match t.dtype {
+        DType::Bool => {
+            Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(len, |i| t.data[i] != 0), nulls))
         }
-        DType::Datetime(_) => primitive::<ty::Int64Type>(t, start, len, nulls),
+        DType::Int8 => primitive::<ty::Int8Type>(t, nulls),
+        DType::Int16 => primitive::<ty::Int16Type>(t, nulls),
+        DType::Int32 => primitive::<ty::Int32Type>(t, nulls),
+        DType::Int64 => primitive::<ty::Int64Type>(t, nulls),
+        DType::UInt8 => primitive::<ty::UInt8Type>(t, nulls),
+        DType::UInt16 => primitive::<ty::UInt16Type>(t, nulls),
+        DType::UInt32 => primitive::<ty::UInt32Type>(t, nulls),
+        DType::UInt64 => primitive::<ty::UInt64Type>(t, nulls),
+        DType::Float32 => primitive::<ty::Float32Type>(t, nulls),
+        DType::Float64 => primitive::<ty::Float64Type>(t, nulls),
+        DType::Datetime(Calendar::Standard) => primitive::<ty::TimestampMicrosecondType>(t, nulls),
+        DType::Datetime(_) => primitive::<ty::Int64Type>(t, nulls),
     }
 }

@@ -7,7 +7,7 @@
 //! NEP 1 and `numpy.lib.format`, version 1.0.
 
 use super::writer::output;
-use crate::answer::Tensor;
+use crate::answer::{Windows, windows};
 use crate::error::Error;
 use std::io::{self, Write};
 use tessera_planner::dtype::{Calendar, DType};
@@ -169,24 +169,33 @@ fn filled<'a>(
     Ok(out.into())
 }
 
-/// Cells that are converted at once when some are masked.
-const BLOCK_CELLS: usize = 1 << 16;
+/// Cells of a window.
+const WINDOW_CELLS: u64 = 1 << 19;
 
-/// Writes a whole tensor.
-pub fn write(t: &Tensor, out: &mut dyn Write) -> Result<(), Error> {
-    let layout = Layout::new(t.dtype(), &t.shape())?;
-    let valid = t.valid().map(|v| v.as_slice());
-    // Whether it can be written is known before the first byte is.
-    if let Some(v) = valid
-        && !t.dtype().is_float()
-    {
-        filled(t.dtype(), t.data(), Some(v))?;
-    }
+/// Writes a whole tensor, window by window.
+pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
+    let head = t.head();
+    let (dtype, shape) = (head.dtype, head.shape());
+    let layout = Layout::new(dtype, &shape)?;
+    check(t)?;
     out.write_all(layout.header()).map_err(output)?;
-    let Some(valid) = valid else { return out.write_all(t.data()).map_err(output) };
-    let size = t.dtype().size();
-    for (data, valid) in t.data().chunks(BLOCK_CELLS * size).zip(valid.chunks(BLOCK_CELLS)) {
-        out.write_all(&filled(t.dtype(), data, Some(valid))?).map_err(output)?;
+    for window in windows(&shape, WINDOW_CELLS) {
+        let cells = t.window(&window)?;
+        let bytes = filled(dtype, &cells.data, cells.valid.as_deref())?;
+        out.write_all(&bytes).map_err(output)?;
+    }
+    Ok(())
+}
+
+/// Whether a tensor can be written is known before the first byte is.
+pub(super) fn check(t: &dyn Windows) -> Result<(), Error> {
+    let head = t.head();
+    Layout::new(head.dtype, &head.shape())?;
+    if head.nullable && !head.dtype.is_float() {
+        for window in windows(&head.shape(), WINDOW_CELLS) {
+            let cells = t.window(&window)?;
+            filled(head.dtype, &cells.data, cells.valid.as_deref())?;
+        }
     }
     Ok(())
 }

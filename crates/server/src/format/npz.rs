@@ -4,7 +4,7 @@
 //! PKWARE APPNOTE 6.3.10: local headers (4.3.7), central directory (4.3.12 to 4.3.16), Zip64 (4.5.3).
 
 use super::{npy, writer::output};
-use crate::answer::Tensor;
+use crate::answer::Windows;
 use crate::error::Error;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -24,18 +24,20 @@ struct Member {
 }
 
 /// Writes the archive; a tensor whose name another had before gets `_1`, ….
-pub(super) fn write(tensors: &[Tensor], out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(), Error> {
     let mut out = Counted { out, bytes: 0 };
     let mut members: Vec<Member> = Vec::new();
     let mut names = BTreeSet::new();
-    for t in tensors {
-        let mut name = format!("{}.npy", t.name());
+    // What cannot be written is refused before the first byte is.
+    tensors.iter().try_for_each(|t| npy::check(*t))?;
+    for &t in tensors {
+        let mut name = format!("{}.npy", t.head().name);
         let mut suffix = 1;
         while !names.insert(name.clone()) {
-            name = format!("{}_{suffix}.npy", t.name());
+            name = format!("{}_{suffix}.npy", t.head().name);
             suffix += 1;
         }
-        // Zip wants length and checksum in front; the cells are in memory, so they are simply passed twice.
+        // Zip wants length and checksum in front; the cells are kept, so they are simply passed twice.
         let mut check = Check { crc: crc32fast::Hasher::new(), bytes: 0 };
         npy::write(t, &mut check)?;
         let m = Member { name, bytes: check.bytes, crc: check.crc.finalize(), offset: out.bytes };

@@ -13,59 +13,100 @@
 mod float;
 
 use super::digits::Float;
-use crate::answer::{Cell, Tensor};
+use crate::answer::{Cell, Head, Windows};
+use crate::error::Error;
+use tessera_planner::region::Region;
 
 /// The most cells that are shown in full.
-const THRESHOLD: usize = 1000;
+const THRESHOLD: u64 = 1000;
 /// Cells at each end of a shortened axis.
 const EDGE_ITEMS: usize = 3;
 
 /// The values of a tensor as text without a newline at its end, in lines of `width` characters (NumPy's default is 75).
-pub fn array_to_string(t: &Tensor, width: usize) -> String {
-    if t.is_empty() {
-        return "[]".into();
+///
+/// # Errors
+/// Cells in a file that cannot be read.
+pub fn array_to_string(t: &dyn Windows, width: usize) -> Result<String, Error> {
+    let head = t.head();
+    let shape = head.shape();
+    if shape.contains(&0) {
+        return Ok("[]".into());
     }
-    let shown = Shown::new(t);
-    let cells: Vec<Cell<'static>> = shown.numbers.iter().map(|&i| t.cell(i)).collect();
-    let words = words(t, &cells);
-    match words.first() {
+    let shown = Shown::new(&shape);
+    let words = words(head, &shown.cells(t)?);
+    Ok(match words.first() {
         Some(word) if shown.axes.is_empty() => word.clone(),
         _ => Lines { axes: &shown.axes, words: &words }.nested(0, 0, " ", width),
-    }
+    })
 }
 
 /// The cells to show.
 struct Shown {
     /// Positions shown of each axis, and if some are left out in the middle.
     axes: Vec<(usize, bool)>,
-    /// Row-major numbers of the cells, in row-major order.
-    numbers: Vec<usize>,
+    /// The shown parts of each axis, half-open.
+    parts: Vec<Vec<(u64, u64)>>,
 }
 
 impl Shown {
-    fn new(t: &Tensor) -> Self {
-        let shorten = t.len() > THRESHOLD;
-        let mut axes = Vec::new();
-        let mut numbers = vec![0];
-        for &len in &t.shape() {
-            let len = len as usize;
-            let cut = shorten && len > 2 * EDGE_ITEMS;
-            let positions: Vec<usize> = if cut {
-                (0..EDGE_ITEMS).chain(len - EDGE_ITEMS..len).collect()
+    fn new(shape: &[u64]) -> Self {
+        const EDGE: u64 = EDGE_ITEMS as u64;
+        let shorten = tessera_planner::region::cells(shape).is_none_or(|n| n > THRESHOLD);
+        let (mut axes, mut parts) = (Vec::new(), Vec::new());
+        for &len in shape {
+            if shorten && len > 2 * EDGE {
+                axes.push((2 * EDGE_ITEMS, true));
+                parts.push(vec![(0, EDGE), (len - EDGE, len)]);
             } else {
-                (0..len).collect()
-            };
-            axes.push((positions.len(), cut));
-            numbers =
-                numbers.iter().flat_map(|&n| positions.iter().map(move |p| n * len + p)).collect();
+                axes.push((len as usize, false));
+                parts.push(vec![(0, len)]);
+            }
         }
-        Shown { axes, numbers }
+        Shown { axes, parts }
+    }
+
+    /// The cells in row-major order. Of a large tensor only those that are shown are read.
+    fn cells(&self, t: &dyn Windows) -> Result<Vec<Cell<'static>>, Error> {
+        let shape = t.head().shape();
+        let mut out = Vec::new();
+        let mut read = |window: &Region| -> Result<(), Error> {
+            let cells = t.window(window)?;
+            out.extend((0..cells.len()).map(|i| cells.cell(i)));
+            Ok(())
+        };
+        let Some((last, outer)) = self.parts.split_last() else {
+            read(&Region::whole(&shape))?;
+            return Ok(out);
+        };
+        if self.axes.iter().all(|(_, cut)| !cut) {
+            read(&Region::whole(&shape))?;
+            return Ok(out);
+        }
+        // Single positions of the outer axes, runs of the last one.
+        let positions: Vec<Vec<u64>> =
+            outer.iter().map(|parts| parts.iter().flat_map(|(a, b)| *a..*b).collect()).collect();
+        let count: usize = positions.iter().map(Vec::len).product();
+        for n in 0..count {
+            let mut rest = n;
+            let mut window = Region::whole(&shape);
+            for (a, own) in positions.iter().enumerate().rev() {
+                let at = own[rest % own.len()];
+                rest /= own.len();
+                (window.start[a], window.end[a]) = (at, at + 1);
+            }
+            for &(start, end) in last {
+                let a = shape.len() - 1;
+                (window.start[a], window.end[a]) = (start, end);
+                read(&window)?;
+            }
+        }
+        Ok(out)
     }
 }
 
 /// The text of each cell.
-fn words(t: &Tensor, cells: &[Cell<'static>]) -> Vec<String> {
-    let zero_d = t.dims().is_empty();
+fn words(t: Head<'_>, cells: &[Cell<'static>]) -> Vec<String> {
+    let zero_d = t.dims.is_empty();
     let quote = |text: &str| if zero_d { text.to_string() } else { format!("'{text}'") };
     let float =
         |v: Float| special(v.value).unwrap_or_else(|| if zero_d { v.lone() } else { v.repr() });
@@ -82,7 +123,7 @@ fn words(t: &Tensor, cells: &[Cell<'static>]) -> Vec<String> {
             })
             .collect();
     }
-    if t.dtype().is_float() {
+    if t.dtype.is_float() {
         return float::format(cells);
     }
     let words: Vec<String> = cells
@@ -94,7 +135,7 @@ fn words(t: &Tensor, cells: &[Cell<'static>]) -> Vec<String> {
         })
         .collect();
     // Truth values are aligned even if all are true.
-    let least = if t.dtype() == tessera_planner::dtype::DType::Bool { 5 } else { 0 };
+    let least = if t.dtype == tessera_planner::dtype::DType::Bool { 5 } else { 0 };
     let width = words.iter().map(String::len).max().unwrap_or(0).max(least);
     words.into_iter().map(|w| format!("{w:>width$}")).collect()
 }

@@ -4,9 +4,8 @@ use super::boxes::{Boxed, clean};
 use super::columns::Column;
 use super::numpy::array_to_string;
 use super::writer::{Options, output};
-use crate::answer::{Cell, Tensor};
+use crate::answer::{Batches, Cell, Head, Windows};
 use crate::error::Error;
-use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
@@ -18,13 +17,18 @@ use unicode_width::UnicodeWidthStr;
 ///   chunks  730 × 25 (4 × 1)
 /// [[241.2 …
 /// ```
-pub(super) fn write_tensor(t: &Tensor, o: &Options, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_tensor(t: &dyn Windows, o: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let values = array_to_string(t, o.width)?;
+    write_head(t.head(), out).and_then(|()| writeln!(out, "{values}")).map_err(output)
+}
+
+fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     let names = t.dim_names();
     let shape = t.shape();
     let dims: Vec<String> =
         names.iter().zip(&shape).map(|(d, n)| format!("{}: {n}", clean(d))).collect();
-    write!(out, "{}  {} [{}]", clean(t.name()), t.dtype(), dims.join(", "))?;
-    if let Some(units) = t.attrs().get("units").and_then(|u| u.as_str()) {
+    write!(out, "{}  {} [{}]", clean(t.name), t.dtype, dims.join(", "))?;
+    if let Some(units) = t.attrs.get("units").and_then(|u| u.as_str()) {
         write!(out, "  units: {}", clean(units))?;
     }
     out.write_all(b"\n")?;
@@ -35,7 +39,7 @@ pub(super) fn write_tensor(t: &Tensor, o: &Options, out: &mut dyn Write) -> io::
     };
     for (a, name) in names.iter().enumerate() {
         let n = shape[a] as usize;
-        if t.dims()[a].coord.is_none() || n == 0 {
+        if t.dims[a].coord.is_none() || n == 0 {
             continue;
         }
         let label = |i| clean(&t.label(a, i).text());
@@ -46,26 +50,26 @@ pub(super) fn write_tensor(t: &Tensor, o: &Options, out: &mut dyn Write) -> io::
     }
     if !names.is_empty() {
         let join = |v: &[u64]| v.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
-        let grid = t.grid();
-        line("chunks", &format!("{} ({})", join(&grid.longest()), join(&grid.counts())))?;
+        line("chunks", &format!("{} ({})", join(&t.grid.longest()), join(&t.grid.counts())))?;
     }
-    writeln!(out, "{}", array_to_string(t, o.width))
+    Ok(())
 }
 
-/// Rows in a box; beyond `max_rows` only the first and the last ones; then a line with their number.
+/// `total` rows in a box; beyond `max_rows` only the first and the last ones; then a line with their number.
 pub(super) fn write_rows(
     schema: &Schema,
-    batches: &[RecordBatch],
+    total: usize,
+    batches: Batches<'_>,
     o: &Options,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let total: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let cut = total > o.max_rows;
     let head = if cut { o.max_rows.div_ceil(2) } else { total };
     let tail = if cut { o.max_rows / 2 } else { 0 };
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut first = 0;
     for batch in batches {
+        let batch = batch?;
         let columns = batch
             .columns()
             .iter()

@@ -334,3 +334,48 @@ fn npz_is_a_zip_archive() {
     assert_eq!(u64_at(directory + 51 + 4), 131);
     assert_eq!(crc, crc32fast::hash(&bytes[start..start + 131]));
 }
+
+/// The same tensor with its chunks in a file.
+fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
+    use crate::answer::{Chunked, Chunks, Windows};
+    let file = Arc::new(crate::answer::scratch::Scratch::new(dir, 1 << 20).file().unwrap());
+    let starts = (0..t.grid().count())
+        .map(|n| {
+            // Cell by cell: a chunk is no window.
+            let region = t.grid().region(&t.grid().unravel(n));
+            let (mut data, mut valid) = (Vec::new(), Vec::new());
+            for cell in crate::answer::windows(&t.shape(), 1).filter(|c| region.contains(c)) {
+                let cell = t.window(&cell).unwrap();
+                data.extend_from_slice(&cell.data);
+                valid.extend_from_slice(&cell.valid.unwrap());
+            }
+            file.append(&[&data, &valid]).unwrap()
+        })
+        .collect();
+    let quota = tessera_exec::quota::Quota::new(1 << 20);
+    Answer::Chunked(vec![Chunked {
+        labels: tessera_frontend::Labels {
+            name: t.name().into(),
+            named: true,
+            dims: t.dims().to_vec(),
+            shape: t.shape().to_vec(),
+            dtype: t.dtype(),
+            nullable: true,
+            attrs: t.attrs().clone(),
+        },
+        grid: t.grid().clone(),
+        chunks: Chunks::File(file, starts),
+        pool: tessera_exec::pool::Pool::new(quota.clone(), 0),
+        quota,
+    }])
+}
+
+#[test]
+fn a_tensor_in_a_file_is_written_as_one_in_memory() {
+    use Format::*;
+    let dir = tempfile::tempdir().unwrap();
+    for format in [Table, Json, Ndjson, Csv, Arrow, Npy, Npz] {
+        let want = write(format, vec![Answer::Tensors(vec![t2m()])]).unwrap();
+        assert_eq!(write(format, vec![in_a_file(&t2m(), dir.path())]).unwrap(), want, "{format:?}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::long::Long;
 use super::{Format, arrow_ipc, csv, json, npy, npz, table};
-use crate::answer::{Answer, Reply, Tensor};
+use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
 use std::io::{self, Write};
 
@@ -54,7 +54,6 @@ impl<W: Write> Writer<W> {
 
     /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
-        let reply = reply.whole()?;
         if matches!(self.format, Format::Arrow | Format::Npy | Format::Npz) {
             return self.keep(reply);
         }
@@ -87,19 +86,21 @@ impl<W: Write> Writer<W> {
             Answer::Text(_) | Answer::Json(_) => {
                 return refuse("it is a text".into(), "use `--format table` or `json`");
             }
-            Answer::Rows { .. } if self.format != Format::Arrow => {
+            Answer::Rows { .. } | Answer::Stored(_) if self.format != Format::Arrow => {
                 return refuse(
                     "it is rows, not a tensor".into(),
                     "use arrow, csv or json, or ask for a tensor: `SELECT [lat], avg(v) … GROUP BY lat`",
                 );
             }
-            Answer::Tensors(t) if self.format == Format::Npy && t.len() != 1 => {
-                return refuse(
-                    format!("it needs exactly one tensor, and there are {}", t.len()),
-                    "use npz, or select one",
-                );
+            answer => {
+                let tensors = answer.tensors().map_or(1, |t| t.len());
+                if self.format == Format::Npy && tensors != 1 {
+                    return refuse(
+                        format!("it needs exactly one tensor, and there are {tensors}"),
+                        "use npz, or select one",
+                    );
+                }
             }
-            _ => {}
         }
         if self.pending.is_some() {
             return refuse(
@@ -122,11 +123,12 @@ impl<W: Write> Writer<W> {
                     hint: Some("add a SELECT".into()),
                 });
             }
-            (Format::Npy, Some(Reply { answer: Answer::Tensors(t), .. })) => {
-                npy::write(&t[0], out)?
-            }
-            (Format::Npz, Some(Reply { answer: Answer::Tensors(t), .. })) => npz::write(&t, out)?,
             (Format::Arrow, Some(reply)) => write_arrow(&reply, self.options.arrow_file, out)?,
+            (format, Some(reply)) => match (format, reply.answer.tensors()) {
+                (Format::Npy, Some(t)) => npy::write(t[0], out)?,
+                (Format::Npz, Some(t)) => npz::write(&t, out)?,
+                _ => {}
+            },
             _ => {}
         }
         self.out.flush().map_err(output)?;
@@ -139,36 +141,35 @@ pub(super) fn output(source: io::Error) -> Error {
     Error::io("write", "the output", source)
 }
 
-/// `push` puts every tensor together before it is looked at.
-fn in_chunks() -> Error {
-    Error::Internal { what: "a result reached a format in chunks".into() }
-}
-
 fn write_table(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    match &reply.answer {
-        Answer::Tensors(tensors) => {
-            for (i, t) in tensors.iter().enumerate() {
-                if i > 0 {
-                    out.write_all(b"\n").map_err(output)?;
-                }
-                table::write_tensor(t, o, out).map_err(output)?;
+    if let Some(tensors) = reply.answer.tensors() {
+        for (i, t) in tensors.into_iter().enumerate() {
+            if i > 0 {
+                out.write_all(b"\n").map_err(output)?;
             }
-            Ok(())
+            table::write_tensor(t, o, out)?;
         }
-        Answer::Rows { schema, batches } => table::write_rows(schema, batches, o, out),
+        return Ok(());
+    }
+    if let Some((schema, batches)) = reply.answer.rows() {
+        return table::write_rows(schema, reply.answer.row_count() as usize, batches, o, out);
+    }
+    match &reply.answer {
         Answer::Text(text) | Answer::Done(text) => {
             writeln!(out, "{}", text.trim_end()).map_err(output)
         }
         Answer::Json(value) => writeln!(out, "{value:#}").map_err(output),
-        Answer::Chunked(_) => Err(in_chunks()),
+        _ => Ok(()),
     }
 }
 
 fn write_json(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
-    match &reply.answer {
-        Answer::Tensors(t) => json::write_tensors(t, reply.surface, out).map_err(output),
-        Answer::Rows { schema, batches } => json::write_rows(schema, batches, reply.surface, out),
-        other => document(other, out),
+    if let Some(tensors) = reply.answer.tensors() {
+        return json::write_tensors(&tensors, reply.surface, out);
+    }
+    match reply.answer.rows() {
+        Some((schema, batches)) => json::write_rows(schema, batches, reply.surface, out),
+        None => document(&reply.answer, out),
     }
 }
 
@@ -178,27 +179,28 @@ fn document(answer: &Answer, out: &mut dyn Write) -> Result<(), Error> {
         Answer::Done(text) => serde_json::json!({ "ok": text }),
         Answer::Text(text) => serde_json::json!({ "text": text }),
         Answer::Json(value) => return write!(out, "{value}").map_err(output),
-        Answer::Chunked(_) => return Err(in_chunks()),
-        Answer::Tensors(_) | Answer::Rows { .. } => return Ok(()),
+        Answer::Tensors(_) | Answer::Chunked(_) | Answer::Rows { .. } | Answer::Stored(_) => {
+            return Ok(());
+        }
     };
     write!(out, "{value}").map_err(output)
 }
 
 fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
-    match &reply.answer {
-        Answer::Tensors(tensors) => {
-            for table in Long::group(tensors, None)? {
-                for batch in table.batches() {
-                    json::write_lines(table.schema(), &batch?, out)?;
-                }
+    if let Some(tensors) = reply.answer.tensors() {
+        for table in Long::group(&tensors, None)? {
+            for batch in table.batches() {
+                json::write_lines(table.schema(), &batch?, out)?;
             }
-            Ok(())
         }
-        Answer::Rows { schema, batches } => {
-            batches.iter().try_for_each(|b| json::write_lines(schema, b, out))
+        return Ok(());
+    }
+    match reply.answer.rows() {
+        Some((schema, mut batches)) => {
+            batches.try_for_each(|b| json::write_lines(schema, &b?, out))
         }
-        other => {
-            document(other, out)?;
+        None => {
+            document(&reply.answer, out)?;
             out.write_all(b"\n").map_err(output)
         }
     }
@@ -209,47 +211,45 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
     if !first {
         out.write_all(b"\n").map_err(output)?;
     }
-    match &reply.answer {
-        Answer::Tensors(tensors) => {
-            for (i, table) in Long::group(tensors, None)?.iter().enumerate() {
-                if i > 0 {
-                    out.write_all(b"\n").map_err(output)?;
-                }
-                csv::write_header(table.schema(), out).map_err(output)?;
-                for batch in table.batches() {
-                    csv::write_batch(&batch?, table.schema(), out)?;
-                }
+    if let Some(tensors) = reply.answer.tensors() {
+        for (i, table) in Long::group(&tensors, None)?.iter().enumerate() {
+            if i > 0 {
+                out.write_all(b"\n").map_err(output)?;
             }
-            Ok(())
+            csv::write_header(table.schema(), out).map_err(output)?;
+            for batch in table.batches() {
+                csv::write_batch(&batch?, table.schema(), out)?;
+            }
         }
-        Answer::Rows { schema, batches } => {
-            csv::write_header(schema, out).map_err(output)?;
-            batches.iter().try_for_each(|b| csv::write_batch(b, schema, out))
-        }
+        return Ok(());
+    }
+    if let Some((schema, mut batches)) = reply.answer.rows() {
+        csv::write_header(schema, out).map_err(output)?;
+        return batches.try_for_each(|b| csv::write_batch(&b?, schema, out));
+    }
+    match &reply.answer {
         Answer::Text(text) | Answer::Done(text) => {
             writeln!(out, "{}", text.trim_end()).map_err(output)
         }
         Answer::Json(value) => writeln!(out, "{value}").map_err(output),
-        Answer::Chunked(_) => Err(in_chunks()),
-    }
-}
-
-fn write_arrow(reply: &Reply, file: bool, out: &mut dyn Write) -> Result<(), Error> {
-    match &reply.answer {
-        Answer::Tensors(tensors) => {
-            let tables = Long::group(tensors, reply.surface)?;
-            let [table] = &tables[..] else { return Err(dims_differ(tensors)) };
-            arrow_ipc::write(table.schema(), table.batches(), file, out)
-        }
-        Answer::Rows { schema, batches } => {
-            arrow_ipc::write(schema, batches.iter().cloned().map(Ok), file, out)
-        }
         _ => Ok(()),
     }
 }
 
-fn dims_differ(tensors: &[Tensor]) -> Error {
-    let names: Vec<&str> = tensors.iter().map(Tensor::name).collect();
+fn write_arrow(reply: &Reply, file: bool, out: &mut dyn Write) -> Result<(), Error> {
+    if let Some(tensors) = reply.answer.tensors() {
+        let tables = Long::group(&tensors, reply.surface)?;
+        let [table] = &tables[..] else { return Err(dims_differ(&tensors)) };
+        return arrow_ipc::write(table.schema(), table.batches(), file, out);
+    }
+    match reply.answer.rows() {
+        Some((schema, batches)) => arrow_ipc::write(schema, batches, file, out),
+        None => Ok(()),
+    }
+}
+
+fn dims_differ(tensors: &[&dyn Windows]) -> Error {
+    let names: Vec<&str> = tensors.iter().map(|t| t.head().name).collect();
     Error::Format {
         format: "arrow",
         reason: format!("its tensors ({}) do not share their dimensions", names.join(", ")),

@@ -1,6 +1,6 @@
 //! Cell queries: DataFusion's plan over tables that tensor plans fill.
 
-use crate::answer::{Answer, Reply, Stats, Surface};
+use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::open::Opener;
@@ -130,19 +130,12 @@ impl Session {
                 .map_err(rows_error)?;
             let context = TaskContext::from(&planned.state).with_runtime(environment);
             let mut stream = execute_stream(physical, Arc::new(context)).map_err(rows_error)?;
-            let (mut batches, mut bytes) = (Vec::new(), 0u64);
+            let memory = limit.min(self.memory_result_bytes);
+            let mut rows = RowsKept::new(schema, memory, self.host.scratch.clone());
             while let Some(batch) = stream.next().await {
-                let batch = batch.map_err(rows_error)?;
-                bytes = bytes.saturating_add(batch.get_array_memory_size() as u64);
-                if bytes > limit {
-                    return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
-                        result_bytes: bytes,
-                        limit_bytes: limit,
-                    }));
-                }
-                batches.push(batch);
+                rows.push(batch.map_err(rows_error)?)?;
             }
-            Ok(Answer::Rows { schema, batches })
+            rows.finish()
         };
         let answer = tokio::select! {
             biased;

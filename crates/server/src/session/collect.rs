@@ -1,5 +1,9 @@
-//! Where results go: chunks are kept as they come; their bytes stay charged to the quota until the answer is let go.
+//! Where results go: chunks are kept as they come, in memory, charged to the quota until the answer is let go, or in a
+//! file.
 
+use crate::answer::Chunks;
+use crate::answer::scratch::{Scratch, ScratchFile};
+use crate::error::Error as ServerError;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
@@ -63,5 +67,93 @@ impl Sink for Collect {
         let number = grid.ravel(&index) as usize;
         chunks.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(chunk);
         Ok(())
+    }
+}
+
+/// Writes every chunk of every result to a file, and lets go of it.
+#[derive(Debug)]
+pub(super) struct Store {
+    /// Where the chunks of each result begin, by their row-major number.
+    results: Vec<(Grid, Mutex<Vec<Option<u64>>>)>,
+    file: Arc<ScratchFile>,
+    /// Why writing failed, in full.
+    failed: Mutex<Option<ServerError>>,
+}
+
+impl Store {
+    /// For results with these grids.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub(super) fn new(grids: Vec<Grid>, scratch: &Arc<Scratch>) -> Result<Self, ServerError> {
+        let results = grids
+            .into_iter()
+            .map(|g| {
+                let n = g.count() as usize;
+                (g, Mutex::new(vec![None; n]))
+            })
+            .collect();
+        Ok(Store { results, file: Arc::new(scratch.file()?), failed: Mutex::default() })
+    }
+
+    /// Why writing failed, if it did.
+    pub(super) fn failure(&self) -> Option<ServerError> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The chunks of each result.
+    ///
+    /// # Errors
+    /// A chunk that never came: a fault of ours.
+    pub(super) fn finish(&self) -> Result<Vec<Chunks>, ServerError> {
+        let missing = || ServerError::Internal { what: "a chunk of a result is missing".into() };
+        self.results
+            .iter()
+            .map(|(_, starts)| {
+                let mut starts = starts.lock().unwrap_or_else(PoisonError::into_inner);
+                let starts: Option<Vec<u64>> = std::mem::take(&mut *starts).into_iter().collect();
+                Ok(Chunks::File(self.file.clone(), starts.ok_or_else(missing)?))
+            })
+            .collect()
+    }
+}
+
+impl Sink for Store {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        _region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        let (grid, starts) = &self.results[result];
+        let parts: Vec<&[u8]> = chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
+        let start = self.file.append(&parts).map_err(|e| {
+            let reason = e.to_string();
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert(e);
+            Error::ReceiverGone { reason }
+        })?;
+        let number = grid.ravel(&index) as usize;
+        starts.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(start);
+        Ok(())
+    }
+
+    fn drains(&self) -> bool {
+        true
+    }
+}
+
+/// Lets go of every chunk: for plans that only run to be measured.
+#[derive(Debug)]
+pub(super) struct Discard;
+
+impl Sink for Discard {
+    fn chunk(&self, _: usize, _: ChunkIndex, _: Region, _: Arc<Chunk>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn drains(&self) -> bool {
+        true
     }
 }

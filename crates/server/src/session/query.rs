@@ -1,20 +1,23 @@
 //! Running queries.
 
-use crate::answer::{Answer, Chunked, Reply, Stats, Surface};
+use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
-use crate::session::collect::Collect;
+use crate::session::collect::{Collect, Discard, Store};
 use crate::session::open::{Kept, Opener};
 use crate::session::{Session, later};
 use sqlparser::ast::{ObjectName, Query};
 use std::sync::Arc;
 use std::time::Instant;
 use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::schedule::Sink;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{self, Names, RelationKind, Surface as BlockSurface};
 use tessera_frontend::{Catalog, Context, Labels, Lowered};
+use tessera_planner::grid::Grid;
 use tessera_planner::optimize::Rooted;
+use tessera_planner::plan::OutputRef;
 use tessera_planner::tile::Tiling;
 use tessera_planner::{compile, explain};
 
@@ -39,16 +42,52 @@ impl Session {
         if decision.surface == BlockSurface::Cell {
             return self.run_cells(query, &decision, cancel).await;
         }
-        let (kept, reply) = self.run_tensors(query, cancel).await?;
+        let planned = self.plan(query, false).await?;
+        let results = self.run_results(&planned, cancel).await?;
         let runtime = &self.host.runtime;
-        let results = kept
+        let results = planned
+            .labels
             .into_iter()
-            .map(|Kept { labels, grid, chunks }| {
+            .zip(results)
+            .zip(&planned.tiling.plan().results)
+            .map(|((labels, chunks), out)| {
+                let grid = grid_of(&planned.tiling, *out, &labels);
                 let (pool, quota) = (runtime.pool().clone(), runtime.quota().clone());
                 Chunked { labels, grid, chunks, pool, quota }
             })
             .collect();
-        Ok(Reply { answer: Answer::Chunked(results), ..reply })
+        Ok(Reply {
+            answer: Answer::Chunked(results),
+            surface: Some(Surface::Tensor),
+            stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
+        })
+    }
+
+    /// Runs a plan and keeps its results where they have room: in memory if they are small, else in a file.
+    async fn run_results(
+        &self,
+        planned: &Planned,
+        cancel: &CancelToken,
+    ) -> Result<Vec<Chunks>, Error> {
+        let (tiling, sources) = (&planned.tiling, &planned.sources);
+        let cost = explain::cost(tiling);
+        if cost.result_bytes <= self.memory_result_bytes {
+            let chunks = self.run(tiling, sources, cancel).await?.0;
+            return Ok(chunks.into_iter().map(Chunks::Memory).collect());
+        }
+        let grids = grids(tiling);
+        let limit = self.host.scratch.limit();
+        if cost.result_bytes > limit || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX) {
+            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                result_bytes: cost.result_bytes,
+                limit_bytes: limit.max(self.host.runtime.quota().limit()),
+            }));
+        }
+        let store = Arc::new(Store::new(grids, &self.host.scratch)?);
+        match self.run_into(tiling, sources, store.clone(), cancel).await {
+            Ok(_) => store.finish(),
+            Err(e) => Err(store.failure().unwrap_or(e)),
+        }
     }
 
     /// Runs a tensor query and keeps the chunks of its results.
@@ -65,9 +104,7 @@ impl Session {
             .zip(results)
             .zip(&planned.tiling.plan().results)
             .map(|((labels, chunks), out)| {
-                let mut grid = planned.tiling.plan().output(*out).grid.clone();
-                // A contraction's chunks have a last axis of length 1 more than its labels.
-                grid.axes.truncate(labels.shape.len());
+                let grid = grid_of(&planned.tiling, *out, &labels);
                 Kept { labels, grid, chunks }
             })
             .collect();
@@ -138,8 +175,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error>
     {
-        let grids: Vec<_> =
-            tiling.plan().results.iter().map(|r| tiling.plan().output(*r).grid.clone()).collect();
+        let grids = grids(tiling);
         let cost = explain::cost(tiling);
         let quota = self.host.runtime.quota();
         if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX)
@@ -149,14 +185,23 @@ impl Session {
                 limit_bytes: quota.limit(),
             }));
         }
-        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let sink = Arc::new(Collect::new(grids));
+        let stats = self.run_into(tiling, sources, sink.clone(), cancel).await?;
+        Ok((sink.finish().map_err(Error::stage)?, stats))
+    }
+
+    /// Runs a plan whose results go to `sink`.
+    pub(super) async fn run_into(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+    ) -> Result<tessera_exec::schedule::Stats, Error> {
+        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let token = ExecCancel::new();
-        let running = self
-            .host
-            .runtime
-            .start(tiling.clone(), runner, sink.clone(), &token)
-            .map_err(Error::stage)?;
+        let running =
+            self.host.runtime.start(tiling.clone(), runner, sink, &token).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
         let outcome = tokio::select! {
             biased;
@@ -167,8 +212,7 @@ impl Session {
             outcome = running.outcome() => outcome,
         };
         tracked.finish(&outcome.stats);
-        let stats = outcome.result.map(|()| outcome.stats).map_err(Error::stage)?;
-        Ok((sink.finish().map_err(Error::stage)?, stats))
+        outcome.result.map(|()| outcome.stats).map_err(Error::stage)
     }
 
     /// EXPLAIN of a query, or of what a CREATE runs.
@@ -195,7 +239,10 @@ impl Session {
         }
         let planned = self.plan(query, what.verbose).await?;
         let measured = match what.analyze {
-            true => Some(self.run(&planned.tiling, &planned.sources, cancel).await?.1),
+            true => {
+                let sink = Arc::new(Discard);
+                Some(self.run_into(&planned.tiling, &planned.sources, sink, cancel).await?)
+            }
             false => None,
         };
         let answer = match what.format {
@@ -246,6 +293,20 @@ impl Session {
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
     }
+}
+
+/// The grids of a plan's results.
+fn grids(tiling: &Tiling) -> Vec<Grid> {
+    let plan = tiling.plan();
+    plan.results.iter().map(|r| plan.output(*r).grid.clone()).collect()
+}
+
+/// The grid of a result as its labels count axes.
+fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
+    let mut grid = tiling.plan().output(out).grid.clone();
+    // A contraction's chunks have a last axis of length 1 more than its labels.
+    grid.axes.truncate(labels.shape.len());
+    grid
 }
 
 /// Operands of each stage of a plan.

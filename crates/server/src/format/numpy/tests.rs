@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::answer::Tensor;
 use arrow::buffer::Buffer;
 use serde::Deserialize;
 use tessera_planner::catalog::DimLabel;
@@ -50,7 +51,7 @@ fn values_look_as_numpy_prints_them() {
         )
         .unwrap();
         assert_eq!(
-            array_to_string(&t, case.width),
+            array_to_string(&t, case.width).unwrap(),
             case.want,
             "{dtype} {:?} width {} data {}",
             case.shape,

@@ -187,6 +187,11 @@ impl Chunk {
         self.charge = Some(charge);
     }
 
+    /// Gives the charge back to whoever makes another chunk of these cells.
+    pub(crate) fn take_charge(&mut self) -> Option<Charge> {
+        self.charge.take()
+    }
+
     /// A field as an array, without a copy.
     pub fn view<T: Element>(&self, field: usize) -> Result<ArrayViewD<'_, T>, Error> {
         let shape: Vec<usize> = self.shape.iter().map(|&n| n as usize).collect();

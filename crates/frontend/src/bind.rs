@@ -3,9 +3,11 @@
 //! Binding does no I/O: the session asks [`relations`] what to open, opens it, and hands the
 //! datasets in through a [`Catalog`].
 
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use datafusion::execution::SessionState;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
     TableWithJoins, Value, Visit, Visitor,
@@ -15,6 +17,9 @@ use tessera_planner::config::Config;
 
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
+use crate::island::Islands;
+use crate::lift::Density;
+use crate::surface::{Names, RelationKind};
 
 /// A relation as `FROM` names it; what the session opens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +50,28 @@ impl RelationRef {
 pub trait Catalog {
     /// The dataset, or `None` if there is none of that name.
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>>;
+
+    /// Names that could have been meant where one is not known.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What the surface rule asks, answered by a catalog.
+#[derive(Clone, Copy)]
+pub struct CatalogNames<'a>(
+    /// The catalog.
+    pub &'a dyn Catalog,
+);
+
+impl Names for CatalogNames<'_> {
+    fn relation(&self, _name: &ObjectName) -> RelationKind {
+        RelationKind::Tensor
+    }
+
+    fn is_tensor_function(&self, name: &str) -> bool {
+        crate::functions::is_tensor_function(name)
+    }
 }
 
 /// What binding depends on besides the text.
@@ -55,8 +82,15 @@ pub struct Context<'a> {
     pub config: Config,
     /// `now()`: microseconds since 1970-01-01.
     pub now_us: i64,
-    /// Draws the seed of a random function that has none; the session keeps what it drew.
-    pub next_seed: &'a mut dyn FnMut() -> u64,
+    /// What the seeds of random functions without `seed =>` are drawn from: one for the statement. A call's own seed
+    /// is a function of it and of the place of the call, so that lowering again gives the same numbers.
+    pub seed: u64,
+    /// The parts of the statement that had to run first.
+    pub islands: &'a mut Islands,
+    /// Do the cell blocks of the statement stay dense?
+    pub density: Density,
+    /// What plans the cell blocks of the statement; filled at the first of them.
+    pub state: &'a OnceCell<SessionState>,
 }
 
 /// The relations that a query reads, each once, in the order in which they are written.

@@ -82,6 +82,29 @@ pub enum Error {
         /// The construct that asked for the node.
         position: Option<Position>,
     },
+    /// Not a fault: lowering stopped for the island that [`crate::Islands::wanted`] gives, and goes on when it has run.
+    #[error("a part of the statement has to run first")]
+    Waiting,
+    /// More parts that have to run before the rest can be bound than a statement may have.
+    #[error("the statement has more than {limit} parts that must run before the rest can be bound")]
+    TooManyIslands {
+        /// The limit.
+        limit: usize,
+        /// The part beyond it.
+        position: Option<Position>,
+    },
+    /// More computed cells than binding can take in.
+    #[error("{what} of shape {shape:?} must be known before the rest can be bound, and at most {limit} cells can be")]
+    TooManyCells {
+        /// What the cells are for.
+        what: String,
+        /// Lengths.
+        shape: Vec<u64>,
+        /// The limit.
+        limit: u64,
+        /// Where they are needed.
+        position: Option<Position>,
+    },
     /// A cell block that cannot be planned.
     #[error("{message}")]
     Cells {
@@ -109,6 +132,9 @@ impl Error {
             Self::Bind { error, .. } => error.code(),
             Self::Plan { error, .. } => error.code(),
             Self::Cells { code, .. } => code,
+            Self::Waiting => "internal",
+            Self::TooManyIslands { .. } => "too_many_islands",
+            Self::TooManyCells { .. } => "too_many_cells",
         }
     }
 
@@ -124,7 +150,10 @@ impl Error {
             Self::Cells { code: "too_large", .. } => Class::Limit,
             Self::Cells { code: "internal", .. } => Class::Internal,
             Self::Cells { .. } => Class::User,
-            Self::NestingTooDeep { .. } => Class::Limit,
+            Self::NestingTooDeep { .. }
+            | Self::TooManyIslands { .. }
+            | Self::TooManyCells { .. } => Class::Limit,
+            Self::Waiting => Class::Internal,
         }
     }
 
@@ -134,7 +163,13 @@ impl Error {
             Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } | Self::Cells { hint, .. } => {
                 hint.clone()
             }
-            Self::Token { .. } => None,
+            Self::Token { .. } | Self::Waiting => None,
+            Self::TooManyIslands { .. } => Some(
+                "keep intermediate results with `CREATE TEMP TENSOR` and use them in several statements".to_string(),
+            ),
+            Self::TooManyCells { .. } => Some(
+                "select with a mask of the tensor's own shape, as in `x[x > 0]`, which has no such limit".to_string(),
+            ),
             Self::NestingTooDeep { .. } => Some(
                 "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
                     .to_string(),
@@ -159,7 +194,10 @@ impl Error {
             | Self::UnknownName { position, .. }
             | Self::Bind { position, .. }
             | Self::Plan { position, .. }
+            | Self::TooManyIslands { position, .. }
+            | Self::TooManyCells { position, .. }
             | Self::Cells { position, .. } => *position,
+            Self::Waiting => None,
         }
     }
 

@@ -7,6 +7,7 @@ mod creation;
 mod dates;
 mod elementwise;
 mod grouping;
+mod indexing;
 mod layout;
 mod linalg;
 mod planned;
@@ -68,7 +69,7 @@ struct Function {
 }
 
 /// The groups, in the order in which they are listed.
-const GROUPS: [&[Function]; 9] = [
+const GROUPS: [&[Function]; 10] = [
     creation::ROWS,
     elementwise::ROWS,
     dates::ROWS,
@@ -77,16 +78,18 @@ const GROUPS: [&[Function]; 9] = [
     grouping::ROWS,
     layout::ROWS,
     selection::ROWS,
+    indexing::ROWS,
     linalg::ROWS,
 ];
 
 /// Groups whose functions give or take whole tensors and are unknown to plain SQL.
-const TENSOR_ONLY: [&[Function]; 7] = [
+const TENSOR_ONLY: [&[Function]; 8] = [
     creation::ROWS,
     scan::ROWS,
     grouping::ROWS,
     layout::ROWS,
     selection::ROWS,
+    indexing::ROWS,
     linalg::ROWS,
     elementwise::TENSOR_ROWS,
 ];

@@ -25,6 +25,7 @@ mod labels;
 mod lower;
 mod names;
 mod order;
+mod relations;
 mod rows;
 mod scan;
 mod table;
@@ -49,6 +50,8 @@ use tessera_planner::config::Config;
 
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
+pub use relations::plan_cells;
+pub(crate) use scan::flatten;
 pub use scan::{ScanColumn, ScanSource, TensorScan};
 pub use table::{calendar, field};
 

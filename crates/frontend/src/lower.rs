@@ -15,8 +15,10 @@ mod align;
 mod arith;
 mod consteval;
 mod expr;
+mod masks;
 mod names;
 mod pointwise;
+mod runtime;
 mod select;
 mod subscript;
 pub(crate) mod value;
@@ -37,7 +39,6 @@ use crate::labels::Labels;
 use crate::surface::{self, Names, RelationKind, Surface};
 pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
-pub(crate) use consteval::evaluate;
 pub(crate) use expr::no_type;
 use names::{Relation as Bound, Variable};
 pub(crate) use select::Method;
@@ -66,6 +67,7 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
         relations: Vec::new(),
         ctes: Vec::new(),
         locals: Vec::new(),
+        text: 0,
     };
     let items = lowerer.query(query)?;
     let mut outputs = Vec::with_capacity(items.len());
@@ -98,6 +100,8 @@ pub(crate) struct Lowerer<'c, 'a> {
     ctes: Vec<Bound>,
     /// Coordinates of the tensor inside whose brackets or `by =>` an expression stands.
     pub(crate) locals: Vec<Arc<Coord>>,
+    /// The text that is being lowered: 0 is the statement, others are views.
+    text: u64,
 }
 
 impl Lowerer<'_, '_> {
@@ -260,6 +264,19 @@ impl Names for AllTensors {
 
     fn is_tensor_function(&self, name: &str) -> bool {
         crate::functions::is_tensor_function(name)
+    }
+}
+
+impl Lowerer<'_, '_> {
+    /// The seed of the call at that place.
+    pub(crate) fn seed(&self, call: Span) -> u64 {
+        let place = (call.start.line << 32) ^ call.start.column ^ self.text.rotate_left(17);
+        // The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring places get unrelated seeds.
+        let mut z = (self.context.seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 }
 

@@ -53,6 +53,13 @@ pub struct Rooted {
     pub roots: Vec<NodeId>,
 }
 
+impl Rooted {
+    /// The graph without the nodes that no root needs: equal computations are equal graphs.
+    pub fn pruned(&self) -> Rooted {
+        prune(self)
+    }
+}
+
 /// Runs all passes. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors

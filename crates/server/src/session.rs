@@ -13,9 +13,11 @@ mod cells;
 mod collect;
 mod describe;
 mod failure;
+mod islands;
 mod open;
 mod query;
 mod settings;
+mod waiting;
 mod warehouse;
 
 pub use failure::Failure;
@@ -188,7 +190,7 @@ impl Session {
                 Ok(Answer::Done(format!("set {}", name.text)).into())
             }
             Statement::Show(show) => self.show(show).await,
-            Statement::Describe(what) => self.describe(what).await,
+            Statement::Describe(what) => self.describe(what, cancel).await,
             Statement::Cancel { id } => {
                 if !self.host.queries.cancel(&id.text) {
                     return Err(Error::stage(Failure::UnknownQuery {

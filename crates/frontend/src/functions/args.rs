@@ -140,13 +140,10 @@ impl<'q> Bound<'q> {
             Value::Null => Ok(None),
             Value::Int(v) => Ok(Some(v)),
             Value::Float(v) if v.fract() == 0.0 && v.abs() < 9e15 => Ok(Some(v as i128)),
-            Value::Tensor(t) if l.b.dtype(t.node).is_integer() => match l.known_scalar(&t) {
-                Some(v) => Ok(v.map(|v| v.as_i128())),
-                None => fail(
-                    self.invalid(&format!("`{param}`"), "must be known before the query runs"),
-                    self.place(param),
-                ),
-            },
+            Value::Tensor(t) if l.b.dtype(t.node).is_integer() => {
+                let what = format!("`{param}` of `{}`", self.name);
+                Ok(l.known_scalar(&t, &what, self.place(param))?.map(|v| v.as_i128()))
+            }
             other => {
                 let reason = format!("must be an integer, not {}", other.kind());
                 fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
@@ -160,13 +157,10 @@ impl<'q> Bound<'q> {
             Value::Null => Ok(None),
             Value::Int(v) => Ok(Some(v as f64)),
             Value::Float(v) => Ok(Some(v)),
-            Value::Tensor(t) => match l.known_scalar(&t) {
-                Some(v) => Ok(v.map(|v| v.as_f64())),
-                None => fail(
-                    self.invalid(&format!("`{param}`"), "must be known before the query runs"),
-                    self.place(param),
-                ),
-            },
+            Value::Tensor(t) => {
+                let what = format!("`{param}` of `{}`", self.name);
+                Ok(l.known_scalar(&t, &what, self.place(param))?.map(|v| v.as_f64()))
+            }
             other => {
                 let reason = format!("must be a number, not {}", other.kind());
                 fail(self.invalid(&format!("`{param}`"), reason), self.place(param))

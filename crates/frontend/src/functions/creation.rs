@@ -498,7 +498,7 @@ fn random(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let chunks = chunks(l, a, &shape)?;
     let seed = match a.int(l, "seed")? {
-        None => (l.context.next_seed)(),
+        None => l.seed(a.span),
         Some(v) => match u64::try_from(v) {
             Ok(v) => v,
             Err(_) => {

@@ -15,7 +15,7 @@ use super::{Bound, Function, Open, reduce, row};
 use crate::ast;
 use crate::error::Error;
 use crate::lower::value::{Dim, Grouped, Tensor, Value};
-use crate::lower::{At, Lowerer, evaluate, fail, unknown_dim, unsupported};
+use crate::lower::{At, Lowerer, fail, unknown_dim};
 
 pub(super) const ROWS: &[Function] = &[row(
     "groupby",
@@ -149,9 +149,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
             place,
         );
     };
-    let Some(cells) = evaluate(&l.b.graph, key.node) else {
-        return unsupported("`groupby` with keys that depend on stored data", place);
-    };
+    let cells = l.cells(&key, "keys of `groupby`", place)?;
     let dtype = l.b.dtype(key.node);
     let scalars: Vec<Scalar> =
         cells.iter().map(|cell| cell.unwrap_or(Scalar::zero(dtype))).collect();

@@ -7,7 +7,6 @@ use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::MapOp;
 use tessera_planner::program::ScalarOp;
-use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
 
 use super::value::{Tensor, Value};
@@ -346,14 +345,6 @@ impl Lowerer<'_, '_> {
         let t = self.tensor(value, span)?;
         let node = self.b.map(ScalarOp::DatePart(part), &[t.node]).at(span)?;
         Ok(Tensor::new(node, t.dims))
-    }
-
-    /// A constant of one cell that is known while binding.
-    pub(crate) fn known_scalar(&self, tensor: &Tensor) -> Option<Option<Scalar>> {
-        if !tensor.dims.is_empty() {
-            return None;
-        }
-        super::consteval::evaluate(&self.b.graph, tensor.node)?.first().copied()
     }
 }
 

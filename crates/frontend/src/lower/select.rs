@@ -5,10 +5,9 @@ use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{DAY_US, format_micros, parse_period};
 
-use super::consteval::evaluate;
 use super::subscript::Pick;
 use super::value::{Tensor, Value};
-use super::{Lowerer, fail, span_of, unsupported};
+use super::{Lowerer, fail, span_of};
 use crate::ast::Slice;
 use crate::error::{BindError, Error};
 
@@ -62,9 +61,7 @@ impl Lowerer<'_, '_> {
             }
             Value::Tensor(tensor) => {
                 let dtype = self.b.dtype(tensor.node);
-                let Some(cells) = evaluate(&self.b.graph, tensor.node) else {
-                    return unsupported("a label that depends on stored data", span);
-                };
+                let cells = self.cells(&tensor, "labels", span)?;
                 let labels: Vec<Value> = cells
                     .iter()
                     .map(|cell| match (dtype, cell) {

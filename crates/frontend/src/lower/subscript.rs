@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast::{Expr, Ident};
+use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::Coord;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::NodeId;
 
-use super::consteval::evaluate;
+use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
-use super::{At, Lowerer, fail, span_of, types, unsupported};
+use super::{At, Lowerer, fail, span_of, types};
 use crate::ast::{Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
@@ -56,6 +56,10 @@ impl Lowerer<'_, '_> {
     }
 
     fn subscripted(&mut self, base: Tensor, subscript: &Subscript<'_>) -> Result<Tensor, Error> {
+        let (base, mut values) = match self.masks(base, subscript)? {
+            Masks::Whole(result) => return Ok(result),
+            Masks::Rest(base, values) => (base, values.into_iter()),
+        };
         let rank = base.dims.len();
         let mut picks: Vec<Option<Pick>> = vec![None; rank];
         for axis in &subscript.axes {
@@ -105,14 +109,18 @@ impl Lowerer<'_, '_> {
                 }
                 Axis::Index(_) | Axis::Slice(_) => 1,
             };
+            let mut value = match axis {
+                Axis::Index(expr) => values.next().map(|value| (value, span_of(expr))),
+                _ => None,
+            };
             for _ in 0..count {
                 while next < rank && named[next] {
                     slots.push(Slot::Old(next));
                     next += 1;
                 }
-                let pick = match axis {
-                    Axis::Index(expr) => self.position_pick(&base, next, expr)?,
-                    Axis::Slice(slice) => self.position_range(&base, next, slice)?,
+                let pick = match (axis, value.take()) {
+                    (_, Some((value, span))) => self.position(&base, next, value, span)?,
+                    (Axis::Slice(slice), _) => self.position_range(&base, next, slice)?,
                     _ => Pick::All,
                 };
                 is_array[next] = matches!(pick, Pick::Take(..));
@@ -214,16 +222,20 @@ impl Lowerer<'_, '_> {
         Ok(Tensor { node, dims, name: None, attrs: base.attrs })
     }
 
+    /// A position from the start, negative ones counted from the end.
+    pub(crate) fn normal_position(
+        &self,
+        base: &Tensor,
+        axis: usize,
+        index: i128,
+        span: Span,
+    ) -> Result<u64, Error> {
+        normal(base, axis, self.b.shape(base.node)[axis], index, span)
+    }
+
     /// The axis that a name stands for.
     pub(crate) fn named_axis(&self, t: &Tensor, dim: &Ident) -> Result<usize, Error> {
         t.axis(&dim.value).ok_or_else(|| unknown_dim(t, &dim.value, dim.span))
-    }
-
-    /// One positional subscript that is no slice.
-    fn position_pick(&mut self, base: &Tensor, axis: usize, expr: &Expr) -> Result<Pick, Error> {
-        let span = span_of(expr);
-        let value = self.expr(expr)?;
-        self.position(base, axis, value, span)
     }
 
     /// What a value picks by position: an integer, a slice, integers, or one `bool` a position.
@@ -257,9 +269,6 @@ impl Lowerer<'_, '_> {
         }
         let shape = self.b.shape(tensor.node).to_vec();
         if dtype == DType::Bool && shape != [length] {
-            if shape.len() > 1 {
-                return unsupported("a subscript by a mask of several dimensions", span);
-            }
             return Err(PlanError::Shapes {
                 operation: "a mask as a subscript".into(),
                 shapes_: vec![vec![length], shape],
@@ -267,9 +276,10 @@ impl Lowerer<'_, '_> {
             })
             .at(span);
         }
-        let Some(cells) = evaluate(&self.b.graph, tensor.node) else {
-            return unsupported("a subscript that depends on stored data", span);
-        };
+        if dtype == DType::Bool {
+            self.mask_along(tensor.clone(), &base.dims[axis..=axis], &[length], span)?;
+        }
+        let cells = self.cells(&tensor, "a subscript", span)?;
         let mut positions = Vec::with_capacity(cells.len());
         for (at, cell) in cells.iter().enumerate() {
             match cell {
@@ -317,9 +327,9 @@ impl Lowerer<'_, '_> {
             Value::Int(v) => Ok(Some(v)),
             Value::Null => Ok(None),
             Value::Tensor(t) if self.b.dtype(t.node).is_integer() && t.dims.is_empty() => {
-                match self.known_scalar(&t) {
-                    Some(Some(v)) => Ok(Some(v.as_i128())),
-                    _ => unsupported("a slice that depends on stored data", span),
+                match self.known_scalar(&t, "a bound of a slice", span)? {
+                    Some(v) => Ok(Some(v.as_i128())),
+                    None => fail(types("a slice of positions", vec!["NULL".into()]), span),
                 }
             }
             Value::Tensor(t) => {

@@ -3,8 +3,9 @@
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
-use crate::session::open::Opener;
-use crate::session::query::{KnownNames, operands};
+use crate::session::islands::{Binding, Settled};
+use crate::session::query::operands;
+use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Failure, Host, Session, later};
 use crate::statement::{Handle, State};
 use arrow::datatypes::SchemaRef;
@@ -19,21 +20,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach, in_order,
 };
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
-use tessera_frontend::Catalog;
-use tessera_frontend::ast::Relation;
-use tessera_frontend::bind;
-use tessera_frontend::lift::{
-    self, CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, ScanColumn, TensorScan,
-};
+use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
 use tessera_frontend::statement::{Explain, ExplainFormat};
-use tessera_frontend::surface::{self, Decision, RelationKind};
+use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::{compile, explain};
@@ -50,21 +45,28 @@ struct PlannedCells {
     plan_s: f64,
 }
 
+impl PlannedCells {
+    fn of(binding: Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
+        let plan_s = binding.started.elapsed().as_secs_f64();
+        let state = match binding.state.into_inner() {
+            Some(state) => state,
+            None => lift::session_state().map_err(Error::stage)?,
+        };
+        let sources = binding.opener.sources;
+        Ok(PlannedCells { plan, state, sources, config: binding.config, plan_s })
+    }
+}
+
 impl Session {
-    async fn plan_cells(&self, query: &Query, decision: &Decision) -> Result<PlannedCells, Error> {
-        let started = Instant::now();
-        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
-        let mut opener = Opener::new(self, relations);
-        opener.open().await?;
-        let settings = self.settings();
-        let config = settings.plan;
-        let state = lift::session_state().map_err(Error::stage)?;
-        let tables = Tables { session: self, opener: &opener };
+    async fn plan_cells(
+        &self,
+        binding: &mut Binding<'_>,
+        query: &Query,
+        decision: &Decision,
+        cancel: &CancelToken,
+    ) -> Result<CellPlan, Error> {
         let because = decision.reason.to_string();
-        let plan = lift::plan(query, &tables, &state, &config, &because, settings.lift)
-            .map_err(Error::stage)?;
-        let plan_s = started.elapsed().as_secs_f64();
-        Ok(PlannedCells { plan, state, sources: opener.sources, config, plan_s })
+        self.settle(binding, cancel, |context| lift::plan_cells(query, context, &because)).await
     }
 
     /// Names and types of the columns that a cell query gives.
@@ -72,9 +74,11 @@ impl Session {
         &self,
         query: &Query,
         decision: &Decision,
+        cancel: &CancelToken,
     ) -> Result<SchemaRef, Error> {
-        let planned = self.plan_cells(query, decision).await?;
-        Ok(planned.plan.logical.schema().inner().clone())
+        let mut binding = self.bind(query).await?;
+        let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
+        Ok(plan.logical.schema().inner().clone())
     }
 
     /// Runs a cell query.
@@ -84,7 +88,9 @@ impl Session {
         decision: &Decision,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let planned = self.plan_cells(query, decision).await?;
+        let mut binding = self.bind(query).await?;
+        let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
+        let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
         let (answer, _) = self.execute_cells(planned, cancel).await?;
         Ok(Reply {
@@ -153,7 +159,21 @@ impl Session {
         what: &Explain,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let planned = self.plan_cells(query, decision).await?;
+        let mut binding = self.bind(query).await?;
+        let because = decision.reason.to_string();
+        let plan = match what.analyze {
+            true => self.plan_cells(&mut binding, query, decision, cancel).await?,
+            false => {
+                match binding.lower(|context| lift::plan_cells(query, context, &because))? {
+                    Settled::Ready(plan) => plan,
+                    Settled::Waiting(island) => {
+                        return explain_waiting(&binding, &island, decision, what);
+                    }
+                }
+            }
+        };
+        let islands = shown(&binding);
+        let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
         let logical = planned.plan.logical.display_indent().to_string();
         let notes = planned.plan.notes.clone();
@@ -176,6 +196,12 @@ impl Session {
         let answer = match what.format {
             ExplainFormat::Text => {
                 let mut text = format!("surface: cell ({})\n", decision.reason);
+                for island in &islands {
+                    text.push_str(&island.text);
+                }
+                if !islands.is_empty() {
+                    text.push_str(&format!("\nresult: waits for {}\n", names(0..islands.len())));
+                }
                 for note in &notes {
                     text.push_str(&format!("{note}\n"));
                 }
@@ -208,6 +234,9 @@ impl Session {
                     "logical": logical,
                     "tensor_plans": tensor_plans,
                 });
+                if !islands.is_empty() {
+                    json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
+                }
                 if let Some(n) = exploded {
                     json["measured"] = serde_json::json!({"rows_of_cells_built": n});
                 }
@@ -242,68 +271,6 @@ fn parts(scan: TensorScan) -> TableParts {
         presence: scan.presence,
         rooted: scan.rooted,
         exploded: scan.exploded,
-    }
-}
-
-/// The relations of a cell block: opened datasets, and tensor blocks lowered to cubes.
-struct Tables<'a> {
-    session: &'a Session,
-    opener: &'a Opener<'a>,
-}
-
-impl CellTables for Tables<'_> {
-    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, tessera_frontend::Error> {
-        match relation {
-            Relation::Subquery { query, alias }
-                if surface::kind(query, &KnownNames) == RelationKind::Tensor =>
-            {
-                let lowered = self.session.lower(query, self.opener)?;
-                let graph = Arc::new(lowered.rooted.graph);
-                let mut cube = Cube {
-                    name: alias.map_or_else(String::new, |a| a.value.clone()),
-                    variables: Vec::new(),
-                    coords: Vec::new(),
-                    auxiliary: Vec::new(),
-                };
-                for (labels, node) in lowered.outputs.into_iter().zip(lowered.rooted.roots) {
-                    for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
-                        if !cube.coords.iter().any(|c| c.name == coord.name) {
-                            cube.coords.push(coord.clone());
-                        }
-                    }
-                    cube.variables.push(CubeVariable {
-                        name: labels.name.into(),
-                        dims: labels.dims.into_iter().map(|d| d.name).collect(),
-                        cells: Cells::Planned { graph: graph.clone(), node },
-                    });
-                }
-                Ok(CellRelation::Cube(Arc::new(cube)))
-            }
-            other => match bind::relation_ref(other)? {
-                Some(name) => match self.opener.relation(&name) {
-                    Some(dataset) => {
-                        let alias = match other {
-                            Relation::Url { alias, .. } | Relation::Function { alias, .. } => {
-                                *alias
-                            }
-                            _ => None,
-                        };
-                        if dataset.variables.is_empty() && dataset.coords.is_empty() {
-                            return Err(tessera_frontend::Error::Cells {
-                                code: "empty_dataset",
-                                message: format!("`{}` has no variables, so it has no rows", dataset.name),
-                                position: None,
-                                hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
-                            });
-                        }
-                        let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
-                        Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
-                    }
-                    None => Err(bind::unknown_relation(other, &self.opener.names())),
-                },
-                None => Ok(CellRelation::Sql),
-            },
-        }
     }
 }
 

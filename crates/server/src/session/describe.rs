@@ -1,6 +1,7 @@
 //! SHOW and DESCRIBE: what there is, as rows.
 
 use crate::answer::{Answer, Reply};
+use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Opener, bare};
@@ -94,10 +95,14 @@ impl Session {
         rows_of(crate::statement::COLUMNS, self.host.queries.rows())
     }
 
-    pub(super) async fn describe(&self, what: &Described) -> Result<Reply, Error> {
+    pub(super) async fn describe(
+        &self,
+        what: &Described,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let mut opener = Opener::new(self, Vec::new());
         let dataset = match what {
-            Described::Query(query) => return self.describe_query(query).await,
+            Described::Query(query) => return self.describe_query(query, cancel).await,
             Described::Url(url) => opener.url(&url.text, &[]).await?,
             Described::Name(name) => {
                 let key = bare(&name.to_string());
@@ -115,18 +120,22 @@ impl Session {
 }
 
 impl Session {
-    /// What a query would give. It is planned and not run.
-    async fn describe_query(&self, query: &Query) -> Result<Reply, Error> {
+    /// What a query would give. It is planned and not run, but for the parts that decide its shape.
+    async fn describe_query(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let decision = surface::decide(query, &KnownNames);
         if decision.surface == Surface::Cell {
-            let schema = self.schema_of_cells(query, &decision).await?;
+            let schema = self.schema_of_cells(query, &decision, cancel).await?;
             let rows = schema.fields().iter().map(|f| {
                 let dtype = f.data_type().to_string();
                 [f.name(), "column", &dtype, "", "", ""].map(String::from)
             });
             return rows_of(COLUMNS, rows.collect());
         }
-        let planned = self.plan(query, false).await?;
+        let planned = self.plan(query, false, cancel).await?;
         let plan = planned.tiling.plan();
         let mut rows = Vec::new();
         let mut coords: Vec<&Arc<Coord>> = Vec::new();

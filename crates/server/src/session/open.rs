@@ -117,11 +117,6 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Names that the catalog has.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.known.clone()
-    }
-
     /// Opens all relations.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
         for relation in std::mem::take(&mut self.relations) {
@@ -188,6 +183,10 @@ impl<'a> Opener<'a> {
 impl Catalog for Opener<'_> {
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>> {
         self.opened.get(relation).cloned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.known.clone()
     }
 }
 

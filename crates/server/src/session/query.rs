@@ -4,17 +4,18 @@ use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::collect::{Collect, Discard, Store};
-use crate::session::open::{Kept, Opener};
+use crate::session::islands::{Binding, Settled};
+use crate::session::open::Kept;
+use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Session, later};
 use sqlparser::ast::{ObjectName, Query};
 use std::sync::Arc;
-use std::time::Instant;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::schedule::Sink;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
-use tessera_frontend::surface::{self, Names, RelationKind, Surface as BlockSurface};
-use tessera_frontend::{Catalog, Context, Labels, Lowered};
+use tessera_frontend::surface::{self, Decision, Names, RelationKind, Surface as BlockSurface};
+use tessera_frontend::{Context, Labels, Lowered};
 use tessera_planner::grid::Grid;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::OutputRef;
@@ -42,7 +43,7 @@ impl Session {
         if decision.surface == BlockSurface::Cell {
             return self.run_cells(query, &decision, cancel).await;
         }
-        let planned = self.plan(query, false).await?;
+        let planned = self.plan(query, false, cancel).await?;
         let results = self.run_results(&planned, cancel).await?;
         let runtime = &self.host.runtime;
         let results = planned
@@ -96,7 +97,7 @@ impl Session {
         query: &Query,
         cancel: &CancelToken,
     ) -> Result<(Vec<Kept>, Reply), Error> {
-        let planned = self.plan(query, false).await?;
+        let planned = self.plan(query, false, cancel).await?;
         let results = self.run(&planned.tiling, &planned.sources, cancel).await?.0;
         let kept = planned
             .labels
@@ -115,56 +116,19 @@ impl Session {
         ))
     }
 
-    /// Parses, binds and plans; nothing has been read but metadata and labels.
-    pub(super) async fn plan(&self, query: &Query, trace: bool) -> Result<Planned, Error> {
-        let started = Instant::now();
-        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
-        let mut opener = Opener::new(self, relations);
-        opener.open().await?;
-        let settings = self.settings();
-        let decision = surface::decide(query, &KnownNames);
-        if decision.surface == BlockSurface::Cell {
-            return Err(later(
-                &format!("a tensor from a cell query (it has {})", decision.reason),
-                "",
-            ));
-        }
-        let lowered = self.lower(query, &opener).map_err(Error::stage)?;
-        let mut passes = Vec::new();
-        if trace {
-            passes.push(("lower", explain::graph(&lowered.rooted)));
-        }
-        let tiling = compile(lowered.rooted, &settings.plan, &mut |name, graph: &Rooted| {
-            if trace {
-                passes.push((name, explain::graph(graph)));
-            }
-        })
-        .map_err(Error::stage)?;
-        Ok(Planned {
-            tiling: Arc::new(tiling),
-            labels: lowered.outputs,
-            sources: opener.sources,
-            trace: passes,
-            reason: decision.reason.to_string(),
-            plan_s: started.elapsed().as_secs_f64(),
-        })
-    }
-
-    /// Binds and lowers a tensor query over what was opened.
-    pub(super) fn lower(
+    /// Parses, binds and plans a query, running what has to run before the rest can be bound.
+    pub(super) async fn plan(
         &self,
         query: &Query,
-        catalog: &dyn Catalog,
-    ) -> Result<Lowered, tessera_frontend::Error> {
-        let now_us = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_micros() as i64);
-        let mut seed = || self.host.next_seed();
-        let config = self.settings().plan;
-        tessera_frontend::limits::with_stack(|| {
-            let mut context = Context { catalog, config, now_us, next_seed: &mut seed };
-            tessera_frontend::lower_tensor(query, &mut context)
-        })
+        trace: bool,
+        cancel: &CancelToken,
+    ) -> Result<Planned, Error> {
+        let mut binding = self.bind(query).await?;
+        let decision = decide(query)?;
+        let lowered = self
+            .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
+            .await?;
+        planned(binding, &decision, lowered, trace)
     }
 
     /// Runs a plan and keeps its results' chunks.
@@ -203,16 +167,17 @@ impl Session {
         let running =
             self.host.runtime.start(tiling.clone(), runner, sink, &token).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
-        let outcome = tokio::select! {
+        tokio::select! {
             biased;
             () = cancel.cancelled() => {
                 token.cancel();
-                return Err(Error::Cancelled);
+                Err(Error::Cancelled)
             }
-            outcome = running.outcome() => outcome,
-        };
-        tracked.finish(&outcome.stats);
-        outcome.result.map(|()| outcome.stats).map_err(Error::stage)
+            outcome = running.outcome() => {
+                tracked.finish(&outcome.stats);
+                outcome.result.map(|()| outcome.stats).map_err(Error::stage)
+            }
+        }
     }
 
     /// EXPLAIN of a query, or of what a CREATE runs.
@@ -237,7 +202,20 @@ impl Session {
         if decision.surface == BlockSurface::Cell {
             return self.explain_cells(query, &decision, what, cancel).await;
         }
-        let planned = self.plan(query, what.verbose).await?;
+        let mut binding = self.bind(query).await?;
+        let lower = |context: &mut Context<'_>| tessera_frontend::lower_tensor(query, context);
+        // Nothing runs for EXPLAIN alone, so a plan that waits for an island is told as far as it is known.
+        let lowered = match what.analyze {
+            true => self.settle(&mut binding, cancel, lower).await?,
+            false => match binding.lower(lower)? {
+                Settled::Ready(lowered) => lowered,
+                Settled::Waiting(island) => {
+                    return explain_waiting(&binding, &island, &decision, what);
+                }
+            },
+        };
+        let islands = shown(&binding);
+        let planned = planned(binding, &decision, lowered, what.verbose)?;
         let measured = match what.analyze {
             true => {
                 let sink = Arc::new(Discard);
@@ -248,6 +226,12 @@ impl Session {
         let answer = match what.format {
             ExplainFormat::Text => {
                 let mut text = format!("surface: tensor ({})\n", planned.reason);
+                for island in &islands {
+                    text.push_str(&island.text);
+                }
+                if !islands.is_empty() {
+                    text.push_str(&format!("\nresult: waits for {}\n", names(0..islands.len())));
+                }
                 for (name, graph) in &planned.trace {
                     text.push_str(&format!("\n-- after {name}\n{graph}"));
                 }
@@ -264,6 +248,9 @@ impl Session {
                 let mut json = explain::json(&planned.tiling);
                 json["surface"] = "tensor".into();
                 json["reason"] = planned.reason.clone().into();
+                if !islands.is_empty() {
+                    json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
+                }
                 if what.verbose {
                     json["passes"] = planned
                         .trace
@@ -312,6 +299,45 @@ fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
 /// Operands of each stage of a plan.
 pub(super) fn operands(tiling: &Tiling) -> Vec<u64> {
     tiling.plan().stages.iter().map(|s| s.grid.count()).collect()
+}
+
+/// The surface of a query whose result is tensors.
+fn decide(query: &Query) -> Result<Decision, Error> {
+    let decision = surface::decide(query, &KnownNames);
+    match decision.surface {
+        BlockSurface::Tensor => Ok(decision),
+        BlockSurface::Cell => Err(later(
+            &format!("a tensor from a cell query (it has {})", decision.reason),
+            "",
+        )),
+    }
+}
+
+/// The plan of a query that was lowered.
+fn planned(
+    binding: Binding<'_>,
+    decision: &Decision,
+    lowered: Lowered,
+    trace: bool,
+) -> Result<Planned, Error> {
+    let mut passes = Vec::new();
+    if trace {
+        passes.push(("lower", explain::graph(&lowered.rooted)));
+    }
+    let tiling = compile(lowered.rooted, &binding.config, &mut |name, graph: &Rooted| {
+        if trace {
+            passes.push((name, explain::graph(graph)));
+        }
+    })
+    .map_err(Error::stage)?;
+    Ok(Planned {
+        tiling: Arc::new(tiling),
+        labels: lowered.outputs,
+        sources: binding.opener.sources,
+        trace: passes,
+        reason: decision.reason.to_string(),
+        plan_s: binding.started.elapsed().as_secs_f64(),
+    })
 }
 
 /// What a run measured, below the plan.

@@ -130,16 +130,16 @@ fn single(name: &str, variable_name: &str, shape: &[u64]) -> Dataset {
 pub(super) fn lower(sql: &str) -> Result<Lowered, Error> {
     let parsed = parse(sql)?;
     let Statement::Query(query) = &parsed[0].statement else { panic!("no query: {sql}") };
-    let mut seed = 100;
-    let mut next_seed = || {
-        seed += 1;
-        seed
-    };
+    let mut islands = crate::Islands::new();
+    let state = std::cell::OnceCell::new();
     let mut context = Context {
         catalog: &Fixture,
         config: Config::default(),
         now_us: 1_600_000_000_000_000,
-        next_seed: &mut next_seed,
+        seed: 100,
+        islands: &mut islands,
+        density: crate::lift::Density::Auto,
+        state: &state,
     };
     lower_tensor(query, &mut context)
 }

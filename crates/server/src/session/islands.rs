@@ -1,0 +1,259 @@
+//! Parts of a statement that run before the rest can be bound.
+//!
+//! [`Session::settle`] lowers; if lowering says that it waits for an island, the island is run, its result is kept as
+//! a tensor in memory under a name of its own, and lowering begins again. Results of islands are charged to the
+//! quota and go with the [`Binding`], at the end of the statement.
+
+use crate::engine::CancelToken;
+use crate::error::Error;
+use crate::session::Session;
+use crate::session::open::{self, Opener};
+use datafusion::execution::SessionState;
+use crate::statement::State;
+use sqlparser::ast::Query;
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tessera_exec::chunk::{Chunk, dense};
+use tessera_exec::distinct::Distinct;
+use tessera_exec::schedule::Stats;
+use tessera_exec::select::Select;
+use tessera_exec::task::{Origin, Resident, Sources};
+use tessera_frontend::island::{Done, Island, Work};
+use tessera_frontend::lift::Density;
+use tessera_frontend::{Context, Islands};
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+use tessera_planner::ir::ConstArray;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::tile::Tiling;
+use tessera_planner::{compile, explain};
+
+/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+static ISLANDS: AtomicU64 = AtomicU64::new(0);
+
+/// What is fixed for one statement, however often it is lowered.
+pub(super) struct Binding<'a> {
+    /// The relations.
+    pub(super) opener: Opener<'a>,
+    /// The configuration of its plans.
+    pub(super) config: PlanConfig,
+    /// Do its cell blocks stay dense?
+    density: Density,
+    /// What ran already.
+    pub(super) islands: Islands,
+    /// How EXPLAIN shows what ran.
+    pub(super) ran: Vec<Ran>,
+    now_us: i64,
+    seed: u64,
+    pub(super) started: Instant,
+    /// What plans and runs cell blocks, from the first of them on.
+    pub(super) state: OnceCell<SessionState>,
+}
+
+/// An island that ran.
+pub(super) struct Ran {
+    /// Its plan, as EXPLAIN shows plans.
+    pub(super) plan: String,
+    /// The same as JSON.
+    pub(super) json: serde_json::Value,
+    /// What the run took.
+    pub(super) stats: Stats,
+}
+
+/// A statement that is bound, or what it waits for.
+pub(super) enum Settled<T> {
+    /// Bound.
+    Ready(T),
+    /// This has to run first; said only if nothing may run.
+    Waiting(Box<Island>),
+}
+
+impl Binding<'_> {
+    /// Calls `lower` with what the statement is bound to.
+    pub(super) fn lower<T>(
+        &mut self,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    ) -> Result<Settled<T>, Error> {
+        let lowered = tessera_frontend::limits::with_stack(|| {
+            let mut context = Context {
+                catalog: &self.opener,
+                config: self.config.clone(),
+                now_us: self.now_us,
+                seed: self.seed,
+                islands: &mut self.islands,
+                density: self.density,
+                state: &self.state,
+            };
+            lower(&mut context)
+        });
+        match (lowered, self.islands.wanted()) {
+            (Ok(lowered), _) => Ok(Settled::Ready(lowered)),
+            (Err(tessera_frontend::Error::Waiting), Some(island)) => {
+                Ok(Settled::Waiting(Box::new(island)))
+            }
+            (Err(e), _) => Err(Error::stage(e)),
+        }
+    }
+}
+
+impl Session {
+    /// Opens what a query reads and fixes what must not change while it is lowered.
+    pub(super) async fn bind(&self, query: &Query) -> Result<Binding<'_>, Error> {
+        let started = Instant::now();
+        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
+        let mut opener = Opener::new(self, relations);
+        opener.open().await?;
+        let now_us = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_micros() as i64);
+        let settings = self.settings();
+        Ok(Binding {
+            opener,
+            config: settings.plan,
+            density: settings.lift,
+            islands: Islands::new(),
+            ran: Vec::new(),
+            now_us,
+            seed: self.host.next_seed(),
+            started,
+            state: OnceCell::new(),
+        })
+    }
+
+    /// Lowers until nothing is missing, running what has to run first.
+    pub(super) async fn settle<T>(
+        &self,
+        binding: &mut Binding<'_>,
+        cancel: &CancelToken,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match binding.lower(&mut lower)? {
+                Settled::Ready(lowered) => return Ok(lowered),
+                Settled::Waiting(island) => {
+                    let done = self.run_island(binding, &island, cancel).await?;
+                    binding.islands.finish(*island, done);
+                    cancel.move_to(State::Planning);
+                }
+            }
+        }
+    }
+
+    async fn run_island(
+        &self,
+        binding: &mut Binding<'_>,
+        island: &Island,
+        cancel: &CancelToken,
+    ) -> Result<Done, Error> {
+        match &island.work {
+            Work::Values(rooted) => {
+                let (tiling, node) = plan(rooted, &binding.config)?;
+                let (results, stats) = self.run(&tiling, &binding.opener.sources, cancel).await?;
+                let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
+                let mut grid = tiling.plan().output(tiling.plan().results[0]).grid.clone();
+                grid.axes.truncate(node.1.len());
+                binding.ran.push(Ran::new(&tiling, stats));
+                let runtime = &self.host.runtime;
+                let whole =
+                    dense(&grid, chunks, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
+                Ok(Done::Values(values(&whole, node.0, &node.1)?))
+            }
+            Work::Compress(rooted) => {
+                let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
+                let sink = Arc::new(Select::new(grid(&tiling)));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), cancel)
+                    .await?;
+                binding.ran.push(Ran::new(&tiling, stats));
+                let chunk = chunk_cells(dtype, &binding.config);
+                let runtime = &self.host.runtime;
+                let chunks =
+                    sink.finish(chunk, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
+                let nullable = rooted.graph.node(rooted.roots[0]).nullable;
+                let kept = keep(&mut binding.opener.sources, dtype, nullable, chunk, chunks);
+                Ok(Done::Arrays(vec![kept]))
+            }
+            Work::Distinct(rooted) => {
+                let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
+                let sink = Arc::new(Distinct::new(dtype, self.host.runtime.quota()));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), cancel)
+                    .await?;
+                binding.ran.push(Ran::new(&tiling, stats));
+                let chunk = chunk_cells(DType::Int64, &binding.config);
+                let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
+                let sources = &mut binding.opener.sources;
+                let values = keep(sources, dtype, false, chunk, values);
+                let counts = keep(sources, DType::Int64, false, chunk, counts);
+                Ok(Done::Arrays(vec![values, counts]))
+            }
+            Work::Rows(_) => Err(crate::session::later("rows as a tensor", "")),
+        }
+    }
+}
+
+impl Ran {
+    fn new(tiling: &Tiling, stats: Stats) -> Self {
+        Ran { plan: explain::plan(tiling), json: explain::json(tiling), stats }
+    }
+}
+
+/// The plan of an island, and type and shape of its first root.
+fn plan(
+    rooted: &Rooted,
+    config: &PlanConfig,
+) -> Result<(Arc<Tiling>, (DType, Vec<u64>)), Error> {
+    let Some(&root) = rooted.roots.first() else { return Err(lost()) };
+    let node = rooted.graph.node(root);
+    let what = (node.dtype, node.shape.to_vec());
+    let tiling = compile(rooted.clone(), config, &mut |_, _| {}).map_err(Error::stage)?;
+    Ok((Arc::new(tiling), what))
+}
+
+/// The grid of a plan's first result.
+fn grid(tiling: &Tiling) -> Grid {
+    tiling.plan().output(tiling.plan().results[0]).grid.clone()
+}
+
+/// Cells of a chunk of a 1-d result whose length nobody knew before: a function of the type and the configuration.
+fn chunk_cells(dtype: DType, config: &PlanConfig) -> u64 {
+    (config.chunk_bytes_target / dtype.size() as u64).max(1)
+}
+
+/// Makes chunks of a 1-d array known as a source.
+fn keep(
+    sources: &mut Sources,
+    dtype: DType,
+    nullable: bool,
+    chunk: u64,
+    chunks: Vec<Arc<Chunk>>,
+) -> Arc<SourceRef> {
+    let length: u64 = chunks.iter().map(|c| c.cells()).sum();
+    let grid = Grid::regular(&[length], &[chunk.min(length.max(1))]);
+    let source = SourceRef {
+        url: format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed)),
+        path: String::new(),
+        dtype,
+        shape: [length].as_slice().into(),
+        grid: grid.clone(),
+        nullable,
+        version: None,
+    };
+    sources.add(source.clone(), Origin::Resident(Arc::new(Resident { grid, chunks })));
+    Arc::new(source)
+}
+
+/// The cells of a small tensor as an array of the plan.
+fn values(chunk: &Chunk, dtype: DType, shape: &[u64]) -> Result<ConstArray, Error> {
+    let field = chunk.field(0).map_err(Error::stage)?;
+    let valid = chunk.fields().get(1).map(|f| Arc::from(f.buffer().as_slice()));
+    Ok(ConstArray { dtype, shape: shape.into(), bytes: Arc::from(field.buffer().as_slice()), valid })
+}
+
+fn lost() -> Error {
+    Error::Internal { what: "an island has no result".into() }
+}

@@ -355,6 +355,11 @@ fn formats() {
 }
 
 #[test]
+fn islands() {
+    worlds("islands");
+}
+
+#[test]
 fn errors() {
     worlds("errors");
 }

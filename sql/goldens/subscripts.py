@@ -1,4 +1,4 @@
-"""sql/queries/subscripts, sql/later/mask_subscripts: positions (rules 1 and 3), expected from NumPy."""
+"""sql/queries/subscripts, sql/queries/mask_subscripts: positions (rules 1 and 3), expected from NumPy."""
 
 import numpy as np
 
@@ -42,7 +42,7 @@ for sql, code in [("x[0, 0, 0]", "too_many_subscripts"), ("s[0]", "too_many_subs
                   ("x[1.5]", "dtype_mismatch"), ("x['a']", "dtype_mismatch"), ("x[nope => 1]", "unknown_dimension")]:
     f.error(sql, code)
 
-f = Script("later/mask_subscripts", "Subscripts that depend on stored data: the shape is known only when they ran.", setup=(CASES,))
+f = Script("queries/mask_subscripts", "Subscripts that depend on stored data: the shape is known only when they ran.", setup=(CASES,))
 f.q("x[k], x[:, k], v[k]", d.x[d.k], d.x[:, d.k], d.v[d.k])
 f.q("m[k], x[k][::-1, 0]", d.m[d.k], d.x[d.k][::-1, 0])
 f.q("x[k, k]", d.x[d.k, d.k])

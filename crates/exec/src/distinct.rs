@@ -46,7 +46,8 @@ impl Distinct {
     /// # Errors
     /// [`Error::ResultTooLarge`] if the quota has no room for them.
     pub fn finish(&self, chunk: u64) -> Result<[Vec<Arc<Chunk>>; 2], Error> {
-        let mut runs = std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut runs =
+            std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all = runs.pop().unwrap_or(Run { keys: vec![], counts: vec![], charge: None });
         while let Some(run) = runs.pop() {
             all = self.merge(all, run)?;
@@ -254,10 +255,14 @@ mod tests {
             send(&sink, vec![Field::from_vec(DType::Float64, values).unwrap()]);
         }
         let [values, counts] = sink.finish(4).unwrap();
-        let values: Vec<f64> =
-            values.iter().flat_map(|c| c.field(0).unwrap().values::<f64>().unwrap().to_vec()).collect();
-        let counts: Vec<i64> =
-            counts.iter().flat_map(|c| c.field(0).unwrap().values::<i64>().unwrap().to_vec()).collect();
+        let values: Vec<f64> = values
+            .iter()
+            .flat_map(|c| c.field(0).unwrap().values::<f64>().unwrap().to_vec())
+            .collect();
+        let counts: Vec<i64> = counts
+            .iter()
+            .flat_map(|c| c.field(0).unwrap().values::<i64>().unwrap().to_vec())
+            .collect();
         assert_eq!(values[..4], [-1.5, 0.0, 2.0, f64::INFINITY]);
         assert!(values[4].is_nan() && values.len() == 5);
         assert!(values[1].is_sign_positive());

@@ -94,7 +94,9 @@ pub enum Error {
         position: Option<Position>,
     },
     /// More computed cells than binding can take in.
-    #[error("{what} of shape {shape:?} must be known before the rest can be bound, and at most {limit} cells can be")]
+    #[error(
+        "{what} of shape {shape:?} must be known before the rest can be bound, and at most {limit} cells can be"
+    )]
     TooManyCells {
         /// What the cells are for.
         what: String,

@@ -235,9 +235,8 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         return l.masked(t, condition, a.span).map(Value::Tensor);
     }
     let known = l.cells(&condition, "the condition of `compress`", place)?;
-    let kept: Vec<u64> = (0..given)
-        .filter(|&i| known[i as usize].is_some_and(|v| v.as_i128() != 0))
-        .collect();
+    let kept: Vec<u64> =
+        (0..given).filter(|&i| known[i as usize].is_some_and(|v| v.as_i128() != 0)).collect();
     let count = kept.len() as u64;
     let mut picks = vec![Pick::All; t.dims.len()];
     picks[axis] = Pick::Take(kept, vec![count]);
@@ -305,8 +304,7 @@ fn value_counts(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
     let mut order: Vec<usize> = (0..values.len()).collect();
     // Stable: values are in ascending order already.
     order.sort_by_key(|&i| std::cmp::Reverse(counts[i].as_i128()));
-    let ints =
-        || -> Arc<[i64]> { order.iter().map(|&i| values[i].as_i128() as i64).collect() };
+    let ints = || -> Arc<[i64]> { order.iter().map(|&i| values[i].as_i128() as i64).collect() };
     let labels = match l.b.dtype(t.node) {
         DType::Datetime(calendar) => CoordValues::Time(calendar, ints()),
         d if d.is_float() => {
@@ -317,12 +315,8 @@ fn value_counts(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
     let counts: Vec<i64> = order.iter().map(|&i| counts[i].as_i128() as i64).collect();
     let node = l.b.array(ConstArray::from_i64(&counts)).at(a.span)?;
     let name: Arc<str> = "value".into();
-    let coord = Coord {
-        name: name.clone(),
-        dim: name.clone(),
-        values: labels,
-        attrs: Default::default(),
-    };
+    let coord =
+        Coord { name: name.clone(), dim: name.clone(), values: labels, attrs: Default::default() };
     let dim = Dim { name: Some(name), coord: Some(Arc::new(coord)), group: None };
     Ok(Value::Tensor(Tensor::new(node, vec![dim])))
 }

@@ -32,9 +32,7 @@ impl Lowerer<'_, '_> {
             let Axis::Index(expr) = axis else { continue };
             let span = span_of(expr);
             values.push(match self.expr(expr)? {
-                Value::List(items) if !items.is_empty() => {
-                    Value::Tensor(self.array(&items, span)?)
-                }
+                Value::List(items) if !items.is_empty() => Value::Tensor(self.array(&items, span)?),
                 value => value,
             });
             spans.push(span);

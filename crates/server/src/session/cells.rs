@@ -163,14 +163,12 @@ impl Session {
         let because = decision.reason.to_string();
         let plan = match what.analyze {
             true => self.plan_cells(&mut binding, query, decision, cancel).await?,
-            false => {
-                match binding.lower(|context| lift::plan_cells(query, context, &because))? {
-                    Settled::Ready(plan) => plan,
-                    Settled::Waiting(island) => {
-                        return explain_waiting(&binding, &island, decision, what);
-                    }
+            false => match binding.lower(|context| lift::plan_cells(query, context, &because))? {
+                Settled::Ready(plan) => plan,
+                Settled::Waiting(island) => {
+                    return explain_waiting(&binding, &island, decision, what);
                 }
-            }
+            },
         };
         let islands = shown(&binding);
         let planned = PlannedCells::of(binding, plan)?;

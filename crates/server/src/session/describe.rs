@@ -121,11 +121,7 @@ impl Session {
 
 impl Session {
     /// What a query would give. It is planned and not run, but for the parts that decide its shape.
-    async fn describe_query(
-        &self,
-        query: &Query,
-        cancel: &CancelToken,
-    ) -> Result<Reply, Error> {
+    async fn describe_query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
         let decision = surface::decide(query, &KnownNames);
         if decision.surface == Surface::Cell {
             let schema = self.schema_of_cells(query, &decision, cancel).await?;

@@ -7,9 +7,9 @@
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
-use crate::session::open::{self, Opener};
-use datafusion::execution::SessionState;
+use crate::session::open::Opener;
 use crate::statement::State;
+use datafusion::execution::SessionState;
 use sqlparser::ast::Query;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -165,9 +165,8 @@ impl Session {
             Work::Compress(rooted) => {
                 let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
                 let sink = Arc::new(Select::new(grid(&tiling)));
-                let stats = self
-                    .run_into(&tiling, &binding.opener.sources, sink.clone(), cancel)
-                    .await?;
+                let stats =
+                    self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
                 binding.ran.push(Ran::new(&tiling, stats));
                 let chunk = chunk_cells(dtype, &binding.config);
                 let runtime = &self.host.runtime;
@@ -180,9 +179,8 @@ impl Session {
             Work::Distinct(rooted) => {
                 let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
                 let sink = Arc::new(Distinct::new(dtype, self.host.runtime.quota()));
-                let stats = self
-                    .run_into(&tiling, &binding.opener.sources, sink.clone(), cancel)
-                    .await?;
+                let stats =
+                    self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
                 binding.ran.push(Ran::new(&tiling, stats));
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
@@ -203,10 +201,7 @@ impl Ran {
 }
 
 /// The plan of an island, and type and shape of its first root.
-fn plan(
-    rooted: &Rooted,
-    config: &PlanConfig,
-) -> Result<(Arc<Tiling>, (DType, Vec<u64>)), Error> {
+fn plan(rooted: &Rooted, config: &PlanConfig) -> Result<(Arc<Tiling>, (DType, Vec<u64>)), Error> {
     let Some(&root) = rooted.roots.first() else { return Err(lost()) };
     let node = rooted.graph.node(root);
     let what = (node.dtype, node.shape.to_vec());
@@ -251,7 +246,12 @@ fn keep(
 fn values(chunk: &Chunk, dtype: DType, shape: &[u64]) -> Result<ConstArray, Error> {
     let field = chunk.field(0).map_err(Error::stage)?;
     let valid = chunk.fields().get(1).map(|f| Arc::from(f.buffer().as_slice()));
-    Ok(ConstArray { dtype, shape: shape.into(), bytes: Arc::from(field.buffer().as_slice()), valid })
+    Ok(ConstArray {
+        dtype,
+        shape: shape.into(),
+        bytes: Arc::from(field.buffer().as_slice()),
+        valid,
+    })
 }
 
 fn lost() -> Error {

@@ -306,10 +306,9 @@ fn decide(query: &Query) -> Result<Decision, Error> {
     let decision = surface::decide(query, &KnownNames);
     match decision.surface {
         BlockSurface::Tensor => Ok(decision),
-        BlockSurface::Cell => Err(later(
-            &format!("a tensor from a cell query (it has {})", decision.reason),
-            "",
-        )),
+        BlockSurface::Cell => {
+            Err(later(&format!("a tensor from a cell query (it has {})", decision.reason), ""))
+        }
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) fn names(numbers: impl Iterator<Item = usize>) -> String {
 /// The islands that ran, with what was measured.
 pub(super) fn shown(binding: &Binding<'_>) -> Vec<Shown> {
     let islands = binding.islands.finished().zip(&binding.ran).enumerate();
-    islands.map(|(number, (island, ran))| show(number, island, Some(ran), &ran.plan, &ran.json)).collect()
+    islands
+        .map(|(number, (island, ran))| show(number, island, Some(ran), &ran.plan, &ran.json))
+        .collect()
 }
 
 fn show(
@@ -39,7 +41,8 @@ fn show(
     plan: &str,
     json: &serde_json::Value,
 ) -> Shown {
-    let place = island.position.map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.column));
+    let place =
+        island.position.map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.column));
     let waits = names(island.waits_for.iter().copied());
     let mut text = format!(
         "\nisland {} ({}){place}: {}, waits for {waits}\n{plan}",

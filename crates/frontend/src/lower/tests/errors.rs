@@ -87,8 +87,6 @@ fn subscripts() {
         SELECT x[1.5] FROM cases
         SELECT x['a'] FROM cases
         SELECT x[[true, false]] FROM cases
-        SELECT x[x > 0] FROM cases
-        SELECT v[i[0]] FROM cases
         SELECT orog[lat => 50] FROM era5
         SELECT t2m[time => '2031-01'] FROM era5
         SELECT t2m[time => 'noon'] FROM era5

@@ -151,19 +151,19 @@ impl Session {
     ) -> Result<Done, Error> {
         match &island.work {
             Work::Values(rooted) => {
-                let (tiling, node) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, shape) = plan(rooted, &binding.config)?;
                 let (results, stats) = self.run(&tiling, &binding.opener.sources, cancel).await?;
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
-                let mut grid = tiling.plan().output(tiling.plan().results[0]).grid.clone();
-                grid.axes.truncate(node.1.len());
+                let mut grid = grid(&tiling);
+                grid.axes.truncate(shape.len());
                 binding.ran.push(Ran::new(&tiling, stats));
                 let runtime = &self.host.runtime;
                 let whole =
                     dense(&grid, chunks, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
-                Ok(Done::Values(values(&whole, node.0, &node.1)?))
+                Ok(Done::Values(values(&whole, dtype, &shape)?))
             }
             Work::Compress(rooted) => {
-                let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, _) = plan(rooted, &binding.config)?;
                 let sink = Arc::new(Select::new(grid(&tiling)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
@@ -177,7 +177,7 @@ impl Session {
                 Ok(Done::Arrays(vec![kept]))
             }
             Work::Distinct(rooted) => {
-                let (tiling, (dtype, _)) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, _) = plan(rooted, &binding.config)?;
                 let sink = Arc::new(Distinct::new(dtype, self.host.runtime.quota()));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
@@ -201,12 +201,11 @@ impl Ran {
 }
 
 /// The plan of an island, and type and shape of its first root.
-fn plan(rooted: &Rooted, config: &PlanConfig) -> Result<(Arc<Tiling>, (DType, Vec<u64>)), Error> {
+fn plan(rooted: &Rooted, config: &PlanConfig) -> Result<(Arc<Tiling>, DType, Vec<u64>), Error> {
     let Some(&root) = rooted.roots.first() else { return Err(lost()) };
     let node = rooted.graph.node(root);
-    let what = (node.dtype, node.shape.to_vec());
     let tiling = compile(rooted.clone(), config, &mut |_, _| {}).map_err(Error::stage)?;
-    Ok((Arc::new(tiling), what))
+    Ok((Arc::new(tiling), node.dtype, node.shape.to_vec()))
 }
 
 /// The grid of a plan's first result.

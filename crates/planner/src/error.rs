@@ -68,6 +68,12 @@ pub enum Error {
         /// The empty axis.
         axis: usize,
     },
+    /// Masked cells where every cell has to have a value.
+    #[error("`{operation}` is not defined for masked cells")]
+    Masked {
+        /// The operation.
+        operation: String,
+    },
     /// A tensor with more cells than can be addressed.
     #[error("shape {} has more than 2^63 cells", shapes(std::slice::from_ref(shape)))]
     TooLarge {
@@ -108,6 +114,7 @@ impl Error {
             Error::Shapes { .. } => "shape_mismatch",
             Error::Axis { .. } => "axis_out_of_range",
             Error::Empty { .. } => "empty_reduction",
+            Error::Masked { .. } => "masked_input",
             Error::TooLarge { .. } => "too_large",
             Error::Range { .. } => "out_of_range",
             Error::Unsupported { .. } => "unsupported",
@@ -135,6 +142,10 @@ impl Error {
                 0 => "a 0-d tensor has no axes".into(),
                 n => format!("axes are 0 to {} or -{n} to -1", n - 1),
             }),
+            Error::Masked { .. } => Some(
+                "the tensor may have masked cells; give them a value first: `coalesce(x, 0.0)`"
+                    .into(),
+            ),
             Error::Broken { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
             }

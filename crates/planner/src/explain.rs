@@ -1,5 +1,6 @@
 //! Plans as text: exactly what will run, with the numbers that decide.
 
+use crate::factor::Factor;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
 use crate::optimize::Rooted;
 use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
@@ -76,6 +77,7 @@ fn describe(node: &Node) -> String {
         Op::Sort { axis, what, order, .. } => sorting(*axis, *what, *order),
         Op::Quantile { axis, quantiles } => order_statistics(*axis, quantiles),
         Op::Contract => "contract".into(),
+        Op::Factor { kind, part } => format!("factor {kind} .{}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),
     };
     let mask = if node.nullable { " masked" } else { "" };
@@ -165,6 +167,9 @@ pub fn plan(tiling: &Tiling) -> String {
             Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
             Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
             Task::Contract { dtype } => format!("Contract {dtype}"),
+            Task::Factor { kind, parts, dtype } => {
+                format!("Factor {kind} {} {dtype}", part_names(*kind, parts))
+            }
             Task::Copy => "Copy".into(),
         };
         let _ = writeln!(
@@ -300,6 +305,14 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                     serde_json::json!({"axis": axis, "q": quantiles.probabilities().collect::<Vec<_>>(), "method": quantiles.method.name()}),
                 ),
                 Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
+                Task::Factor { kind, parts, dtype } => (
+                    "factor",
+                    serde_json::json!({
+                        "kind": kind.to_string(),
+                        "parts": parts.iter().map(|&p| kind.parts()[p]).collect::<Vec<_>>(),
+                        "dtype": dtype.name(),
+                    }),
+                ),
                 Task::Copy => ("copy", serde_json::json!({})),
             };
             serde_json::json!({
@@ -337,6 +350,7 @@ pub fn dot(tiling: &Tiling) -> String {
             Task::Sort { .. } => "sort".into(),
             Task::Quantile { .. } => "quantile".into(),
             Task::Contract { .. } => "contract".into(),
+            Task::Factor { kind, parts, .. } => format!("{kind} {}", part_names(*kind, parts)),
             Task::Copy => "copy".into(),
         };
         let name = name.replace('\\', "\\\\").replace('"', "\\\"");
@@ -374,6 +388,12 @@ fn order_statistics(axis: usize, quantiles: &Quantiles) -> String {
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+}
+
+/// The parts of a factorisation that a stage makes: `.u .s`.
+fn part_names(kind: Factor, parts: &[usize]) -> String {
+    let names: Vec<String> = parts.iter().map(|&p| format!(".{}", kind.parts()[p])).collect();
+    names.join(" ")
 }
 
 fn output_name(r: OutputRef) -> String {

@@ -17,10 +17,12 @@
 //!   level 3   Fused: (x - mean) / sqrt(var) ──▶ result
 //! ```
 
+mod factor;
 mod lower;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::factor::Factor;
 use crate::grid::{AxisGrid, Grid};
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
 use crate::optimize::Rooted;
@@ -47,10 +49,10 @@ const OUTPUTS_MAX: usize = 16;
 ///
 /// # Errors
 /// [`Error::Broken`] if the graph is not sound.
-pub fn fuse(rooted: &Rooted, _config: &Config) -> Result<Plan, Error> {
+pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
     let graph = &rooted.graph;
     let needs = Needs::find(graph, &rooted.roots);
-    let mut f = Fuser { graph, plan: Plan::default(), made: BTreeMap::new() };
+    let mut f = Fuser { graph, config, plan: Plan::default(), made: BTreeMap::new() };
     for group in needs.groups(graph) {
         f.emit(&group)?;
     }
@@ -98,7 +100,13 @@ impl Needs {
                 self.materialise(graph, node.inputs[0]);
                 leaves.insert(node.inputs[0]);
             }
-            Op::Concat { .. } | Op::Contract => {
+            Op::Factor { kind: Factor::QrApply { .. }, .. } => {
+                for &i in &node.inputs {
+                    self.materialise(graph, i);
+                    leaves.insert(i);
+                }
+            }
+            Op::Concat { .. } | Op::Contract | Op::Factor { .. } => {
                 for &i in &node.inputs {
                     let base = self.behind_view(graph, i);
                     leaves.insert(base);
@@ -177,10 +185,11 @@ impl Needs {
                 let (first, node) = (graph.node(g[0]), graph.node(id));
                 g.len() < OUTPUTS_MAX
                     && self.level[&g[0]] == self.level[&id]
-                    && is_fused(first)
-                    && is_fused(node)
-                    && space(graph, first) == space(graph, node)
-                    && g.iter().any(|o| !self.leaves[o].is_disjoint(&self.leaves[&id]))
+                    && (is_same_factor(first, node)
+                        || is_fused(first)
+                            && is_fused(node)
+                            && space(graph, first) == space(graph, node)
+                            && g.iter().any(|o| !self.leaves[o].is_disjoint(&self.leaves[&id])))
             };
             match groups.iter_mut().find(|g| fits(g)) {
                 Some(g) => g.push(id),
@@ -193,6 +202,14 @@ impl Needs {
 
 fn is_fused(node: &Node) -> bool {
     matches!(node.op, Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk | Op::Reduce { .. })
+}
+
+/// Are these parts of one factorisation?
+fn is_same_factor(a: &Node, b: &Node) -> bool {
+    match (&a.op, &b.op) {
+        (Op::Factor { kind: x, .. }, Op::Factor { kind: y, .. }) => x == y && a.inputs == b.inputs,
+        _ => false,
+    }
 }
 
 /// The cells and chunks over which a fused node runs.
@@ -226,6 +243,7 @@ fn view_base(graph: &Graph, id: NodeId) -> (NodeId, View) {
 /// Stages so far, and where each materialised node is.
 struct Fuser<'a> {
     graph: &'a Graph,
+    config: &'a Config,
     plan: Plan,
     /// The output that holds a node, and how the node's cells see it.
     made: BTreeMap<NodeId, (OutputRef, View)>,
@@ -267,6 +285,7 @@ impl Fuser<'_> {
                 self.stage(Task::Const(c.clone()), smallvec![], node.grid.clone(), whole)
             }
             Op::Contract => return self.emit_contract(id),
+            Op::Factor { kind, .. } => return self.emit_factor(*kind, group),
             Op::Scan { kind, axis } => {
                 let (from, view) = self.find(node.inputs[0])?;
                 let itself = OutputRef { stage: StageId(self.plan.stages.len() as u32), output: 0 };

@@ -6,6 +6,7 @@
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
+use crate::factor::Factor;
 use crate::grid::Grid;
 use crate::program::ScalarOp;
 use crate::reduce::ReduceKind;
@@ -213,6 +214,13 @@ pub enum Op {
     },
     /// `[b.., m, k] @ [b.., k, n] → [b.., m, n]` of one float type (or of integers, which wrap). Inputs have no masks.
     Contract,
+    /// A part of a factorisation of whole matrices of one float type, without masks.
+    Factor {
+        /// What is computed.
+        kind: Factor,
+        /// Which of [`Factor::parts`].
+        part: usize,
+    },
     /// The same cells on another logical grid.
     Rechunk,
 }

@@ -22,6 +22,7 @@ pub mod config;
 pub mod dtype;
 pub mod error;
 pub mod explain;
+pub mod factor;
 pub mod fuse;
 pub mod grid;
 pub mod ir;

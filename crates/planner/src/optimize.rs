@@ -188,6 +188,7 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         Op::Sort { axis, what, order, limit } => b.sort(inputs[0], *axis, *what, *order, *limit),
         Op::Quantile { axis, quantiles } => b.quantile(inputs[0], *axis, quantiles.clone()),
         Op::Contract => b.contract(inputs[0], inputs[1]),
+        Op::Factor { kind, part } => b.factor(*kind, *part, inputs),
         Op::Rechunk => {
             let chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();
             b.rechunk(inputs[0], &chunks)

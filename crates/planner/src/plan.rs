@@ -7,6 +7,7 @@
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
+use crate::factor::Factor;
 use crate::grid::Grid;
 use crate::ir::{AxisReduce, ConstArray, ScanKind};
 use crate::program::{Arg, Program};
@@ -181,6 +182,16 @@ pub enum Task {
     /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
     /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.
     Contract {
+        /// Element type.
+        dtype: DType,
+    },
+    /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]; the inputs are read by views, those of
+    /// [`Factor::QrApply`] by fans of one chunk. One output for each part.
+    Factor {
+        /// What is computed.
+        kind: Factor,
+        /// The parts that are wanted, ascending.
+        parts: SmallVec<[usize; 3]>,
         /// Element type.
         dtype: DType,
     },

@@ -327,6 +327,15 @@ impl Tiling {
                     }
                 }
             }
+            Task::Factor { kind, dtype, .. } => {
+                let region = s.grid.region(index);
+                let (m, n) = kind.matrix(&region.shape());
+                let work = kind.work_cells(m, n).saturating_mul(dtype.size() as u64);
+                bytes = bytes.saturating_add(work);
+                for k in 0..s.inputs.len() {
+                    bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
+                }
+            }
             Task::Fused(_)
             | Task::Scan { .. }
             | Task::Window { .. }

@@ -34,6 +34,7 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
         Op::Map(MapOp::IsValid) => Some(1),
         Op::Map(_) | Op::Contract => Some(2),
         Op::Concat { .. } => None,
+        Op::Factor { kind, .. } => Some(kind.arity()),
         _ => Some(1),
     };
     ensure(arity.is_none_or(|n| n == inputs.len()), "wrong number of inputs")?;
@@ -171,6 +172,17 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
             ensure(
                 r >= 2 && inputs[0].shape[r - 1] == inputs[1].shape[r - 2],
                 "the contracted lengths differ",
+            )
+        }
+        Op::Factor { kind, part } => {
+            let shapes: Vec<&[u64]> = inputs.iter().map(|i| &i.shape[..]).collect();
+            ensure(
+                kind.shape(*part, &shapes).is_some_and(|s| s == node.shape),
+                "the factor has another shape",
+            )?;
+            ensure(
+                inputs.iter().all(|i| i.dtype == node.dtype && !i.nullable) && !node.nullable,
+                "a factor keeps its type and has no masks",
             )
         }
         Op::Rechunk => ensure(inputs[0].shape == node.shape, "rechunk keeps its shape"),

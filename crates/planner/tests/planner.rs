@@ -8,10 +8,11 @@ use tessera_planner::build::Builder;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
+use tessera_planner::factor::Factor;
 use tessera_planner::grid::Grid;
 use tessera_planner::ir::{AxisReduce, Groups, NodeId, ScanKind};
 use tessera_planner::optimize::Rooted;
-use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::plan::{OutputRef, StageId, Task};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
@@ -138,6 +139,88 @@ fn check_tiling(t: &Tiling) {
             });
         }
     }
+}
+
+fn factors(t: &Tiling) -> Vec<String> {
+    let stages = t.plan().stages.iter();
+    let names = stages.filter_map(|s| match &s.task {
+        Task::Factor { kind, parts, .. } => Some(format!("{kind} {parts:?} × {}", s.grid.count())),
+        _ => None,
+    });
+    names.collect()
+}
+
+#[test]
+fn all_parts_of_a_factorisation_are_one_stage() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[30, 30], &[10, 10])).unwrap();
+    let svd = b.svd(x, None).unwrap();
+    let t = plan(b.clone(), &[svd.u, svd.s, svd.vh]);
+    assert_eq!(factors(&t), ["svd [0, 1, 2] × 1"]);
+    check_tiling(&t);
+    // The nine chunks of x are put together, and what the decomposition takes is part of the peak.
+    let id = StageId(t.plan().stages.len() as u32 - 1);
+    assert!(t.peak(id, &[0, 0]) >= 8 * (900 + Factor::Svd.work_cells(30, 30)));
+    // Nobody pays for vectors that nobody asks for.
+    assert_eq!(factors(&plan(b, &[svd.s])), ["svd [1] × 1"]);
+}
+
+#[test]
+fn tall_matrices_are_factored_in_blocks() {
+    let mut b = Builder::new(tiny());
+    let x = b.load(source("x", &[100, 2], &[9, 2])).unwrap();
+    let (q, r) = b.qr(x).unwrap();
+    let t = plan(b.clone(), &[q, r]);
+    // Blocks of 8 rows or a multiple of the source's 9; their 2 × 2 triangles are stacked, and so on.
+    assert_eq!(
+        factors(&t),
+        [
+            "qr of blocks of 8 rows [0, 1] × 13",
+            "qr of blocks of 8 rows [0, 1] × 4",
+            "qr [0, 1] × 1",
+            "product of q in blocks of 8 rows [0] × 4",
+            "product of q in blocks of 8 rows [0] × 13",
+        ]
+    );
+    check_tiling(&t);
+    let svd = b.svd(x, Some(1)).unwrap();
+    let t = plan(b.clone(), &[svd.u, svd.s, svd.vh]);
+    check_tiling(&t);
+    // Without vectors no `q` is made.
+    let values = plan(b, &[svd.s]);
+    assert_eq!(
+        factors(&values),
+        [
+            "qr of blocks of 8 rows [1] × 13",
+            "qr of blocks of 8 rows [1] × 4",
+            "qr [1] × 1",
+            "svd [1] × 1"
+        ]
+    );
+}
+
+#[test]
+fn stacks_keep_their_cuts_until_they_are_too_large() {
+    let mut b = Builder::new(Config { chunk_bytes_target: 8 * 16 * 4 });
+    let x = b.load(source("x", &[100, 4, 4], &[2, 2, 2])).unwrap();
+    let c = b.load(source("c", &[100, 4, 3], &[7, 4, 3])).unwrap();
+    let x = b.factor(Factor::Solve, 0, &[x, c]).unwrap();
+    assert_eq!(b.shape(x)[..], [100, 4, 1, 3]);
+    let t = plan(b, &[x]);
+    check_tiling(&t);
+}
+
+#[test]
+fn what_cannot_be_factored_is_refused() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[3, 4], &[3, 4])).unwrap();
+    let v = b.load(source("v", &[3], &[3])).unwrap();
+    assert_eq!(b.factor(Factor::Inv, 0, &[x]).unwrap_err().code(), "shape_mismatch");
+    assert_eq!(b.svd(v, None).unwrap_err().code(), "shape_mismatch");
+    let whole = b.cast(x, DType::Int32).unwrap();
+    assert_eq!(b.qr(whole).unwrap_err().code(), "dtype_mismatch");
+    let none = b.full(None, DType::Float64, &[3, 3], None).unwrap();
+    assert_eq!(b.factor(Factor::Det, 0, &[none]).unwrap_err().code(), "masked_input");
 }
 
 /// A random tensor expression of rank 2 over small sources.

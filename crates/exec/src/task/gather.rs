@@ -1,10 +1,10 @@
 //! Inputs as strided views: in place where one chunk holds the cells, else copied together.
 
 use super::Operand;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Element};
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
-use crate::pool::PooledBuf;
+use crate::pool::{Plain, PooledBuf};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
@@ -50,6 +50,18 @@ impl Seen {
     /// Number of fields.
     pub(super) fn fields(&self) -> usize {
         self.fields.len()
+    }
+
+    /// The values of the first field.
+    pub(super) fn values<T: Element + Plain>(&self) -> Result<&[T], Error> {
+        match &self.data {
+            Gathered::Place(chunk) => chunk.field(0)?.values::<T>(),
+            Gathered::Copied(buffers) if self.dtype(0)? == T::DTYPE => {
+                Ok(buffers.first().map_or(&[], |b| b.typed::<T>()))
+            }
+            Gathered::Copied(_) => Err(Error::Broken { what: format!("{} was read", T::DTYPE) }),
+            Gathered::Nothing => Ok(&[]),
+        }
     }
 
     /// Type of a field.

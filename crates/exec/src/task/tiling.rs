@@ -37,6 +37,10 @@ impl Tiling for tile::Tiling {
             Task::Sort { .. } => "sort".into(),
             Task::Quantile { .. } => "quantile".into(),
             Task::Contract { .. } => "contract".into(),
+            Task::Factor { kind, .. } => {
+                let (m, n) = kind.matrix(&self.plan().stage(stage).grid.longest());
+                format!("{kind} of a matrix [{m}, {n}] in one piece")
+            }
             Task::Copy => "copy".into(),
         }
     }

@@ -247,7 +247,7 @@ impl Lowerer<'_, '_> {
                 for (name, v) in members {
                     fields.push((name, self.variable(v, span)?));
                 }
-                Ok(Value::Record(Record { of, fields }))
+                Ok(Value::Record(Record { of, named: true, fields }))
             }
             Meaning::Coord(coord, all) => self.coordinate(&coord, &all, span).map(Value::Tensor),
         }

@@ -144,6 +144,8 @@ pub(crate) enum Value {
 pub(crate) struct Record {
     /// The function, or the name that the record has in its dataset.
     pub(crate) of: Arc<str>,
+    /// True if `of` is a name.
+    pub(crate) named: bool,
     /// The fields, in the order in which they are listed.
     pub(crate) fields: Vec<(Arc<str>, Tensor)>,
 }
@@ -153,6 +155,12 @@ const SYNONYMS: [(&str, &str); 4] =
     [("vt", "vh"), ("v", "vh"), ("w", "eigenvalues"), ("v", "eigenvectors")];
 
 impl Record {
+    /// A record of a function with the fields `names`, in their order.
+    pub(crate) fn new(of: &str, fields: impl IntoIterator<Item = (&'static str, Tensor)>) -> Self {
+        let fields = fields.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
+        Record { of: of.into(), named: false, fields }
+    }
+
     /// A field by its name or a synonym: exactly, else without regard to case. It is called by its name.
     pub(crate) fn field(&self, name: &str) -> Option<Tensor> {
         let find = |fits: &dyn Fn(&str) -> bool| {
@@ -172,8 +180,10 @@ impl Record {
         self.fields.iter().map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The record as tensors of a dataset: `alias.field`, or the fields under their own names without an alias.
+    /// The record as tensors of a dataset: `name.field` by its alias or its name, or the fields under their own names
+    /// without either.
     pub(crate) fn spread(self, alias: Option<&str>) -> Vec<Tensor> {
+        let alias = alias.or(self.named.then_some(&*self.of));
         let fields = self.fields.into_iter();
         fields
             .map(|(field, tensor)| {

@@ -263,6 +263,7 @@ fn node_line(graph: &Graph, id: NodeId) -> String {
             format!("quantile {} {axis} {}", q.join(" "), quantiles.method)
         }
         Op::Contract => "contract".into(),
+        Op::Factor { kind, part } => format!("factor {kind} {}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),
     };
     let shape: Vec<String> = node.shape.iter().map(u64::to_string).collect();

@@ -1,0 +1,266 @@
+//! Factorisations of one matrix, on the caller's thread.
+//!
+//! A matrix is copied into working memory, column by column, and factored there; what comes out is written row by row
+//! into the outputs. All memory is the caller's. The order of all operations is a function of the lengths alone.
+//!
+//! 1. [`qr`] and [`lu`] recurse over halves of the columns, so that most of the work is matrix products (faer's).
+//! 2. [`spectral`] runs faer's decompositions into singular values and eigenvalues.
+//!
+//! Signs that a factorisation leaves open are fixed as [`tessera_planner::factor`] says.
+
+mod lu;
+mod qr;
+mod spectral;
+
+use super::KernelError;
+use crate::pool::Plain;
+use faer::linalg::matmul::matmul;
+use faer::traits::RealField;
+use faer::{Accum, MatMut, MatRef, Par};
+use num_traits::Float;
+use std::fmt;
+use tessera_planner::error::Class;
+use tessera_planner::factor::Factor;
+
+/// The types that matrices are factored in.
+pub trait Real: RealField + Float + Plain {}
+
+impl Real for f32 {}
+impl Real for f64 {}
+
+/// What a matrix can be that has no such factorisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MatrixFault {
+    /// A pivot is 0.
+    Singular,
+    /// A pivot is not greater than 0.
+    NotPositiveDefinite,
+    /// A cell is NaN or infinite.
+    NotFinite,
+    /// The iteration came to no end.
+    NoConvergence,
+}
+
+impl MatrixFault {
+    /// Stable name for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            MatrixFault::Singular => "singular_matrix",
+            MatrixFault::NotPositiveDefinite => "not_positive_definite",
+            MatrixFault::NotFinite => "not_finite",
+            MatrixFault::NoConvergence => "no_convergence",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(self) -> Class {
+        Class::User
+    }
+
+    /// The way out.
+    pub fn hint(self) -> &'static str {
+        match self {
+            MatrixFault::Singular => "`lstsq` and `pinv` take matrices that are not invertible",
+            MatrixFault::NotPositiveDefinite => {
+                "`cholesky` needs a symmetric matrix with positive eigenvalues; `eigh` shows them"
+            }
+            MatrixFault::NotFinite => "give these cells a value first: `nan_to_num(x)`",
+            MatrixFault::NoConvergence => "scale the matrix, or convert it to float64",
+        }
+    }
+}
+
+impl fmt::Display for MatrixFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MatrixFault::Singular => "is singular",
+            MatrixFault::NotPositiveDefinite => "is not positive definite",
+            MatrixFault::NotFinite => "has a cell that is NaN or infinite",
+            MatrixFault::NoConvergence => "gave no result: the iteration did not converge",
+        })
+    }
+}
+
+/// Why a matrix was not factored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has no such factorisation.
+    Matrix(MatrixFault),
+    /// A fault of the caller, or a wish to stop.
+    Kernel(KernelError),
+}
+
+impl From<KernelError> for Refusal {
+    fn from(e: KernelError) -> Self {
+        Refusal::Kernel(e)
+    }
+}
+
+impl From<MatrixFault> for Refusal {
+    fn from(f: MatrixFault) -> Self {
+        Refusal::Matrix(f)
+    }
+}
+
+/// A matrix in memory: cell (i, j) is `cells[offset + i * steps[0] + j * steps[1]]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a, T> {
+    /// The memory.
+    pub cells: &'a [T],
+    /// Element of the first cell.
+    pub offset: i64,
+    /// Elements for one step down and one step right.
+    pub steps: [i64; 2],
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+}
+
+/// What a factorisation works on.
+pub struct Problem<'a, T> {
+    /// What is computed.
+    pub kind: Factor,
+    /// The matrix.
+    pub a: Matrix<'a, T>,
+    /// The second input of those that have one.
+    pub c: Option<Matrix<'a, T>>,
+    /// Working memory: [`Factor::work_cells`] cells.
+    pub work: &'a mut [T],
+    /// Asked now and then; true ends the work.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Factors one matrix. `parts` are the parts that are wanted, ascending, and `outputs` their memory, dense and
+/// row-major.
+///
+/// # Errors
+/// [`Refusal::Matrix`] for a matrix that has no such factorisation, [`Refusal::Kernel`] for buffers that are too short
+/// and when cancelled.
+pub fn factor<T: Real>(
+    mut problem: Problem<'_, T>,
+    parts: &[usize],
+    outputs: &mut [&mut [T]],
+) -> Result<(), Refusal> {
+    if parts.len() != outputs.len() {
+        return Err(short("outputs of a factorisation", outputs.len(), parts.len()).into());
+    }
+    match problem.kind {
+        Factor::Qr | Factor::QrBlocks { .. } => qr::run(&mut problem, parts, outputs),
+        Factor::QrApply { .. } => product(&problem, outputs),
+        Factor::Svd => spectral::svd(&mut problem, parts, outputs),
+        Factor::Eigh { lower } => spectral::eigh(&mut problem, lower, parts, outputs),
+        Factor::Cholesky => lu::cholesky(&mut problem, outputs),
+        Factor::Lu => lu::parts(&mut problem, parts, outputs),
+        Factor::Det => lu::determinant(&mut problem, parts, outputs),
+        Factor::Inv | Factor::Solve => lu::solve(&mut problem, outputs),
+        Factor::SolveTriangular { lower, unit } => {
+            lu::triangular(&mut problem, lower, unit, outputs)
+        }
+    }
+}
+
+/// `q [m, n] @ x [n', k]`, where a block of fewer rows than `n` has zeros in the columns beyond them.
+fn product<T: Real>(p: &Problem<'_, T>, outputs: &mut [&mut [T]]) -> Result<(), Refusal> {
+    let (Some(x), [out]) = (p.c, outputs) else {
+        return Err(short("sides of a product", 1, 2).into());
+    };
+    let (q, x) = (p.a.view()?, x.view()?);
+    if q.ncols() != x.nrows() {
+        return Err(short("rows of the right side", x.nrows(), q.ncols()).into());
+    }
+    let out = rows_of(out, q.nrows(), x.ncols())?;
+    matmul(out, Accum::Replace, q, x, T::one(), Par::Seq);
+    Ok(())
+}
+
+impl<'a, T: Real> Matrix<'a, T> {
+    /// Checks that all cells lie in the memory.
+    fn check(&self) -> Result<(), KernelError> {
+        if self.rows == 0 || self.columns == 0 {
+            return Ok(());
+        }
+        let (mut low, mut high) = (i128::from(self.offset), i128::from(self.offset));
+        for (n, step) in [(self.rows, self.steps[0]), (self.columns, self.steps[1])] {
+            let reach = (n as i128 - 1) * i128::from(step);
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        match low >= 0 && high < self.cells.len() as i128 {
+            true => Ok(()),
+            false => Err(short("cells of a matrix", self.cells.len(), high.max(0) as usize + 1)),
+        }
+    }
+
+    fn at(&self, i: usize, j: usize) -> T {
+        let at = self.offset + i as i64 * self.steps[0] + j as i64 * self.steps[1];
+        self.cells[at as usize]
+    }
+
+    /// The matrix in place; only for steps that are not negative.
+    fn view(&self) -> Result<MatRef<'a, T>, KernelError> {
+        self.check()?;
+        if self.rows == 0 || self.columns == 0 {
+            return Ok(MatRef::from_row_major_slice(&[], self.rows, self.columns));
+        }
+        let start = self.offset as usize;
+        let dense = self.rows * self.columns;
+        if self.steps == [self.columns as i64, 1] && start + dense <= self.cells.len() {
+            let cells = &self.cells[start..start + dense];
+            return Ok(MatRef::from_row_major_slice(cells, self.rows, self.columns));
+        }
+        if self.steps == [1, self.rows as i64] && start + dense <= self.cells.len() {
+            let cells = &self.cells[start..start + dense];
+            return Ok(MatRef::from_column_major_slice(cells, self.rows, self.columns));
+        }
+        Err(short("steps of a dense matrix", self.steps[0] as usize, self.columns))
+    }
+
+    /// Copies the matrix into `to`, column by column, in squares that fit the first-level cache.
+    fn columns_into(&self, to: &mut [T]) -> Result<(), KernelError> {
+        const EDGE: usize = 32;
+        self.check()?;
+        let (m, n) = (self.rows, self.columns);
+        for top in (0..m).step_by(EDGE) {
+            for left in (0..n).step_by(EDGE) {
+                for j in left..n.min(left + EDGE) {
+                    for i in top..m.min(top + EDGE) {
+                        to[j * m + i] = self.at(i, j);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next `n` cells of working memory.
+fn take<'a, T>(work: &mut &'a mut [T], n: usize) -> Result<&'a mut [T], KernelError> {
+    if work.len() < n {
+        return Err(short("cells of working memory", work.len(), n));
+    }
+    let (head, rest) = std::mem::take(work).split_at_mut(n);
+    *work = rest;
+    Ok(head)
+}
+
+/// The output as a matrix.
+fn rows_of<T>(out: &mut [T], rows: usize, columns: usize) -> Result<MatMut<'_, T>, KernelError> {
+    if out.len() != rows * columns {
+        return Err(short("cells of an output", out.len(), rows * columns));
+    }
+    Ok(MatMut::from_row_major_slice_mut(out, rows, columns))
+}
+
+/// The output of a part, if it is wanted.
+fn wanted<'a, T>(part: usize, parts: &[usize], outputs: &'a mut [&mut [T]]) -> Option<&'a mut [T]> {
+    let at = parts.iter().position(|&p| p == part)?;
+    outputs.get_mut(at).map(|out| &mut **out)
+}
+
+fn short(what: &'static str, got: usize, expected: usize) -> KernelError {
+    KernelError::Buffer { what, got: got as u64, expected: expected as u64 }
+}
+
+#[cfg(test)]
+mod tests;

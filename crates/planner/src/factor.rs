@@ -1,0 +1,282 @@
+//! Factorisations and solutions of whole matrices.
+//!
+//! A [`Factor`] works on the last two axes of its input; axes before them are a stack of matrices, each on its own. One
+//! operand holds whole matrices and gives all parts of the factorisation that are wanted, so `svd(a).u` and `svd(a).s`
+//! cost one decomposition.
+//!
+//! ```text
+//!   a [b.., m, n]            ──▶ parts [b.., x, y]           stage cells [b.., m, n]
+//!   a [b.., m, n], c [b.., m, k] ──▶ x [b.., n, 1, k]        stage cells [b.., m, n, k]
+//! ```
+//! A tall matrix [m, n] whose rows are cut into blocks is factored without holding it whole (TSQR): `QrBlocks` gives a
+//! `q` and an `r` for each block, the `r`s stacked are a smaller matrix, and `QrApply` multiplies each block's `q` with
+//! its rows of a small matrix.
+//!
+//! ```text
+//!   a  |rows| ─QrBlocks─▶ q |rows|   r |n|          Q = QrApply(q, Q of the stacked r)
+//!      |rows|               |rows|     |n|          R = R of the stacked r
+//!      |rest|               |rest|     |n|          (a block of fewer rows than n leaves zeros below in its r)
+//! ```
+//! What is not unique is fixed, so that results do not depend on chunks: the diagonal of `r` is not negative, and of
+//! each row of the square `vh` and each eigenvector the cell of the largest magnitude (the first of equals) is positive.
+//!
+//! # Source
+//! Demmel, Grigori, Hoemmen, Langou: Communication-optimal parallel and sequential QR and LU factorizations (2012).
+
+use crate::dtype::DType;
+use crate::grid::{AxisGrid, Grid};
+use crate::region::Dims;
+use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+
+/// What is computed of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Factor {
+    /// `a = q r` with k = min(m, n): parts `q` [m, k] with orthonormal columns, `r` [k, n] upper triangular.
+    Qr,
+    /// [`Factor::Qr`] of each block of `rows` rows of one matrix: parts `q` [m, n], `r` [blocks × n, n].
+    QrBlocks {
+        /// Rows of a block.
+        rows: u64,
+    },
+    /// Each block's `q` [rows, n] times its `n` rows of the second input [blocks × n, k]: [m, k].
+    QrApply {
+        /// Rows of a block.
+        rows: u64,
+    },
+    /// `a = u diag(s) vh` of a square matrix: parts `u` [n, n], `s` [n, 1] in descending order, `vh` [n, n].
+    Svd,
+    /// Eigenvalues [n, 1] in ascending order and eigenvectors [n, n], by columns, of a symmetric matrix.
+    Eigh {
+        /// Which triangle is read.
+        lower: bool,
+    },
+    /// `a = l lᵀ` of a symmetric positive definite matrix, of which the lower triangle is read: [n, n].
+    Cholesky,
+    /// `a = p l u` by partial pivoting, k = min(m, n): parts `p` [m, m], `l` [m, k], `u` [k, n].
+    Lu,
+    /// Parts `det`, `sign` and the logarithm of the determinant's magnitude: [1, 1] each.
+    Det,
+    /// The inverse: [n, n].
+    Inv,
+    /// `x` of `a x = c`, by `Lu`.
+    Solve,
+    /// `x` of `a x = c` for a triangular `a`.
+    SolveTriangular {
+        /// Which triangle is read.
+        lower: bool,
+        /// The diagonal is taken to be 1.
+        unit: bool,
+    },
+}
+
+impl Factor {
+    /// The name, as users know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } => "qr",
+            Factor::Svd => "svd",
+            Factor::Eigh { .. } => "eigh",
+            Factor::Cholesky => "cholesky",
+            Factor::Lu => "lu",
+            Factor::Det => "det",
+            Factor::Inv => "inv",
+            Factor::Solve => "solve",
+            Factor::SolveTriangular { .. } => "solve_triangular",
+        }
+    }
+
+    /// The names of its parts.
+    pub fn parts(self) -> &'static [&'static str] {
+        match self {
+            Factor::Qr | Factor::QrBlocks { .. } => &["q", "r"],
+            Factor::Svd => &["u", "s", "vh"],
+            Factor::Eigh { .. } => &["w", "v"],
+            Factor::Cholesky => &["l"],
+            Factor::Lu => &["p", "l", "u"],
+            Factor::Det => &["det", "sign", "logabsdet"],
+            Factor::QrApply { .. }
+            | Factor::Inv
+            | Factor::Solve
+            | Factor::SolveTriangular { .. } => &["x"],
+        }
+    }
+
+    /// Number of inputs.
+    pub fn arity(self) -> usize {
+        match self {
+            Factor::QrApply { .. } | Factor::Solve | Factor::SolveTriangular { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Must the first input be square?
+    pub fn is_square(self) -> bool {
+        !matches!(self, Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } | Factor::Lu)
+    }
+
+    /// The shape of a part for inputs of these shapes, which go together; `None` if they do not.
+    pub fn shape(self, part: usize, inputs: &[&[u64]]) -> Option<Dims> {
+        let a = *inputs.first()?;
+        if inputs.len() != self.arity() || a.len() < 2 || part >= self.parts().len() {
+            return None;
+        }
+        let lead = a.len() - 2;
+        let (m, n) = (a[lead], a[lead + 1]);
+        if self.is_square() && m != n {
+            return None;
+        }
+        let k = m.min(n);
+        let tail: SmallVec<[u64; 3]> = match (self, part) {
+            (Factor::Qr | Factor::Lu, _) => match (self, part) {
+                (Factor::Qr, 0) | (Factor::Lu, 1) => smallvec![m, k],
+                (Factor::Lu, 0) => smallvec![m, m],
+                _ => smallvec![k, n],
+            },
+            (Factor::QrBlocks { rows }, part) => {
+                if lead > 0 || rows == 0 {
+                    return None;
+                }
+                if part == 0 {
+                    smallvec![m, n]
+                } else {
+                    smallvec![m.div_ceil(rows).max(1).checked_mul(n)?, n]
+                }
+            }
+            (Factor::QrApply { rows }, _) => {
+                let c = *inputs.get(1)?;
+                let blocks = m.div_ceil(rows.max(1)).max(1);
+                if lead > 0 || rows == 0 || c.len() != 2 || c[0] != blocks.checked_mul(n)? {
+                    return None;
+                }
+                smallvec![m, c[1]]
+            }
+            (Factor::Svd, 1) | (Factor::Eigh { .. }, 0) => smallvec![n, 1],
+            (Factor::Det, _) => smallvec![1, 1],
+            (Factor::Solve | Factor::SolveTriangular { .. }, _) => {
+                let c = *inputs.get(1)?;
+                if c.len() != a.len() || c[..lead] != a[..lead] || c[lead] != m {
+                    return None;
+                }
+                smallvec![n, 1, c[lead + 1]]
+            }
+            _ => smallvec![n, n],
+        };
+        Some(a[..lead].iter().copied().chain(tail).collect())
+    }
+
+    /// The cells that the operands divide among them: the stack is cut as the input's, more finely if a chunk of it
+    /// would hold more than four times `target` bytes of matrices; a matrix is never cut, but for blocks of rows.
+    pub fn space(self, inputs: &[&Grid], dtype: DType, target: u64) -> Grid {
+        let a = inputs[0];
+        let lead = a.rank() - 2;
+        let (m, n) = (a.axes[lead].len, a.axes[lead + 1].len);
+        let whole = |len: u64| AxisGrid::regular(len, len);
+        match self {
+            Factor::QrBlocks { rows } => {
+                return Grid { axes: smallvec![AxisGrid::regular(m, rows), whole(n)] };
+            }
+            Factor::QrApply { rows } => {
+                let k = inputs[1].axes[1].len;
+                return Grid { axes: smallvec![AxisGrid::regular(m, rows), whole(k)] };
+            }
+            _ => {}
+        }
+        let k = inputs.get(1).map(|c| c.axes[lead + 1].len);
+        let wide = n.max(k.unwrap_or(0));
+        let matrix =
+            m.max(n).max(1).saturating_mul(wide.max(1)).saturating_mul(dtype.size() as u64);
+        let stack = Grid { axes: a.axes[..lead].into() };
+        let longest = stack.longest().iter().fold(1u64, |n, &d| n.saturating_mul(d));
+        let mut grid = if longest.saturating_mul(matrix) > target.saturating_mul(4) {
+            let cell = usize::try_from(matrix).unwrap_or(usize::MAX);
+            Grid::auto(&stack.shape(), cell, target)
+        } else {
+            stack
+        };
+        grid.axes.push(whole(m));
+        grid.axes.push(whole(n));
+        grid.axes.extend(k.map(whole));
+        grid
+    }
+
+    /// The grid of a part of that shape, with as many chunks along each axis as `space`.
+    pub fn grid(self, part: usize, space: &Grid, shape: &[u64]) -> Grid {
+        let stack = space.rank().saturating_sub(self.trailing());
+        let axes = space.axes.iter().zip(shape).enumerate().map(|(axis, (s, &len))| match self {
+            // Each block leaves an `r` of as many rows as it has columns.
+            Factor::QrBlocks { .. } if part == 1 && axis == 0 => {
+                AxisGrid::regular(len, len / s.count())
+            }
+            Factor::QrBlocks { .. } | Factor::QrApply { .. } => *s,
+            _ if axis < stack => *s,
+            _ => AxisGrid::regular(len, len),
+        });
+        Grid { axes: axes.collect() }
+    }
+
+    /// Rows and columns of one matrix of an operand with cells of these lengths.
+    pub fn matrix(self, cells: &[u64]) -> (u64, u64) {
+        let lead = cells.len().saturating_sub(self.trailing());
+        match cells.get(lead..) {
+            Some([m, n, ..]) => (*m, *n),
+            _ => (1, 1),
+        }
+    }
+
+    /// Axes of the operands' cells that are not the stack's.
+    pub fn trailing(self) -> usize {
+        match self {
+            Factor::Solve | Factor::SolveTriangular { .. } => 3,
+            _ => 2,
+        }
+    }
+
+    /// Cells of working memory for one matrix [m, n]: what a kernel takes beside inputs and outputs, at most.
+    pub fn work_cells(self, m: u64, n: u64) -> u64 {
+        let of = |a: u64, b: u64| a.saturating_mul(b);
+        let sum = |parts: &[u64]| parts.iter().fold(0u64, |n, p| n.saturating_add(*p));
+        let low = m.min(n);
+        match self {
+            // The matrix, the triangle `r`, the triangle `t` of the block reflector, and a product as wide as `r`.
+            Factor::Qr | Factor::QrBlocks { .. } => {
+                sum(&[of(m, n), of(low, n), of(low, low), of(low, n)])
+            }
+            Factor::QrApply { .. } => 0,
+            // The matrix, `u` and `v`, and what the bidiagonal form and its divide and conquer take.
+            Factor::Svd => of(of(n.saturating_add(32), n.saturating_add(32)), 3)
+                .saturating_add(Self::spectral_cells(n)),
+            Factor::Eigh { .. } => of(of(n.saturating_add(32), n.saturating_add(32)), 2)
+                .saturating_add(Self::spectral_cells(n)),
+            // A column more than the matrix.
+            Factor::Cholesky => sum(&[of(n, n), n, 64]),
+            // The matrix and, as 8 bytes each, the exchanged rows.
+            Factor::Lu | Factor::Det | Factor::Inv | Factor::Solve => {
+                sum(&[of(m, n), of(m, 2), 16])
+            }
+            Factor::SolveTriangular { .. } => of(n, n),
+        }
+    }
+
+    /// Cells that an iteration on singular or eigenvalues takes beside the matrices that it is given.
+    pub fn spectral_cells(n: u64) -> u64 {
+        let side = n.saturating_add(32);
+        side.saturating_mul(side).saturating_mul(7).saturating_add(side.saturating_mul(1100))
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Factor::QrBlocks { rows } => write!(f, "qr of blocks of {rows} rows"),
+            Factor::QrApply { rows } => write!(f, "product of q in blocks of {rows} rows"),
+            Factor::Eigh { lower: false } => f.write_str("eigh of the upper triangle"),
+            Factor::SolveTriangular { lower, unit } => {
+                let side = if *lower { "lower" } else { "upper" };
+                write!(f, "solve_triangular {side}{}", if *unit { " unit" } else { "" })
+            }
+            other => f.write_str(other.name()),
+        }
+    }
+}

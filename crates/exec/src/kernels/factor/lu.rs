@@ -87,7 +87,7 @@ pub(super) fn determinant<T: Real>(
             () if Float::is_nan(pivot) => pivot,
             () => sign,
         };
-        log = log + Float::ln(Float::abs(pivot));
+        log += Float::ln(Float::abs(pivot));
     }
     for (part, value) in [(0, det), (1, sign), (2, log)] {
         if let Some(out) = wanted(part, parts, outputs) {
@@ -272,7 +272,7 @@ fn eliminate<T: Real>(
         exchange(left.subrows_mut(half, m - half), second);
         let offset = T::from(half).unwrap_or_else(T::zero);
         for pivot in second {
-            *pivot = *pivot + offset;
+            *pivot += offset;
         }
     }
     Ok(())
@@ -295,12 +295,13 @@ fn panel<T: Real>(a: MatMut<'_, T>, pivots: &mut [T]) {
             continue;
         }
         for i in j + 1..m {
-            a[(i, j)] = a[(i, j)] / pivot;
+            a[(i, j)] /= pivot;
         }
         for l in j + 1..n {
             let by = a[(j, l)];
             for i in j + 1..m {
-                a[(i, l)] = a[(i, l)] - a[(i, j)] * by;
+                let part = a[(i, j)] * by;
+                a[(i, l)] -= part;
             }
         }
     }

@@ -82,7 +82,7 @@ pub(super) fn run<T: Real>(
             T::one(),
             Par::Seq,
         );
-        let width = if m == 0 { k } else { out.len() / m };
+        let width = out.len().checked_div(m).unwrap_or(k);
         if width < k {
             return Err(short("columns of q", width, k).into());
         }
@@ -186,7 +186,7 @@ fn panel<T: Real>(v: MatMut<'_, T>, top: usize, t: MatMut<'_, T>, r: MatMut<'_, 
             let other = &mut other.as_slice_mut()[row..];
             let by = tau * dot(cells, other);
             for (x, v) in other.iter_mut().zip(cells) {
-                *x = *x - by * *v;
+                *x -= by * *v;
             }
         }
         // The new column of T: -tau T (Vᵀ v).
@@ -222,7 +222,7 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let tau = (beta - alpha) / beta;
     let by = alpha - beta;
     for x in rest {
-        *x = *x / by;
+        *x /= by;
     }
     (tau, beta)
 }
@@ -249,7 +249,7 @@ fn dot<T: Real>(x: &[T], y: &[T]) -> T {
         xs.remainder().iter().zip(ys.remainder()).fold(T::zero(), |sum, (a, b)| sum + *a * *b);
     for (a, b) in xs.zip(ys) {
         for i in 0..8 {
-            sums[i] = sums[i] + a[i] * b[i];
+            sums[i] += a[i] * b[i];
         }
     }
     let pairs = [sums[0] + sums[4], sums[1] + sums[5], sums[2] + sums[6], sums[3] + sums[7]];

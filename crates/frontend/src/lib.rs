@@ -29,6 +29,7 @@ pub mod labels;
 pub mod lift;
 pub mod limits;
 mod lower;
+pub mod parameters;
 mod parse;
 pub mod statement;
 pub mod surface;

@@ -55,6 +55,19 @@ pub(crate) fn split(script: &str) -> Result<Vec<Piece>, Error> {
     Ok(pieces)
 }
 
+/// All tokens of a script with their places and their bytes.
+pub(crate) fn placed(script: &str) -> Result<Vec<(Token, Span, Range<usize>)>, Error> {
+    let mut offsets = Offsets::new(script);
+    Ok(tokenize(script)?
+        .into_iter()
+        .filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF))
+        .map(|t| {
+            let bytes = offsets.of(t.span.start)..offsets.of(t.span.end);
+            (t.token, t.span, bytes)
+        })
+        .collect())
+}
+
 fn piece(
     mut tokens: Vec<TokenWithSpan>,
     terminated: bool,

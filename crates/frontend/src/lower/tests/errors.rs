@@ -10,7 +10,7 @@ fn names() {
         SELECT t3m FROM era5
         SELECT era5.t3m FROM era5
         SELECT x FROM nowhere
-        SELECT sqrtt(x) FROM cases
+        SELECT sqr(x) FROM cases
         SELECT mean(t2m, along => 'time') FROM era5
         SELECT mean(t2m, axis => 'level') FROM era5
         SELECT orog[level => 3] FROM era5
@@ -102,7 +102,7 @@ fn subscripts() {
 fn what_is_to_come() {
     insta::assert_snapshot!(each(
         "
-        SELECT fft(x) FROM cases
+        SELECT svd(x) FROM cases
         SELECT quantile(x, 0.5) FROM cases
         SELECT x FROM (SELECT [lat], avg(t2m) AS x FROM era5 GROUP BY lat) s
         SELECT count(DISTINCT x) FROM cases

@@ -1,0 +1,153 @@
+//! Parameters of a script: values in place of `?`, `$1` and `$name`, bound as literals before it is read.
+
+use crate::error::{Error, Position};
+use crate::tokens;
+use sqlparser::tokenizer::Token;
+use std::collections::BTreeMap;
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parameter {
+    /// `NULL`
+    Null,
+    /// `TRUE` or `FALSE`
+    Bool(bool),
+    /// A number as JSON writes it: `-1`, `0.5`, `1e300`.
+    Number(String),
+    /// A text.
+    Text(String),
+}
+
+/// The values of a script.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parameters {
+    /// For `?`, in order, or `$1`, `$2`, ….
+    Positional(Vec<Parameter>),
+    /// For `$name`.
+    Named(BTreeMap<String, Parameter>),
+}
+
+impl Parameter {
+    /// The literal. A negative number stands in parentheses, as `2 -?` would else be a comment.
+    fn literal(&self) -> String {
+        match self {
+            Parameter::Null => "NULL".into(),
+            Parameter::Bool(b) => if *b { "TRUE" } else { "FALSE" }.into(),
+            Parameter::Number(n) if n.starts_with('-') => format!("({n})"),
+            Parameter::Number(n) => n.clone(),
+            Parameter::Text(t) => format!("'{}'", t.replace('\'', "''")),
+        }
+    }
+}
+
+/// The script with literals in place of its parameters. A place in quotes or in a comment is none.
+///
+/// # Errors
+/// [`Error::Token`] for a script that cannot be split into tokens, [`Error::Unsupported`] for a parameter without a
+/// value, a value without a place, or `?` beside `$1`.
+pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
+    let refuse = |construct: String, position: Option<Position>, hint: &str| Error::Unsupported {
+        construct,
+        position,
+        hint: (!hint.is_empty()).then(|| hint.to_string()),
+    };
+    let mut out = String::with_capacity(script.len());
+    let mut copied = 0;
+    let (mut marks, mut numbers) = (0usize, false);
+    let mut used = std::collections::BTreeSet::new();
+    for (token, span, bytes) in tokens::placed(script)? {
+        let Token::Placeholder(name) = token else { continue };
+        let position = Position::of_span(span);
+        let key = match name.strip_prefix('$') {
+            Some(key) => {
+                numbers |= key.bytes().all(|b| b.is_ascii_digit());
+                key.to_string()
+            }
+            None if name == "?" => {
+                marks += 1;
+                marks.to_string()
+            }
+            None => {
+                return Err(refuse(
+                    format!("the parameter `{name}`"),
+                    position,
+                    "write `?`, `$1` or `$name`",
+                ));
+            }
+        };
+        if marks > 0 && numbers {
+            return Err(refuse("`?` beside `$1`".into(), position, "use one of them"));
+        }
+        let value = match parameters {
+            Parameters::Positional(values) => {
+                key.parse::<usize>().ok().and_then(|n| values.get(n.checked_sub(1)?))
+            }
+            Parameters::Named(values) => values.get(&key),
+        };
+        let Some(value) = value else {
+            return Err(refuse(
+                format!("the parameter `{name}` without a value"),
+                position,
+                "`params` is a list for `?` and `$1`, an object for `$name`",
+            ));
+        };
+        used.insert(key);
+        out.push_str(&script[copied..bytes.start]);
+        out.push_str(&value.literal());
+        copied = bytes.end;
+    }
+    out.push_str(&script[copied..]);
+    let unused = match parameters {
+        Parameters::Positional(v) => {
+            (1..=v.len()).map(|i| i.to_string()).find(|k| !used.contains(k))
+        }
+        Parameters::Named(v) => v.keys().find(|k| !used.contains(*k)).cloned(),
+    };
+    match unused {
+        Some(key) => {
+            Err(refuse(format!("a value for `{key}`, which the statement does not name"), None, ""))
+        }
+        None => Ok(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn numbers(values: &[&str]) -> Parameters {
+        Parameters::Positional(values.iter().map(|v| Parameter::Number((*v).into())).collect())
+    }
+
+    #[test]
+    fn values_come_in_their_places() {
+        assert_eq!(
+            bind("SELECT ? -? -- ?\n, '?', \"$1\"", &numbers(&["1", "-2"])).unwrap(),
+            "SELECT 1 -(-2) -- ?\n, '?', \"$1\""
+        );
+        assert_eq!(
+            bind("SELECT $2, é, $1, $2", &numbers(&["1", "2"])).unwrap(),
+            "SELECT 2, é, 1, 2"
+        );
+        let named = Parameters::Named(BTreeMap::from([
+            ("who".into(), Parameter::Text("it's; DROP".into())),
+            ("no".into(), Parameter::Null),
+        ]));
+        assert_eq!(bind("SELECT $who, $no", &named).unwrap(), "SELECT 'it''s; DROP', NULL");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (sql, values) in [
+            ("SELECT ?", &[][..]),
+            ("SELECT ?", &["1", "2"]),
+            ("SELECT ?, $1", &["1"]),
+            ("SELECT $0", &["1"]),
+            ("SELECT $a", &["1"]),
+            ("SELECT 'open", &["1"]),
+        ] {
+            assert!(bind(sql, &numbers(values)).is_err(), "{sql}");
+        }
+    }
+}

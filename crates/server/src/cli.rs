@@ -14,6 +14,7 @@ mod serve;
 pub use interrupt::until_cancelled;
 pub use output::terminal_width;
 
+use crate::client;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -94,11 +95,19 @@ struct WorkerArgs {
 }
 
 impl Remote {
-    fn check(&self) -> Result<(), Error> {
-        match &self.connect {
-            Some(_) => Err(later("asking a server with `--connect`")),
-            None => Ok(()),
-        }
+    /// The engine: a server that answers, else the one of this process.
+    fn engine(
+        &self,
+        config: &Config,
+        runtime: &Runtime,
+        open: impl FnOnce() -> Result<Arc<dyn Engine>, Error>,
+    ) -> Result<Arc<dyn Engine>, Error> {
+        let Some(url) = &self.connect else { return open() };
+        let token = self.token.as_deref().or(config.token.as_ref().map(|t| t.reveal()));
+        let _inside = runtime.enter();
+        let remote = client::Remote::new(url, token, config)?;
+        runtime.block_on(remote.check())?;
+        Ok(Arc::new(remote))
     }
 }
 
@@ -120,7 +129,8 @@ pub struct Parts<'a> {
     pub shell: Shell<'a>,
 }
 
-/// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 130 cancelled.
+/// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 3 no connection,
+/// 130 cancelled.
 pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
     match dispatch(cli, parts) {
         Ok(status) => status,
@@ -154,14 +164,21 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     };
     match &cli.command {
         None => {
-            cli.remote.check()?;
-            (parts.shell)(open()?, &runtime)
+            let engine = cli.remote.engine(&config, &runtime, open)?;
+            let status = (parts.shell)(engine.clone(), &runtime);
+            runtime.block_on(engine.close());
+            status
         }
         Some(Command::Query(args)) => {
             // What is wrong with the command line is told before the engine starts.
             let query = args.check()?;
-            let engine = open()?;
-            Ok(runtime.block_on(query.run(&*engine)))
+            let remote = if args.remote.connect.is_some() { &args.remote } else { &cli.remote };
+            let engine = remote.engine(&config, &runtime, open)?;
+            Ok(runtime.block_on(async {
+                let status = query.run(&*engine).await;
+                engine.close().await;
+                status
+            }))
         }
         Some(Command::Bench(args)) => {
             let bench = args.check()?;
@@ -170,7 +187,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         }
         Some(Command::Serve(args)) => {
             args.check()?;
-            runtime.block_on(serve::run(open()?, config.clone())).map(|()| 0)
+            runtime.block_on(serve::run(config.clone())).map(|()| 0)
         }
         Some(Command::Worker(_)) => Err(later("`tessera worker`")),
         Some(Command::Config) => Ok(0),

@@ -54,8 +54,14 @@ pub struct Config {
     pub token: Option<Secret>,
     /// Queries that the server runs at a time.
     pub max_queries: usize,
+    /// Queries that may wait for one of those places.
+    pub max_queued: usize,
     /// Seconds after which the server cancels a query.
     pub query_timeout_s: u64,
+    /// Seconds that the server keeps a result which nobody asks for.
+    pub result_ttl_s: u64,
+    /// Seconds after which an idle session ends.
+    pub session_timeout_s: u64,
     /// Bytes of the largest request body.
     pub max_request_bytes: usize,
     /// Do cell blocks of a new session stay dense?
@@ -78,7 +84,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 10] = [
+pub const KEYS: [&str; 13] = [
     "warehouse",
     "memory-limit",
     "threads",
@@ -86,7 +92,10 @@ pub const KEYS: [&str; 10] = [
     "listen",
     "token",
     "max-queries",
+    "max-queued",
     "query-timeout",
+    "result-ttl",
+    "session-timeout",
     "max-request",
     "lift",
 ];
@@ -104,7 +113,10 @@ struct RawConfig {
     listen: String,
     token: Option<Text>,
     max_queries: Text,
+    max_queued: Text,
     query_timeout: Text,
+    result_ttl: Text,
+    session_timeout: Text,
     max_request: Text,
     lift: String,
 }
@@ -233,7 +245,16 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         memory_limit_bytes,
         threads: small("threads", &raw.threads)?,
         max_queries: small("max-queries", &raw.max_queries)?,
+        max_queued: match at.whole("max-queued", &raw.max_queued, 0)? {
+            n @ 0..=65_536 => n as usize,
+            n => {
+                let reason = format!("{n} is too many");
+                return Err(at.error("max-queued", reason, Some("the most is 65536")));
+            }
+        },
         query_timeout_s: at.whole("query-timeout", &raw.query_timeout, 1)?,
+        result_ttl_s: at.whole("result-ttl", &raw.result_ttl, 1)?,
+        session_timeout_s: at.whole("session-timeout", &raw.session_timeout, 1)?,
         max_request_bytes: usize::try_from(max_request)
             .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
         lift: raw.lift.parse().map_err(|e: String| at.error("lift", e, None))?,
@@ -262,7 +283,10 @@ impl Config {
             "listen" => self.listen.to_string(),
             "token" => if self.token.is_some() { "(hidden)" } else { "(none)" }.into(),
             "max-queries" => self.max_queries.to_string(),
+            "max-queued" => self.max_queued.to_string(),
             "query-timeout" => self.query_timeout_s.to_string(),
+            "result-ttl" => self.result_ttl_s.to_string(),
+            "session-timeout" => self.session_timeout_s.to_string(),
             "max-request" => format_bytes(self.max_request_bytes as u64),
             "lift" => self.lift.to_string(),
             _ => String::new(),

@@ -2,6 +2,7 @@
 
 use crate::answer::Reply;
 use crate::error::Error;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 pub use crate::statement::Handle;
@@ -20,4 +21,9 @@ pub trait Engine: Send + Sync {
     /// one run. [`Handle::cancel`] ends the stream with [`Error::Cancelled`] (or a stage's error of code `cancelled`);
     /// dropping the stream cancels what runs.
     fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a>;
+
+    /// Says goodbye, as far as that is to be said: a session elsewhere ends.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

@@ -166,11 +166,85 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// All places for running queries are taken.
-    #[error("the server already runs {running} queries")]
+    /// All places for queries that run or wait are taken.
+    #[error("the server already runs {running} queries, and {queued} wait")]
     Busy {
         /// How many run.
         running: usize,
+        /// How many may wait.
+        queued: usize,
+    },
+    /// As many results and events are on their way as may be.
+    #[error("the server already sends {limit} results")]
+    TooManyStreams {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many sessions as may be.
+    #[error("the server already has {limit} sessions")]
+    TooManySessions {
+        /// The limit.
+        limit: usize,
+    },
+    /// Memory that others hold.
+    #[error("{wanted_bytes} of {limit_bytes} bytes of memory did not become free")]
+    MemoryBusy {
+        /// Bytes asked for.
+        wanted_bytes: u64,
+        /// The memory limit.
+        limit_bytes: u64,
+    },
+    /// No such statement, or it is forgotten.
+    #[error("there is no statement `{id}`")]
+    UnknownStatement {
+        /// The id as sent.
+        id: String,
+    },
+    /// No such session, or it is over.
+    #[error("there is no session `{id}`")]
+    UnknownSession {
+        /// The id as sent.
+        id: String,
+    },
+    /// A result that is asked for too early.
+    #[error("statement `{id}` is {state}")]
+    NotFinished {
+        /// The statement.
+        id: String,
+        /// Its state.
+        state: &'static str,
+    },
+    /// A result that gave way to newer ones, or was deleted.
+    #[error("the result of statement `{id}` is gone")]
+    ResultGone {
+        /// The statement.
+        id: String,
+    },
+    /// A `request_id` that was used for something else.
+    #[error("`request_id` `{request_id}` was used for another statement")]
+    RequestIdReused {
+        /// The id as sent.
+        request_id: String,
+    },
+    /// A statement that was to be cancelled if it took longer than its client waits.
+    #[error("the statement did not finish within {wait_ms} ms and was cancelled")]
+    WaitTimeout {
+        /// How long the client waited.
+        wait_ms: u64,
+    },
+    /// A server that cannot be reached.
+    #[error("cannot connect to {url}: {reason}")]
+    Connect {
+        /// Where it should be.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A server that says what a Tessera of this version does not.
+    #[error("{reason}")]
+    Protocol {
+        /// What cannot be understood.
+        reason: String,
     },
     /// A query ran longer than the server allows.
     #[error("the query took longer than {limit_s} s and was cancelled")]
@@ -243,7 +317,18 @@ impl Error {
             Error::RequestTooLarge { .. } => "request_too_large",
             Error::Unauthorized => "unauthorized",
             Error::Forbidden { .. } => "forbidden",
-            Error::Busy { .. } => "busy",
+            Error::Busy { .. }
+            | Error::TooManyStreams { .. }
+            | Error::TooManySessions { .. }
+            | Error::MemoryBusy { .. } => "busy",
+            Error::UnknownStatement { .. } => "unknown_statement",
+            Error::UnknownSession { .. } => "unknown_session",
+            Error::NotFinished { .. } => "not_finished",
+            Error::ResultGone { .. } => "result_gone",
+            Error::RequestIdReused { .. } => "request_id_reused",
+            Error::WaitTimeout { .. } => "timeout",
+            Error::Connect { .. } => "connect",
+            Error::Protocol { .. } => "protocol",
             Error::Timeout { .. } => "timeout",
             Error::ShuttingDown => "shutting_down",
             Error::NotFound { .. } => "not_found",
@@ -261,7 +346,12 @@ impl Error {
             Error::RequestTooLarge { .. }
             | Error::ResultStorage { .. }
             | Error::Busy { .. }
+            | Error::TooManyStreams { .. }
+            | Error::TooManySessions { .. }
+            | Error::MemoryBusy { .. }
+            | Error::WaitTimeout { .. }
             | Error::Timeout { .. } => Class::Limit,
+            Error::Connect { .. } => Class::Retry,
             Error::ShuttingDown => Class::Retry,
             Error::Rows { .. } | Error::Io { .. } | Error::Internal { .. } => Class::Internal,
             _ => Class::User,
@@ -286,7 +376,25 @@ impl Error {
             Error::ResultStorage { .. } => {
                 Some("ask for fewer cells, or read and delete the results of other statements".into())
             }
-            Error::Busy { .. } => Some("try again in a moment".into()),
+            Error::Busy { .. }
+            | Error::TooManyStreams { .. }
+            | Error::TooManySessions { .. }
+            | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
+            Error::UnknownStatement { .. } => Some(
+                "statements are forgotten some time after their end (`result-ttl`)".into(),
+            ),
+            Error::UnknownSession { .. } => Some(
+                "POST /v1/sessions makes one; it ends when it is idle (`session-timeout`)".into(),
+            ),
+            Error::NotFinished { id, .. } => {
+                Some(format!("GET /v1/statements/{id}?wait_ms=10000 waits for it"))
+            }
+            Error::ResultGone { .. } => Some("run the statement again".into()),
+            Error::RequestIdReused { .. } => Some("use a new `request_id`".into()),
+            Error::WaitTimeout { .. } => {
+                Some("raise `wait_ms`, or use `on_timeout`: `continue`".into())
+            }
+            Error::Connect { .. } => Some("`tessera serve` starts a server".into()),
             Error::Timeout { .. } => Some("raise `query-timeout` of the server or ask for less".into()),
             Error::OpenListen { .. } => Some(
                 "set `token` (TESSERA_TOKEN, or a key of the configuration file), or listen on 127.0.0.1"
@@ -328,12 +436,19 @@ impl Error {
         match self {
             Error::Unauthorized => 401,
             Error::Forbidden { .. } => 403,
-            Error::NotFound { .. } => 404,
+            Error::NotFound { .. }
+            | Error::UnknownStatement { .. }
+            | Error::UnknownSession { .. }
+            | Error::ResultGone { .. } => 404,
             Error::Method { .. } => 405,
             Error::NotAcceptable { .. } => 406,
-            Error::Cancelled => 409,
-            Error::Busy { .. } => 429,
-            Error::Timeout { .. } | Error::ShuttingDown => 503,
+            Error::NotFinished { .. } | Error::RequestIdReused { .. } => 409,
+            Error::Busy { .. }
+            | Error::TooManyStreams { .. }
+            | Error::TooManySessions { .. }
+            | Error::MemoryBusy { .. } => 429,
+            Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::ShuttingDown => 503,
+            _ if self.code() == "cancelled" => 409,
             _ => match self.class() {
                 Class::User => 400,
                 Class::Limit => 413,
@@ -347,6 +462,7 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         match self {
             _ if self.code() == "cancelled" => 130,
+            Error::Connect { .. } => 3,
             Error::Config { .. } | Error::Usage { .. } | Error::UnknownFormat { .. } => 2,
             _ => 1,
         }

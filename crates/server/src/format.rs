@@ -12,6 +12,7 @@ mod csv;
 mod digits;
 mod json;
 mod long;
+pub(crate) mod native;
 pub mod npy;
 mod npz;
 mod numpy;

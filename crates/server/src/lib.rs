@@ -7,12 +7,13 @@
 //!    A [`statement::Handle`] tells how far it is, and stops it.
 //! 3. A [`format::Writer`] turns replies into bytes; an [`error::Error`] becomes text, JSON and a status.
 //!
-//! `tessera serve` does the same over HTTP ([`routes`]).
+//! `tessera serve` does the same over HTTP ([`routes`]); [`client`] is such a server as an engine.
 //!
 //! Invariants: nothing below knows how an answer is shown; nothing here computes cells.
 
 pub mod answer;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod engine;
 pub mod error;

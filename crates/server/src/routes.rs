@@ -1,36 +1,93 @@
 //! The HTTP server.
 //!
-//! `POST /v1/query` in order: the guard (token, origin), the body within its limit, a place among the running queries,
-//! the engine within its time, the writer, the answer. A client that leaves drops the request, and with it the query.
+//! The life of `POST /v1/statements`:
+//! 1. [`accept`] takes the connection; heads that are slow or large end it.
+//! 2. [`guard`] asks for the token, or for a client of this machine.
+//! 3. [`body`] reads the statement within its limit and its time; [`params`] puts its parameters in place.
+//! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
+//! 5. [`store`] enters it into the queue, runs it when a place is free, and keeps its result.
+//! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with back-pressure.
+//!
+//! Invariants: every wait has an end; whatever a client does, also leaving at any moment, what it used is free soon
+//! after; a slow client holds no memory but what is charged, and no thread of the engine.
 
+mod accept;
+mod body;
 mod guard;
 mod health;
-mod query;
+mod metrics;
+mod params;
 mod reply;
+mod sessions;
+mod statements;
+mod store;
+mod stream;
+mod tensors;
+mod upload;
 
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::session::{Host, Session};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
+use axum::http::request::Parts;
 use axum::http::{Method, Uri};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use reply::Failure;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+/// Clients that are told events at a time.
+const EVENTS_MAX: usize = 128;
+/// How often what is over is looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of a server's result that stay in memory, also while a client reads it slowly; larger ones wait in files.
+const MEMORY_RESULT_MAX: u64 = 4 << 20;
+
+/// Where the server's engines come from.
+pub trait Backend: Send + Sync {
+    /// A new session.
+    fn session(&self) -> Arc<dyn Engine>;
+
+    /// What all sessions share, if they are of this process.
+    fn host(&self) -> Option<&Arc<Host>>;
+}
+
+/// The engine of this process.
+pub struct Local(pub Arc<Host>);
+
+impl Backend for Local {
+    fn session(&self) -> Arc<dyn Engine> {
+        let limit = self.0.runtime().quota().limit();
+        let session = Session::of(self.0.clone());
+        Arc::new(session.with_results_in_memory(MEMORY_RESULT_MAX.min(limit / 64)))
+    }
+
+    fn host(&self) -> Option<&Arc<Host>> {
+        Some(&self.0)
+    }
+}
+
 /// What running queries have to end after the server was asked to go.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What all requests share.
 struct Shared {
-    engine: Arc<dyn Engine>,
+    backend: Arc<dyn Backend>,
     config: Config,
-    /// A permit for each query that may run.
-    places: Arc<Semaphore>,
+    statements: Arc<store::Statements>,
+    sessions: sessions::Sessions,
+    /// A permit for each result on its way.
+    streams: Arc<Semaphore>,
+    /// A permit for each client that is told events.
+    events: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
+    metrics: metrics::Metrics,
     /// Fired when the server is asked to go: new queries are refused.
     leaving: CancellationToken,
     /// Fired when the grace is over: running queries are cancelled.
@@ -43,21 +100,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of `engine`; nothing listens yet.
+    /// A server of `backend`; nothing listens yet.
     ///
     /// # Errors
     /// An address that others can reach, without a token.
-    pub fn new(engine: Arc<dyn Engine>, config: Config) -> Result<Self, Error> {
+    pub fn new(backend: Arc<dyn Backend>, config: Config) -> Result<Self, Error> {
         if config.token.is_none() && !config.listen.ip().is_loopback() {
             return Err(Error::OpenListen { address: config.listen });
         }
-        let places = Arc::new(Semaphore::new(config.max_queries));
+        let stop = CancellationToken::new();
+        let host = backend.host().cloned();
         let shared = Shared {
-            engine,
+            statements: Arc::new(store::Statements::new(&config, stop.clone(), host)),
+            sessions: sessions::Sessions::new(config.session_timeout_s),
+            streams: Arc::new(Semaphore::new(stream::streams_max(config.memory_limit_bytes))),
+            events: Arc::new(Semaphore::new(EVENTS_MAX)),
+            uploads: Arc::new(Semaphore::new(upload::UPLOADS_MAX)),
+            metrics: metrics::Metrics::default(),
+            backend,
             config,
-            places,
             leaving: CancellationToken::new(),
-            stop: CancellationToken::new(),
+            stop,
         };
         Ok(Server { shared: Arc::new(shared) })
     }
@@ -87,28 +150,102 @@ impl Server {
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         };
-        let served = axum::serve(listener, router(shared))
-            .with_graceful_shutdown(async move { leave.cancelled().await });
-        tokio::select! {
-            r = served => r.map_err(|e| Error::io("serve on", asked.to_string(), e)),
+        let swept = shared.clone();
+        let sweep = async move {
+            loop {
+                tokio::time::sleep(SWEEP_EVERY).await;
+                swept.statements.sweep();
+                swept.sessions.sweep();
+            }
+        };
+        let stop = shared.stop.clone();
+        let result = tokio::select! {
+            r = accept::serve(listener, router(shared), leave) => r,
             () = deadline => Ok(()),
-        }
+            () = sweep => Ok(()),
+        };
+        // Statements that nobody waits for end too.
+        stop.cancel();
+        result
     }
 }
 
 fn router(shared: Arc<Shared>) -> Router {
     let limit = DefaultBodyLimit::max(shared.config.max_request_bytes);
     Router::new()
-        .route("/v1/query", post(query::run))
+        .route("/v1/query", post(statements::query))
+        .route("/v1/statements", post(statements::submit).get(statements::list))
+        .route("/v1/statements/{id}", get(statements::get).delete(statements::delete))
+        .route("/v1/statements/{id}/result", get(statements::result))
+        .route("/v1/statements/{id}/plan", get(statements::plan))
+        .route("/v1/statements/{id}/events", get(statements::events))
+        .route("/v1/sessions", post(sessions::create))
+        .route("/v1/sessions/{id}", delete(sessions::delete))
+        .route("/v1/tensors", get(tensors::list))
+        .route("/v1/tensors/{name}", get(tensors::get).put(upload::put).delete(tensors::delete))
+        .route("/metrics", get(metrics::show))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
-        .fallback(async |uri: Uri| Failure(Error::NotFound { path: uri.path().into() }))
+        .route("/openapi.json", get(health::openapi))
+        .fallback(async |uri: Uri| Failure::from(Error::NotFound { path: uri.path().into() }))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            Failure(Error::Method { path: uri.path().into(), method: method.to_string() })
+            Failure::from(Error::Method { path: uri.path().into(), method: method.to_string() })
         })
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), metrics::count))
         .layer(limit)
         .with_state(shared)
+}
+
+/// The last part of a path that names something.
+struct Name(String);
+
+impl FromRequestParts<Arc<Shared>> for Name {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Failure> {
+        match Path::<String>::from_request_parts(parts, shared).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(e) => Err(Error::Request { reason: e.body_text() }.into()),
+        }
+    }
+}
+
+/// What follows `?` in a URL.
+struct Parameters(Vec<(String, String)>);
+
+impl FromRequestParts<Arc<Shared>> for Parameters {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Result<Self, Infallible> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = url::form_urlencoded::parse(query.as_bytes());
+        Ok(Parameters(pairs.map(|(k, v)| (k.into_owned(), v.into_owned())).collect()))
+    }
+}
+
+impl Parameters {
+    /// The last value of that name.
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+    }
+
+    /// The same as a whole number.
+    fn number(&self, name: &str) -> Result<Option<u64>, Error> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let number = text.parse().map_err(|_| Error::Request {
+            reason: format!("`{name}` is a whole number, not `{text}`"),
+        })?;
+        Ok(Some(number))
+    }
+
+    /// Nothing but these is there: a name with a slip of the pen must not be ignored.
+    fn only(&self, names: &[&str]) -> Result<(), Error> {
+        match self.0.iter().find(|(k, _)| !names.contains(&k.as_str())) {
+            None => Ok(()),
+            Some((k, _)) => Err(Error::Request { reason: format!("there is no parameter `{k}`") }),
+        }
+    }
 }
 
 #[cfg(test)]

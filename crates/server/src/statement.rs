@@ -226,6 +226,24 @@ impl Handle {
         progress
     }
 
+    /// What its plans measured, those that run as of now: `GET /v1/statements/{id}/plan` tells it.
+    pub fn measured(&self) -> serde_json::Value {
+        let mut out = self.progress().to_json();
+        let (done, plans) = {
+            let t = self.lock();
+            (t.totals.stages(), t.plans.clone())
+        };
+        let live = plans.iter().filter_map(Plan::stats).flat_map(|s| s.stages);
+        out["stages"] = done
+            .into_iter()
+            .chain(live)
+            .map(|s| {
+                serde_json::json!({"name": s.name, "operands": s.operands, "seconds": s.seconds})
+            })
+            .collect();
+        out
+    }
+
     /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
     pub fn move_to(&self, next: State) -> bool {
         let mut t = self.lock();

@@ -31,6 +31,8 @@ pub(crate) enum Chunks {
     Memory(Vec<Arc<Chunk>>),
     /// In a file: where each begins, its cells, then a validity byte for each if the tensor is nullable.
     File(Arc<ScratchFile>, Vec<u64>),
+    /// In a file as one piece: where its cells begin; after them, if the tensor is nullable, a validity byte for each.
+    Dense(Arc<ScratchFile>, u64),
 }
 
 impl Chunked {
@@ -50,7 +52,7 @@ impl Chunked {
                 };
                 (chunk.held(0).map_err(Error::stage)?, valid)
             }
-            Chunks::File(..) => {
+            Chunks::File(..) | Chunks::Dense(..) => {
                 let bytes = self.memory_bytes();
                 let too_large = tessera_exec::error::Error::ResultTooLarge {
                     result_bytes: bytes,
@@ -80,7 +82,7 @@ impl Chunked {
     pub(crate) fn bytes(&self) -> (u64, u64) {
         match &self.chunks {
             Chunks::Memory(chunks) => (chunks.iter().map(|c| c.bytes()).sum(), 0),
-            Chunks::File(..) => (0, self.memory_bytes()),
+            Chunks::File(..) | Chunks::Dense(..) => (0, self.memory_bytes()),
         }
     }
 
@@ -124,6 +126,8 @@ impl Chunked {
                     at += own.cells() * size as u64;
                 }
             }
+            // Windows are read from it without chunks.
+            Chunks::Dense(..) => return Err(missing()),
         }
         Ok(())
     }
@@ -155,6 +159,19 @@ impl Windows for Chunked {
             return Ok(Cells { dtype, data: part(0, size)?, valid });
         }
         let mut data = MutableBuffer::from_len_zeroed(n * dtype.size());
+        if let Chunks::Dense(file, start) = &self.chunks {
+            let (shape, size) = (self.grid.shape(), dtype.size() as u64);
+            let first = number(&region.start, &shape);
+            file.read_at(start + first * size, &mut data)?;
+            let mut valid = None;
+            if self.labels.nullable {
+                let all: u64 = shape.iter().product();
+                let mut bytes = MutableBuffer::from_len_zeroed(n);
+                file.read_at(start + all * size + first, &mut bytes)?;
+                valid = Some(bytes.into());
+            }
+            return Ok(Cells { dtype, data: data.into(), valid });
+        }
         let mut valid = self.labels.nullable.then(|| MutableBuffer::from_len_zeroed(n));
         let touched = self.grid.overlapping(region);
         let counts = touched.shape();

@@ -15,10 +15,21 @@ use std::sync::Arc;
 pub struct StoredRows {
     schema: SchemaRef,
     file: Arc<ScratchFile>,
+    /// Where they begin.
+    start: u64,
     count: u64,
 }
 
 impl StoredRows {
+    /// The `count` rows that begin at `start` of a file.
+    ///
+    /// # Errors
+    /// A place where no rows begin.
+    pub(crate) fn at(file: Arc<ScratchFile>, start: u64, count: u64) -> Result<Self, Error> {
+        let reader = StreamReader::try_new(file.reader_at(start), None).map_err(refused)?;
+        Ok(StoredRows { schema: reader.schema(), file, start, count })
+    }
+
     /// Number of rows.
     pub fn count(&self) -> u64 {
         self.count
@@ -31,7 +42,7 @@ impl StoredRows {
 
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
-        self.file.len()
+        self.file.len() - self.start
     }
 
     /// The rows, read while they are asked for.
@@ -39,7 +50,7 @@ impl StoredRows {
     /// # Errors
     /// A file that cannot be read.
     pub fn batches(&self) -> Result<StreamReader<ScratchReader>, Error> {
-        StreamReader::try_new(self.file.reader(), None).map_err(refused)
+        StreamReader::try_new(self.file.reader_at(self.start), None).map_err(refused)
     }
 }
 
@@ -99,7 +110,12 @@ impl RowsKept {
             None => Ok(Answer::Rows { schema: self.schema, batches: self.batches }),
             Some((file, mut writer)) => {
                 writer.finish().map_err(refused)?;
-                Ok(Answer::Stored(StoredRows { schema: self.schema, file, count: self.count }))
+                Ok(Answer::Stored(StoredRows {
+                    schema: self.schema,
+                    file,
+                    start: 0,
+                    count: self.count,
+                }))
             }
         }
     }

@@ -119,7 +119,12 @@ impl ScratchFile {
 
     /// The bytes from the start on, as a stream of its own.
     pub fn reader(self: &Arc<Self>) -> ScratchReader {
-        ScratchReader { file: self.clone(), at: 0 }
+        self.reader_at(0)
+    }
+
+    /// The bytes from `at` on, as a stream of its own.
+    pub fn reader_at(self: &Arc<Self>, at: u64) -> ScratchReader {
+        ScratchReader { file: self.clone(), at }
     }
 }
 

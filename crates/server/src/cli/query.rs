@@ -26,7 +26,7 @@ pub(super) struct QueryArgs {
     #[arg(long)]
     timing: bool,
     #[command(flatten)]
-    remote: Remote,
+    pub(super) remote: Remote,
 }
 
 #[derive(Debug, Args)]
@@ -80,7 +80,6 @@ pub(super) struct Query {
 
 impl QueryArgs {
     pub(super) fn check(&self) -> Result<Query, Error> {
-        self.remote.check()?;
         let target = Target::new(self.format.as_deref(), self.output.as_deref())?;
         Ok(Query { sql: self.script.read()?, target, timing: self.timing })
     }

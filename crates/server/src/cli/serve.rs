@@ -2,9 +2,9 @@
 
 use super::later;
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::routes::Server;
+use crate::routes::{Local, Server};
+use crate::session::Host;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -45,12 +45,13 @@ impl ServeArgs {
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub(super) async fn run(engine: Arc<dyn Engine>, config: Config) -> Result<(), Error> {
+pub(super) async fn run(config: Config) -> Result<(), Error> {
+    let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
     let who = match config.token {
         Some(_) => "with a token",
         None => "on loopback only, as no token is configured",
     };
-    let server = Server::new(engine, config)?;
+    let server = Server::new(Arc::new(Local(host)), config)?;
     let leave = tokio_util::sync::CancellationToken::new();
     let terminated = terminated()?;
     let fire = leave.clone();

@@ -54,7 +54,10 @@ impl Layer {
             ("log", "warn".into()),
             ("listen", "127.0.0.1:8080".into()),
             ("max_queries", "16".into()),
+            ("max_queued", "64".into()),
             ("query_timeout", "3600".into()),
+            ("result_ttl", "600".into()),
+            ("session_timeout", "1800".into()),
             ("max_request", "4MiB".into()),
             ("lift", "auto".into()),
         ];

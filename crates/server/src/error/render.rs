@@ -33,7 +33,7 @@ impl Error {
             "message": self.to_string(),
             "detail": self.detail(),
             "hint": self.hint(),
-            "position": self.position().map(|p| json!({"line": p.line, "column": p.column})),
+            "position": self.position().map(|p| json!({"line": p.line, "column": p.column, "length": p.length})),
             "statement_id": statement_id,
         }})
     }
@@ -114,9 +114,9 @@ mod tests {
         let e = Error::stage(Unknown(std::io::Error::other("disk on fire")));
         assert_eq!(
             e.to_json(Some("7")).to_string(),
-            r#"{"error":{"code":"unknown_name","class":"user","message":"unknown name `lta`","detail":"disk on fire","hint":"did you mean `lat`?","position":{"line":2,"column":13},"statement_id":"7"}}"#
+            r#"{"error":{"code":"unknown_name","class":"user","message":"unknown name `lta`","detail":"disk on fire","hint":"did you mean `lat`?","position":{"line":2,"column":13,"length":3},"statement_id":"7"}}"#
         );
-        let e = Error::Busy { running: 8 };
+        let e = Error::Busy { running: 8, queued: 0 };
         assert_eq!(e.to_json(None)["error"]["position"], Value::Null);
         assert_eq!((e.status(), e.class().name()), (429, "limit"));
         assert_eq!(Error::Cancelled.exit_status(), 130);

@@ -170,7 +170,7 @@ fn filled<'a>(
 }
 
 /// Cells of a window.
-const WINDOW_CELLS: u64 = 1 << 19;
+const WINDOW_CELLS: u64 = 1 << 17;
 
 /// Writes a whole tensor, window by window.
 pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {

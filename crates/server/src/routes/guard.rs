@@ -20,7 +20,7 @@ pub(super) async fn check(
     request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
-    allowed(&shared.config, request.headers()).map_err(Failure)?;
+    allowed(&shared.config, request.headers())?;
     Ok(next.run(request).await)
 }
 

@@ -1,9 +1,11 @@
-//! `/healthz` and `/readyz`.
+//! `/healthz`, `/readyz` and `/openapi.json`.
 
 use super::Shared;
 use super::reply::Failure;
 use crate::error::Error;
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
 use std::sync::Arc;
 
 /// The process answers.
@@ -14,7 +16,14 @@ pub(super) async fn live() -> &'static str {
 /// New queries are taken.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     if shared.leaving.is_cancelled() {
-        return Err(Failure(Error::ShuttingDown));
+        return Err(Error::ShuttingDown.into());
     }
     Ok("ready\n")
+}
+
+/// `GET /openapi.json`: what this server answers.
+pub(super) async fn openapi() -> Response {
+    let document = include_str!("openapi.json")
+        .replace("\"VERSION\"", concat!('"', env!("CARGO_PKG_VERSION"), '"'));
+    super::reply::text(StatusCode::OK, "application/json", document)
 }

@@ -1,24 +1,45 @@
-//! Errors as HTTP responses.
+//! Errors and documents as HTTP responses.
 
 use crate::error::Error;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 
 /// An error on its way to a client.
-pub(super) struct Failure(pub(super) Error);
+pub(super) struct Failure {
+    status: u16,
+    code: String,
+    text: String,
+    body: Value,
+}
+
+impl Failure {
+    /// The error of a statement.
+    pub(super) fn of(error: &Error, statement_id: Option<&str>) -> Self {
+        let detail = error.detail().map_or(String::new(), |d| format!(": {d}"));
+        Failure {
+            status: error.status(),
+            code: error.code().into(),
+            text: format!("{error}{detail}"),
+            body: error.to_json(statement_id),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::of(&error, None)
+    }
+}
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status.is_server_error() {
-            tracing::error!(code = self.0.code(), detail = self.0.detail(), "{}", self.0);
+            tracing::error!(code = self.code, "{}", self.text);
         }
-        let mut body = self.0.to_json(None).to_string();
-        body.push('\n');
-        let mut response = (status, body).into_response();
+        let mut response = json(status, &self.body);
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -30,4 +51,14 @@ impl IntoResponse for Failure {
         }
         response
     }
+}
+
+/// A JSON document.
+pub(super) fn json(status: StatusCode, value: &Value) -> Response {
+    text(status, "application/json", format!("{value}\n"))
+}
+
+/// A text of some type.
+pub(super) fn text(status: StatusCode, kind: &'static str, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }

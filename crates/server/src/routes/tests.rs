@@ -61,6 +61,17 @@ impl Engine for Fake {
     }
 }
 
+struct Fakes(Arc<Fake>);
+
+impl Backend for Fakes {
+    fn session(&self) -> Arc<dyn Engine> {
+        self.0.clone()
+    }
+    fn host(&self) -> Option<&Arc<Host>> {
+        None
+    }
+}
+
 fn two() -> Tensor {
     Tensor::new(
         "v",
@@ -100,7 +111,7 @@ fn config(settings: &[(&'static str, &str)]) -> Config {
 
 fn start(settings: &[(&'static str, &str)]) -> Running {
     let fake = Arc::new(Fake::default());
-    let server = Server::new(fake.clone(), config(settings)).unwrap();
+    let server = Server::new(Arc::new(Fakes(fake.clone())), config(settings)).unwrap();
     let leave = CancellationToken::new();
     let (tell, address) = std::sync::mpsc::channel();
     let thread = {
@@ -226,7 +237,7 @@ fn a_client_that_leaves_cancels_its_query() {
 
 #[test]
 fn queries_beyond_the_places_wait_elsewhere() {
-    let s = start(&[("max-queries", "1")]);
+    let s = start(&[("max-queries", "1"), ("max-queued", "0")]);
     let first = s.send("POST", "/v1/query", "", b"wait");
     until(|| s.fake.started.load(Ordering::SeqCst) == 1);
     let (status, head, _) = s.ask("POST", "/v1/query", "", b"two");
@@ -258,7 +269,7 @@ fn strangers_are_refused() {
     assert_eq!(ask("Host: [::1]:80\r\n"), 200);
 
     let mut with_token = config(&[("listen", "0.0.0.0:0")]);
-    let refused = Server::new(Arc::new(Fake::default()), with_token.clone()).err().unwrap();
+    let refused = Server::new(Arc::new(Fakes(Arc::default())), with_token.clone()).err().unwrap();
     assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without a token");
     assert!(refused.hint().unwrap().contains("TESSERA_TOKEN"));
     with_token = Config::load(
@@ -267,7 +278,7 @@ fn strangers_are_refused() {
         None,
     )
     .unwrap();
-    assert!(Server::new(Arc::new(Fake::default()), with_token).is_ok());
+    assert!(Server::new(Arc::new(Fakes(Arc::default())), with_token).is_ok());
 
     let s = start(&[("token", "abc")]);
     let ask = |headers: &str| s.ask("POST", "/v1/query", headers, b"two").0;

@@ -5,7 +5,10 @@ use serde_json::{Map, Value, json};
 use std::time::Instant;
 use tessera_exec::operand::State as OperandState;
 use tessera_exec::run::Watch;
-use tessera_exec::schedule::Stats;
+use tessera_exec::schedule::{StageStats, Stats};
+
+/// Stages of plans that are over and are remembered.
+const STAGES_MAX: usize = 1000;
 
 /// How far a statement is. All numbers are counted but [`Progress::eta_s`].
 #[derive(Debug, Clone, PartialEq)]
@@ -129,8 +132,15 @@ impl Totals {
                 sum.reruns += stats.reruns;
                 sum.retries += stats.retries;
                 sum.states.add(&stats.states);
+                let room = STAGES_MAX.saturating_sub(sum.stages.len());
+                sum.stages.extend(stats.stages.iter().take(room).cloned());
             }
         }
+    }
+
+    /// The stages of the plans that are over.
+    pub(super) fn stages(&self) -> Vec<StageStats> {
+        self.stats.iter().flat_map(|s| s.stages.clone()).collect()
     }
 
     pub(super) fn progress(&self, state: State) -> Progress {
@@ -156,6 +166,11 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(number: u64, watch: Watch, stages: Vec<u64>) -> Self {
         Plan { number, watch, stages, started: Instant::now() }
+    }
+
+    /// What it did until now; `None` once it is over.
+    pub(super) fn stats(&self) -> Option<Stats> {
+        self.watch.stats()
     }
 
     fn total(&self) -> u64 {

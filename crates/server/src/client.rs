@@ -1,0 +1,371 @@
+//! A server elsewhere as an [`Engine`]: `tessera query --connect URL`, and the shell's.
+//!
+//! The life of a script:
+//! 1. It is parsed here, so that it is run from its start or not at all, as in this process.
+//! 2. The first statement makes a session, which holds temp tensors and settings of all scripts of this client.
+//! 3. Each statement is submitted by itself; while it runs, its progress is asked for and told to the [`Handle`].
+//! 4. Its answer comes in the engine's own form into a file, and is read from there as a result of this process would
+//!    be: what formats write is the same.
+//! 5. Cancelling, or letting the answers go, sends `DELETE`. [`Engine::close`] ends the session.
+
+mod failure;
+
+pub use failure::Failure;
+
+use crate::answer::scratch::{Scratch, ScratchFile};
+use crate::answer::{Answer, Reply};
+use crate::config::Config;
+use crate::engine::{Engine, Handle, Replies};
+use crate::error::Error;
+use crate::format::native;
+use crate::statement::{Progress, State};
+use futures::future::BoxFuture;
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tessera_exec::pool::Pool;
+use tessera_exec::quota::Quota;
+use tessera_frontend::Parsed;
+use url::Url;
+
+/// What a connection has to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a server may take between two pieces of an answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long the server may wait for the end before it tells how far the statement is.
+const POLL_MS: u64 = 250;
+/// How often a server that is busy is asked again, and what passes between.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of answers that wait in files of this process.
+const SCRATCH_BYTES: u64 = 64 << 30;
+/// Rows of fewer bytes are brought to memory at once.
+const ROWS_IN_MEMORY: u64 = 4 << 20;
+
+/// A server, and the session of this client there.
+pub struct Remote {
+    shared: Arc<Connection>,
+}
+
+struct Connection {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+    session: Mutex<Option<String>>,
+    scratch: Arc<Scratch>,
+    pool: Arc<Pool>,
+    quota: Arc<Quota>,
+}
+
+impl Remote {
+    /// The server at `url`; nothing is sent yet.
+    ///
+    /// # Errors
+    /// A text that is no URL of a server.
+    pub fn new(url: &str, token: Option<&str>, config: &Config) -> Result<Self, Error> {
+        let usage = |reason: String| Error::Usage {
+            reason,
+            hint: Some("write `--connect http://127.0.0.1:8080`".into()),
+        };
+        let base = Url::parse(url).map_err(|e| usage(format!("`{url}` is no URL: {e}")))?;
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
+            return Err(usage(format!("`{url}` is no URL of a server")));
+        }
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")));
+        // A proxy does not know this machine as we do.
+        let local = match base.host() {
+            Some(url::Host::Domain(d)) => d.eq_ignore_ascii_case("localhost"),
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        };
+        if local {
+            builder = builder.no_proxy();
+        }
+        let http = builder
+            .build()
+            .map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })?;
+        let quota = Quota::new(config.memory_limit_bytes);
+        Ok(Remote {
+            shared: Arc::new(Connection {
+                http,
+                base,
+                token: token.map(String::from),
+                session: Mutex::default(),
+                scratch: Scratch::new(&std::env::temp_dir(), SCRATCH_BYTES),
+                pool: Pool::new(quota.clone(), config.memory_limit_bytes / 4),
+                quota,
+            }),
+        })
+    }
+
+    /// Asks whether there is a server that takes statements from us.
+    ///
+    /// # Errors
+    /// `connect` if nothing answers there, or what the server says.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.shared.ask(Method::GET, "/readyz", None).await.map(|_| ())
+    }
+}
+
+impl Connection {
+    /// Sends a request and takes an answer that is no error.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Response, Error> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let response = self.send(method.clone(), path, body).await?;
+            let status = response.status();
+            if status.is_success() {
+                return Ok(response);
+            }
+            // Only what says that it did nothing is asked again.
+            if status == StatusCode::TOO_MANY_REQUESTS && attempts < ATTEMPTS {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            let text = response.text().await.unwrap_or_default();
+            let failure = Failure::read(status.as_u16(), &text);
+            if failure.is("unknown_session") {
+                // The next statement makes a new one.
+                *self.lock() = None;
+            }
+            return Err(Error::stage(failure));
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Response, Error> {
+        let mut url = self.base.clone();
+        let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url.set_query(query);
+        let mut request = self.http.request(method, url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(id) = self.lock().clone() {
+            request = request.header("Tessera-Session", id);
+        }
+        if let Some(body) = body {
+            request = request
+                .header(reqwest::header::CONTENT_TYPE, "application/json")
+                .body(body.to_string());
+        }
+        request.send().await.map_err(|e| self.unreachable(&e))
+    }
+
+    fn unreachable(&self, e: &reqwest::Error) -> Error {
+        // The innermost cause says it best: "connection refused".
+        let mut cause: &dyn std::error::Error = e;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        let mut url = self.base.clone();
+        // What stands before `@` may be a secret. A URL with a host takes both.
+        let _ = url.set_username("").and_then(|()| url.set_password(None));
+        Error::Connect { url: url.to_string(), reason: cause.to_string() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
+        let response = self.ask(method, path, body).await?;
+        let text = response.text().await.map_err(|e| self.unreachable(&e))?;
+        serde_json::from_str(&text).map_err(|e| Error::Protocol {
+            reason: format!("the answer of {path} is no JSON ({e}); is this a Tessera server?"),
+        })
+    }
+
+    /// Makes a session if there is none.
+    async fn session(&self) -> Result<(), Error> {
+        if self.lock().is_some() {
+            return Ok(());
+        }
+        let made = self.json(Method::POST, "/v1/sessions", None).await?;
+        let id = made["id"].as_str().ok_or_else(|| Error::Protocol {
+            reason: "a session has no id; is this a Tessera server?".into(),
+        })?;
+        *self.lock() = Some(id.into());
+        Ok(())
+    }
+
+    /// Runs one statement.
+    async fn statement(self: &Arc<Self>, parsed: &Parsed, handle: &Handle) -> Result<Reply, Error> {
+        self.session().await?;
+        let body = json!({
+            "sql": parsed.text,
+            "wait_ms": POLL_MS,
+            "format": native::NAME,
+        });
+        let mut status = self.json(Method::POST, "/v1/statements", Some(&body)).await?;
+        let id = match status["id"].as_str() {
+            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => id.to_string(),
+            _ => {
+                let reason = "a statement has no id; is this a Tessera server?".into();
+                return Err(Error::Protocol { reason });
+            }
+        };
+        let path = format!("/v1/statements/{id}");
+        let submitted = Submitted { connection: self.clone(), path: path.clone() };
+        loop {
+            let state = status["state"].as_str().and_then(State::parse);
+            match state {
+                Some(State::Finished) => break,
+                Some(State::Failed | State::Cancelled) => {
+                    return Err(Error::stage(Failure::of(&status)));
+                }
+                Some(state) => handle.tell(Progress::from_json(state, &status["progress"])),
+                None => {
+                    let reason = format!("a statement has the state {}", status["state"]);
+                    return Err(Error::Protocol { reason });
+                }
+            }
+            let next = format!("{path}?wait_ms={POLL_MS}");
+            tokio::select! {
+                biased;
+                () = handle.cancelled() => {
+                    submitted.delete().await?;
+                    return Err(Error::Cancelled);
+                }
+                next = self.json(Method::GET, &next, None) => status = next?,
+            }
+        }
+        handle.tell(Progress::from_json(State::Running, &status["progress"]));
+        let file = Arc::new(self.scratch.file()?);
+        let result = format!("{path}/result?format={}", native::NAME);
+        tokio::select! {
+            biased;
+            () = handle.cancelled() => {
+                submitted.delete().await?;
+                return Err(Error::Cancelled);
+            }
+            got = self.download(&result, &file) => got?,
+        }
+        submitted.delete().await?;
+        let mut reply = native::read(&file, &self.pool, &self.quota)?;
+        if matches!(&reply.answer, Answer::Stored(rows) if rows.bytes() <= ROWS_IN_MEMORY) {
+            reply = reply.whole()?;
+        }
+        Ok(reply)
+    }
+
+    async fn download(&self, path: &str, file: &ScratchFile) -> Result<(), Error> {
+        let mut response = self.ask(Method::GET, path, None).await?;
+        while let Some(piece) = response.chunk().await.map_err(|e| self.unreachable(&e))? {
+            file.append(&[&piece])?;
+        }
+        Ok(())
+    }
+}
+
+/// A statement at the server, which is not to outlive our interest in it.
+struct Submitted {
+    connection: Arc<Connection>,
+    path: String,
+}
+
+impl Submitted {
+    /// Cancels it, or lets its result go.
+    async fn delete(mut self) -> Result<(), Error> {
+        let path = std::mem::take(&mut self.path);
+        self.connection.ask(Method::DELETE, &path, None).await.map(|_| ())
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        if self.path.is_empty() {
+            return;
+        }
+        let (connection, path) = (self.connection.clone(), std::mem::take(&mut self.path));
+        // Without a runtime there is no way to tell; the server forgets it by itself.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { connection.send(Method::DELETE, &path, None).await });
+        }
+    }
+}
+
+/// Statements of a script that are left.
+struct Script {
+    rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
+    count: usize,
+    handle: Handle,
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // After a regular end this does nothing.
+        self.handle.move_to(State::Cancelled);
+    }
+}
+
+impl Remote {
+    async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
+        let handle = script.handle.clone();
+        let Some((i, next)) = script.rest.next() else {
+            handle.move_to(State::Planning);
+            handle.move_to(State::Finished);
+            return None;
+        };
+        handle.begin(&next.text, i + 1, script.count);
+        let result = match handle.is_cancelled() {
+            true => Err(Error::Cancelled),
+            false => self.shared.statement(&next, &handle).await,
+        };
+        let result = result.map_err(|e| failure::within(e, &next));
+        if let Err(e) = &result {
+            handle.move_to(State::of_error(e));
+        }
+        Some(result)
+    }
+}
+
+impl Engine for Remote {
+    fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a> {
+        let parsed = match tessera_frontend::parse(sql) {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                handle.move_to(State::Failed);
+                return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
+            }
+        };
+        let script = Script { count: parsed.len(), rest: parsed.into_iter().enumerate(), handle };
+        Box::pin(futures::stream::unfold(Some(script), move |script| async move {
+            let mut script = script?;
+            let result = self.next(&mut script).await?;
+            // After an error nothing follows.
+            let rest = result.is_ok().then_some(script);
+            Some((result, rest))
+        }))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let id = self.shared.lock().take();
+            if let Some(id) = id {
+                // A server that does not hear it ends the session by itself, after a while.
+                let path = format!("/v1/sessions/{id}");
+                let sent = self.shared.send(Method::DELETE, &path, None);
+                if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
+                    tracing::debug!("the session was not ended");
+                }
+            }
+        })
+    }
+}

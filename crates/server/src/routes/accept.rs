@@ -1,0 +1,82 @@
+//! Connections: how many, how slow, how large their heads.
+
+use crate::error::Error;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Connections at a time; others wait to be accepted.
+const CONNECTIONS_MAX: u32 = 1024;
+/// A request's head comes within this time, or the connection ends; also how long a connection may do nothing.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Headers of a request.
+const HEADERS_MAX: usize = 100;
+
+/// Serves connections until `leave` is fired, then until those that are open have ended.
+pub(super) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    leave: CancellationToken,
+) -> Result<(), Error> {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    loop {
+        let place = tokio::select! {
+            () = leave.cancelled() => break,
+            place = places.clone().acquire_owned() => place,
+        };
+        let Ok(place) = place else { break };
+        let stream = tokio::select! {
+            () = leave.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // Out of file handles, or a client that went away at once: others may still come.
+                Err(e) => {
+                    tracing::warn!("a connection was not accepted: {e}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let (app, leave) = (app.clone(), leave.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            connection(stream, app, leave).await;
+        });
+    }
+    drop(listener);
+    // All places are free once the last connection has ended.
+    let _ = places.acquire_many(CONNECTIONS_MAX).await;
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, app: Router, leave: CancellationToken) {
+    // Small answers leave at once. That it cannot be set does no harm.
+    let _ = stream.set_nodelay(true);
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let mut connection = std::pin::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = leave.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(e) = result {
+        tracing::debug!("a connection ended: {e}");
+    }
+}

@@ -1,0 +1,211 @@
+//! `/metrics`: counters for Prometheus.
+//!
+//! # Source
+//! Prometheus text exposition format, version 0.0.4.
+
+use super::Shared;
+use super::reply;
+use super::statements::ENDS;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Upper ends of the buckets of durations, in seconds.
+const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
+
+/// What is counted about requests.
+#[derive(Default)]
+pub(super) struct Metrics {
+    requests: Mutex<BTreeMap<(&'static str, &'static str, u16), Durations>>,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+#[derive(Default, Clone)]
+struct Durations {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum_s: f64,
+}
+
+impl Metrics {
+    /// Bytes of results went to a client.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Bytes of an upload came.
+    pub(super) fn received(&self, bytes: usize) {
+        self.bytes_received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn answered(&self, route: &'static str, method: &'static str, status: u16, seconds: f64) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let d = requests.entry((route, method, status)).or_default();
+        for (n, bound) in d.buckets.iter_mut().zip(BUCKETS) {
+            *n += u64::from(seconds <= bound);
+        }
+        d.count += 1;
+        d.sum_s += seconds;
+    }
+}
+
+/// Counts each request and how long its answer took to begin.
+pub(super) async fn count(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let route = route(request.uri().path());
+    // Only methods that exist: a client must not make labels of its own.
+    let method = match request.method().as_str() {
+        "GET" => "GET",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "HEAD" => "HEAD",
+        _ => "other",
+    };
+    let response = next.run(request).await;
+    let seconds = started.elapsed().as_secs_f64();
+    shared.metrics.answered(route, method, response.status().as_u16(), seconds);
+    response
+}
+
+/// The route of a path without what clients put into it.
+fn route(path: &str) -> &'static str {
+    let mut parts = path.trim_matches('/').split('/');
+    match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("v1"), Some("query"), None, ..) => "/v1/query",
+        (Some("v1"), Some("statements"), None, ..) => "/v1/statements",
+        (Some("v1"), Some("statements"), Some(_), None, _) => "/v1/statements/{id}",
+        (Some("v1"), Some("statements"), Some(_), Some("result"), None) => {
+            "/v1/statements/{id}/result"
+        }
+        (Some("v1"), Some("statements"), Some(_), Some("plan"), None) => "/v1/statements/{id}/plan",
+        (Some("v1"), Some("statements"), Some(_), Some("events"), None) => {
+            "/v1/statements/{id}/events"
+        }
+        (Some("v1"), Some("sessions"), None, ..) => "/v1/sessions",
+        (Some("v1"), Some("sessions"), Some(_), None, _) => "/v1/sessions/{id}",
+        (Some("v1"), Some("tensors"), None, ..) => "/v1/tensors",
+        (Some("v1"), Some("tensors"), Some(_), None, _) => "/v1/tensors/{name}",
+        (Some("healthz"), None, ..) => "/healthz",
+        (Some("readyz"), None, ..) => "/readyz",
+        (Some("metrics"), None, ..) => "/metrics",
+        (Some("openapi.json"), None, ..) => "/openapi.json",
+        _ => "other",
+    }
+}
+
+/// `GET /metrics`
+pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
+    reply::text(StatusCode::OK, "text/plain; version=0.0.4", text(&shared))
+}
+
+fn text(shared: &Shared) -> String {
+    let mut out = String::new();
+    let mut one = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+        // Writing into memory cannot fail.
+        let _ = writeln!(out, "# HELP tessera_{name} {help}\n# TYPE tessera_{name} {kind}");
+        for (labels, v) in values {
+            let _ = writeln!(out, "tessera_{name}{labels} {v}");
+        }
+    };
+    let plain = |v: u64| vec![(String::new(), v as f64)];
+    let statements = &shared.statements;
+    let (live, waiting) = statements.live();
+    let ends: Vec<_> = ENDS
+        .iter()
+        .zip(&statements.ends)
+        .map(|(s, n)| (format!("{{state=\"{s}\"}}"), n.load(Relaxed) as f64))
+        .collect();
+    one("statements_total", "counter", "Statements that came to an end, by state.", &ends);
+    one("statements_queued", "gauge", "Statements that wait for a place.", &plain(waiting as u64));
+    one(
+        "statements_running",
+        "gauge",
+        "Statements that are planned or run.",
+        &plain(live.saturating_sub(waiting) as u64),
+    );
+    let (memory, disk) = statements.kept_bytes();
+    let kept = [("memory", memory), ("disk", disk)]
+        .map(|(place, n)| (format!("{{place=\"{place}\"}}"), n as f64));
+    one("result_bytes", "gauge", "Bytes of results that are kept, by place.", &kept);
+    one("sessions", "gauge", "Sessions.", &plain(shared.sessions.count() as u64));
+    let most = super::stream::streams_max(shared.config.memory_limit_bytes);
+    let streams = most - shared.streams.available_permits();
+    one("streams", "gauge", "Results on their way.", &plain(streams as u64));
+    if let Some(host) = shared.backend.host() {
+        let quota = host.runtime().quota();
+        let running: BTreeMap<&str, u64> = host.queries().list().iter().map(|h| h.progress()).fold(
+            BTreeMap::new(),
+            |mut sum, p| {
+                for (s, n) in tessera_exec::operand::State::ALL.iter().zip(p.operands) {
+                    *sum.entry(s.name()).or_default() += n;
+                }
+                sum
+            },
+        );
+        let running: Vec<_> =
+            running.iter().map(|(s, n)| (format!("{{state=\"{s}\"}}"), *n as f64)).collect();
+        one("operands", "gauge", "Operands of statements that run, by state.", &running);
+        one(
+            "operands_run_total",
+            "counter",
+            "Operands that threads ran.",
+            &plain(host.runtime().operands()),
+        );
+        one("quota_limit_bytes", "gauge", "The memory limit.", &plain(quota.limit()));
+        one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
+        one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
+        one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
+        let (requests, _, bytes) = host.counters().snapshot();
+        one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
+        one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));
+        let scratch = host.scratch();
+        one("scratch_used_bytes", "gauge", "Bytes of results on disk.", &plain(scratch.used()));
+        one(
+            "scratch_written_bytes_total",
+            "counter",
+            "Bytes of results that went to disk.",
+            &plain(scratch.written()),
+        );
+    }
+    one(
+        "sent_bytes_total",
+        "counter",
+        "Bytes of results sent to clients.",
+        &plain(shared.metrics.bytes_sent.load(Relaxed)),
+    );
+    one(
+        "received_bytes_total",
+        "counter",
+        "Bytes of uploads.",
+        &plain(shared.metrics.bytes_received.load(Relaxed)),
+    );
+    durations(shared, &mut out);
+    out
+}
+
+fn durations(shared: &Shared, out: &mut String) {
+    let requests = shared.metrics.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let name = "tessera_http_request_duration_seconds";
+    let _ = writeln!(out, "# HELP {name} Time until an answer begins.\n# TYPE {name} histogram");
+    for ((route, method, status), d) in requests {
+        let labels = format!("route=\"{route}\",method=\"{method}\",status=\"{status}\"");
+        for (bound, n) in BUCKETS.iter().zip(d.buckets) {
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {n}");
+        }
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", d.count);
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", d.sum_s);
+        let _ = writeln!(out, "{name}_count{{{labels}}} {}", d.count);
+    }
+}

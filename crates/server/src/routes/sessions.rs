@@ -1,0 +1,128 @@
+//! Sessions: temp tensors and settings that outlive a request.
+//!
+//! `POST /v1/sessions` makes one; the header `Tessera-Session` uses it; it goes when it was idle for `session-timeout`,
+//! or with `DELETE`.
+
+use super::Shared;
+use super::reply::{Failure, json};
+use crate::engine::Engine;
+use crate::error::Error;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Sessions at a time.
+const SESSIONS_MAX: usize = 1024;
+/// The header that names a session.
+pub(super) const HEADER: &str = "tessera-session";
+
+/// All sessions of a server.
+pub(super) struct Sessions {
+    known: Mutex<BTreeMap<String, Known>>,
+    timeout: Duration,
+}
+
+struct Known {
+    engine: Arc<dyn Engine>,
+    used: Instant,
+}
+
+impl Sessions {
+    pub(super) fn new(timeout_s: u64) -> Self {
+        Sessions { known: Mutex::default(), timeout: Duration::from_secs(timeout_s) }
+    }
+
+    fn make(&self, engine: Arc<dyn Engine>) -> Result<String, Error> {
+        let mut known = self.lock();
+        if known.len() >= SESSIONS_MAX {
+            return Err(Error::TooManySessions { limit: SESSIONS_MAX });
+        }
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        known.insert(id.clone(), Known { engine, used: Instant::now() });
+        Ok(id)
+    }
+
+    fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
+        match self.lock().get_mut(id) {
+            Some(s) => {
+                s.used = Instant::now();
+                Ok(s.engine.clone())
+            }
+            None => Err(Error::UnknownSession { id: id.into() }),
+        }
+    }
+
+    /// Sessions there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Lets go of those that nobody used. One that runs a statement is in use.
+    pub(super) fn sweep(&self) {
+        let timeout = self.timeout;
+        let mut gone = Vec::new();
+        {
+            let mut known = self.lock();
+            known.retain(|_, s| {
+                // A statement that runs or waits holds the engine.
+                if Arc::strong_count(&s.engine) > 1 {
+                    s.used = Instant::now();
+                }
+                let keep = s.used.elapsed() < timeout;
+                if !keep {
+                    gone.push(s.engine.clone());
+                }
+                keep
+            });
+        }
+        // Temp tensors are freed without the lock.
+        drop(gone);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The session that a request names, and its engine; one of its own without the header.
+pub(super) fn of(
+    shared: &Shared,
+    headers: &HeaderMap,
+) -> Result<(Option<String>, Arc<dyn Engine>), Error> {
+    match headers.get(HEADER) {
+        None => Ok((None, shared.backend.session())),
+        Some(id) => {
+            let id = id
+                .to_str()
+                .map_err(|_| Error::Request { reason: "`Tessera-Session` is not ASCII".into() })?;
+            Ok((Some(id.to_string()), shared.sessions.get(id)?))
+        }
+    }
+}
+
+/// `POST /v1/sessions`
+pub(super) async fn create(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
+    if shared.leaving.is_cancelled() {
+        return Err(Error::ShuttingDown.into());
+    }
+    let id = shared.sessions.make(shared.backend.session())?;
+    let timeout_s = shared.config.session_timeout_s;
+    Ok(json(StatusCode::CREATED, &json!({"id": id, "idle_timeout_s": timeout_s})))
+}
+
+/// `DELETE /v1/sessions/{id}`: its statements are cancelled, its temp tensors go.
+pub(super) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    super::Name(id): super::Name,
+) -> Result<Response, Failure> {
+    let gone = shared.sessions.lock().remove(&id);
+    if gone.is_none() {
+        return Err(Error::UnknownSession { id }.into());
+    }
+    shared.statements.cancel_session(&id);
+    Ok(json(StatusCode::OK, &json!({"ok": format!("deleted session {id}")})))
+}

@@ -1,0 +1,329 @@
+//! `/v1/statements`: submit, watch, read, cancel.
+
+use super::reply::{Failure, json};
+use super::store::{Entry, Outcome};
+use super::stream::{self, Out};
+use super::{Name, Parameters, Shared, body, sessions};
+use crate::answer::Reply;
+use crate::engine::Handle;
+use crate::error::Error;
+use crate::format::Format;
+use crate::statement::State;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State as Extract};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a request waits if it does not say.
+const WAIT_MS: u64 = 10_000;
+/// The longest that a request waits: a proxy between would give up.
+const WAIT_MS_MAX: u64 = 60_000;
+/// Bytes of a result that goes inline.
+const INLINE_BYTES: u64 = 1 << 20;
+/// Characters of a `request_id`.
+const REQUEST_ID_MAX: usize = 200;
+/// How often events tell of progress.
+const EVENT_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Submit {
+    sql: String,
+    params: Option<Value>,
+    wait_ms: Option<u64>,
+    on_timeout: Option<String>,
+    format: Option<String>,
+    request_id: Option<String>,
+}
+
+/// `POST /v1/statements`
+pub(super) async fn submit(
+    Extract(shared): Extract<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let headers = request.headers().clone();
+    let text = body::text(&shared, request).await?;
+    let asked: Submit = serde_json::from_str(&text)
+        .map_err(|e| Error::Request { reason: format!("the body is no statement: {e}") })?;
+    let out = Out::parse(asked.format.as_deref().unwrap_or("json"))?;
+    let cancels = match asked.on_timeout.as_deref() {
+        None | Some("continue") => false,
+        Some("cancel") => true,
+        Some(other) => {
+            let reason = format!("`on_timeout` is `continue` or `cancel`, not `{other}`");
+            return Err(Error::Request { reason }.into());
+        }
+    };
+    let request_id = match asked.request_id {
+        Some(id) if id.is_empty() || id.len() > REQUEST_ID_MAX => {
+            let reason = format!("`request_id` has 1 to {REQUEST_ID_MAX} bytes");
+            return Err(Error::Request { reason }.into());
+        }
+        id => id,
+    };
+    let sql = super::params::bind(&asked.sql, asked.params.as_ref())?;
+    let (session, engine) = sessions::of(&shared, &headers)?;
+    if shared.leaving.is_cancelled() {
+        return Err(Error::ShuttingDown.into());
+    }
+    let request = request_id.map(|id| (id, sql.clone()));
+    let entry = shared.statements.submit(engine, sql, session, request)?;
+    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
+    let over = entry.wait(wait).await;
+    if !over && cancels {
+        entry.handle.cancel();
+        let error = Error::WaitTimeout { wait_ms: wait.as_millis() as u64 };
+        return Err(Failure::of(&error, Some(entry.id())));
+    }
+    match entry.outcome().as_deref() {
+        Some(Outcome::Failed(e)) => Err(Failure::of(e, Some(entry.id()))),
+        Some(Outcome::Finished(replies)) if is_inline(out, replies) => {
+            let result = inline(replies.clone(), out)
+                .await
+                .map_err(|e| Failure::of(&e, Some(entry.id())))?;
+            let mut status = status(&entry);
+            status["result"] = Value::Null;
+            Ok(with_result(&status, &result))
+        }
+        _ => Ok(json(StatusCode::ACCEPTED, &status(&entry))),
+    }
+}
+
+/// Small answers of a text format go inline.
+fn is_inline(out: Out, replies: &[Reply]) -> bool {
+    let (memory, disk) =
+        replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+    matches!(out, Out::Format(f) if f.is_text()) && memory <= INLINE_BYTES && disk == 0
+}
+
+/// The `result` of an inline answer: for JSON the document, or a list of them if the script has several statements; for
+/// other formats their text.
+async fn inline(replies: Vec<Reply>, out: Out) -> Result<String, Error> {
+    let several = replies.len() != 1;
+    let text = tokio::task::spawn_blocking(move || out.write(replies, Vec::new()))
+        .await
+        .map_err(|_| Error::Internal { what: "writing the result panicked".into() })??;
+    let text = String::from_utf8(text)
+        .map_err(|_| Error::Internal { what: "a text format is not UTF-8".into() })?;
+    Ok(match (out, several) {
+        (Out::Format(Format::Json), false) => text.trim_end().to_string(),
+        (Out::Format(Format::Json), true) => {
+            format!("[{}]", text.lines().collect::<Vec<_>>().join(","))
+        }
+        _ => Value::String(text).to_string(),
+    })
+}
+
+/// The status with a result in it, whose text is not read again.
+fn with_result(status: &Value, result: &str) -> Response {
+    let mut fields = String::from("{");
+    for (name, value) in status.as_object().into_iter().flatten() {
+        let value = if name == "result" { result.to_string() } else { value.to_string() };
+        if fields.len() > 1 {
+            fields.push(',');
+        }
+        fields.push_str(&format!("{}:{value}", Value::String(name.clone())));
+    }
+    super::reply::text(StatusCode::OK, "application/json", fields + "}\n")
+}
+
+/// What is told about a statement.
+fn status(entry: &Entry) -> Value {
+    let state = entry.state();
+    let path = format!("/v1/statements/{}", entry.id());
+    let outcome = entry.outcome();
+    let mut out = json!({
+        "id": entry.id(),
+        "state": state.name(),
+        "sql": entry.sql,
+        "session": entry.session,
+        "progress": entry.handle.progress().to_json(),
+        "error": null,
+    });
+    match outcome.as_deref() {
+        None => out["next"] = path.into(),
+        Some(Outcome::Finished(replies)) => {
+            out["next"] = format!("{path}/result").into();
+            let (memory, disk) = replies
+                .iter()
+                .map(|r| r.answer.bytes())
+                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+            out["result_bytes"] = (memory + disk).into();
+        }
+        Some(Outcome::Failed(e)) => out["error"] = e.to_json(Some(entry.id()))["error"].take(),
+        Some(Outcome::Gone) => {}
+    }
+    out
+}
+
+/// `GET /v1/statements`
+pub(super) async fn list(Extract(shared): Extract<Arc<Shared>>) -> Response {
+    let all: Vec<Value> = shared.statements.list().iter().map(|e| status(e)).collect();
+    json(StatusCode::OK, &json!({"statements": all}))
+}
+
+/// `GET /v1/statements/{id}?wait_ms=`
+pub(super) async fn get(
+    Extract(shared): Extract<Arc<Shared>>,
+    Name(id): Name,
+    parameters: Parameters,
+) -> Result<Response, Failure> {
+    let entry = shared.statements.get(&id)?;
+    let wait_ms = parameters.number("wait_ms")?.unwrap_or(0).min(WAIT_MS_MAX);
+    parameters.only(&["wait_ms"])?;
+    if wait_ms > 0 {
+        entry.wait(Duration::from_millis(wait_ms)).await;
+    }
+    Ok(json(StatusCode::OK, &status(&entry)))
+}
+
+/// `DELETE /v1/statements/{id}`: it stops, and its result goes.
+pub(super) async fn delete(
+    Extract(shared): Extract<Arc<Shared>>,
+    Name(id): Name,
+) -> Result<Response, Failure> {
+    let entry = shared.statements.get(&id)?;
+    shared.statements.drop_result(&entry);
+    // Its end comes at once, but for a block of work.
+    entry.wait(Duration::from_secs(1)).await;
+    Ok(json(StatusCode::OK, &status(&entry)))
+}
+
+/// `GET /v1/statements/{id}/result?format=`
+pub(super) async fn result(
+    Extract(shared): Extract<Arc<Shared>>,
+    Name(id): Name,
+    parameters: Parameters,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let entry = shared.statements.get(&id)?;
+    parameters.only(&["format"])?;
+    let out = Out::choose(parameters.text("format"), &headers)?;
+    let fail = |e: &Error| Failure::of(e, Some(&id));
+    match entry.outcome().as_deref() {
+        None => Err(fail(&Error::NotFinished { id: id.clone(), state: entry.state().name() })),
+        Some(Outcome::Failed(e)) => Err(fail(e)),
+        Some(Outcome::Gone) => Err(fail(&Error::ResultGone { id: id.clone() })),
+        Some(Outcome::Finished(replies)) => {
+            stream::respond(&shared, replies.clone(), out).await.map_err(|e| fail(&e))
+        }
+    }
+}
+
+/// `GET /v1/statements/{id}/plan`: the plan of its last query, and what was measured.
+pub(super) async fn plan(
+    Extract(shared): Extract<Arc<Shared>>,
+    Name(id): Name,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let entry = shared.statements.get(&id)?;
+    let fail = |e: Error| Failure::of(&e, Some(&id));
+    let parsed = tessera_frontend::parse(&entry.sql).map_err(|e| fail(Error::stage(e)))?;
+    let last = parsed.last().map_or("", |p| p.text.as_str());
+    let engine = match &entry.session {
+        Some(_) => {
+            let mut of = headers;
+            if let Some(v) = entry.session.as_deref().and_then(|s| s.parse().ok()) {
+                of.insert(sessions::HEADER, v);
+            }
+            sessions::of(&shared, &of).map_err(fail)?.1
+        }
+        None => shared.backend.session(),
+    };
+    let sql = format!("EXPLAIN (FORMAT json) {last}");
+    let handle = Handle::below(&shared.stop);
+    let mut plan = Value::Null;
+    {
+        let mut replies = engine.run(&sql, handle);
+        while let Some(reply) = futures::StreamExt::next(&mut replies).await {
+            if let crate::answer::Answer::Json(json) = reply.map_err(fail)?.answer {
+                plan = json;
+            }
+        }
+    }
+    plan["state"] = entry.state().name().into();
+    plan["measured"] = entry.handle.measured();
+    Ok(json(StatusCode::OK, &plan))
+}
+
+/// `GET /v1/statements/{id}/events`: server-sent events, `progress` while it runs and `end`.
+pub(super) async fn events(
+    Extract(shared): Extract<Arc<Shared>>,
+    Name(id): Name,
+) -> Result<Response, Failure> {
+    let entry = shared.statements.get(&id)?;
+    let permit = shared
+        .events
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| Error::TooManyStreams { limit: super::EVENTS_MAX })?;
+    let stream = futures::stream::unfold(Some((entry, permit, true)), |state| async move {
+        let (entry, permit, first) = state?;
+        if !first {
+            entry.wait(EVENT_EVERY).await;
+        }
+        let over = entry.outcome().is_some();
+        let name = if over { "end" } else { "progress" };
+        let event = format!("event: {name}\ndata: {}\n\n", status(&entry));
+        let next = (!over).then_some((entry, permit, false));
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(event)), next))
+    });
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((StatusCode::OK, head, Body::from_stream(stream)).into_response())
+}
+
+/// `POST /v1/query?format=`: the body is SQL, the answer is the result. Who leaves cancels it.
+pub(super) async fn query(
+    Extract(shared): Extract<Arc<Shared>>,
+    parameters: Parameters,
+    request: Request,
+) -> Result<Response, Failure> {
+    parameters.only(&["format"])?;
+    let headers = request.headers().clone();
+    let out = Out::choose(parameters.text("format"), &headers)?;
+    let sql = body::text(&shared, request).await?;
+    let (session, engine) = sessions::of(&shared, &headers)?;
+    if shared.leaving.is_cancelled() {
+        return Err(Error::ShuttingDown.into());
+    }
+    let entry = shared.statements.submit(engine, sql, session, None)?;
+    let asked = Asked { shared: shared.clone(), entry: entry.clone() };
+    let mut replies = None;
+    while replies.is_none() {
+        entry.wait(Duration::from_secs(60)).await;
+        match entry.outcome().as_deref() {
+            None => {}
+            Some(Outcome::Finished(r)) => replies = Some(r.clone()),
+            Some(Outcome::Failed(e)) => return Err(Failure::of(e, Some(entry.id()))),
+            Some(Outcome::Gone) => {
+                let e = Error::ResultGone { id: entry.id().into() };
+                return Err(Failure::of(&e, Some(entry.id())));
+            }
+        }
+    }
+    // From here on the stream alone holds the result.
+    let id = entry.id().to_string();
+    drop((asked, entry));
+    stream::respond(&shared, replies.unwrap_or_default(), out)
+        .await
+        .map_err(|e| Failure::of(&e, Some(&id)))
+}
+
+/// A statement that lives as long as its request.
+pub(super) struct Asked {
+    pub(super) shared: Arc<Shared>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.shared.statements.forget(&self.entry);
+    }
+}
+
+/// States that are over, for metrics.
+pub(super) const ENDS: [State; 3] = [State::Finished, State::Failed, State::Cancelled];

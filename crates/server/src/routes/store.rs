@@ -1,0 +1,358 @@
+//! The statements of a server: a bounded queue, those that run, and results until somebody has read them.
+//!
+//! ```text
+//!   submit ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
+//! ```
+//! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
+//! for a statement holds it up.
+
+use crate::answer::Reply;
+use crate::config::Config;
+use crate::engine::{Engine, Handle};
+use crate::error::Error;
+use crate::session::Host;
+use crate::statement::{Entered, State};
+use futures::{FutureExt, StreamExt};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Statements that are known at a time, those that are over among them.
+const ENTRIES_MAX: usize = 4096;
+/// What a cancelled engine has to come back before it is dropped.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What came out of a statement.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The answers of its script.
+    Finished(Vec<Reply>),
+    /// The error that ended it.
+    Failed(Error),
+    /// It had answers, and they are gone.
+    Gone,
+}
+
+/// A statement that was submitted.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The number among all, by age.
+    number: u64,
+    pub(super) handle: Handle,
+    pub(super) sql: String,
+    /// The session that it runs in.
+    pub(super) session: Option<String>,
+    /// The client's own name for it, and a mark of what it asked for.
+    request: Option<(String, String)>,
+    outcome: watch::Sender<Option<Arc<Outcome>>>,
+    /// When it ended or was last asked for.
+    touched: Mutex<Instant>,
+}
+
+impl Entry {
+    pub(super) fn id(&self) -> &str {
+        self.handle.id()
+    }
+
+    /// What came out of it; `None` while it waits or runs.
+    pub(super) fn outcome(&self) -> Option<Arc<Outcome>> {
+        self.touch();
+        self.outcome.borrow().clone()
+    }
+
+    /// Its state. An end counts from when its outcome is there.
+    pub(super) fn state(&self) -> State {
+        match &*self.outcome.borrow() {
+            None => match self.handle.state() {
+                s if s.is_over() => State::Running,
+                s => s,
+            },
+            Some(o) => match &**o {
+                Outcome::Finished(_) | Outcome::Gone => State::Finished,
+                Outcome::Failed(e) => State::of_error(e),
+            },
+        }
+    }
+
+    /// Waits until it is over, at most `time`; true if it is.
+    pub(super) async fn wait(&self, time: Duration) -> bool {
+        let mut outcome = self.outcome.subscribe();
+        let over = tokio::time::timeout(time, outcome.wait_for(Option::is_some)).await;
+        self.touch();
+        matches!(over, Ok(Ok(_)))
+    }
+
+    fn touch(&self) {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn idle(&self) -> Duration {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    fn bytes(&self) -> (u64, u64) {
+        match self.outcome.borrow().as_deref() {
+            Some(Outcome::Finished(replies)) => replies
+                .iter()
+                .map(|r| r.answer.bytes())
+                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e)),
+            _ => (0, 0),
+        }
+    }
+}
+
+/// All statements of a server.
+pub(super) struct Statements {
+    known: Mutex<BTreeMap<String, Arc<Entry>>>,
+    next: AtomicU64,
+    places: Arc<Semaphore>,
+    /// Statements that wait or run.
+    live: AtomicUsize,
+    live_max: usize,
+    running_max: usize,
+    limit_s: u64,
+    ttl: Duration,
+    /// Bytes of results that may be kept in memory, and on disk.
+    keep_max: (u64, u64),
+    stop: CancellationToken,
+    host: Option<Arc<Host>>,
+    /// Statements that came to each end: finished, failed, cancelled.
+    pub(super) ends: [AtomicU64; 3],
+}
+
+/// One more that waits or runs, until it is dropped.
+struct Live {
+    statements: Arc<Statements>,
+    /// It is among the queries of the process as long.
+    _entered: Option<Entered>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.statements.live.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Statements {
+    pub(super) fn new(config: &Config, stop: CancellationToken, host: Option<Arc<Host>>) -> Self {
+        let disk = host.as_ref().map_or(u64::MAX, |h| h.scratch().limit() / 2);
+        Statements {
+            known: Mutex::default(),
+            next: AtomicU64::new(0),
+            places: Arc::new(Semaphore::new(config.max_queries)),
+            live: AtomicUsize::new(0),
+            live_max: config.max_queries.saturating_add(config.max_queued),
+            running_max: config.max_queries,
+            limit_s: config.query_timeout_s,
+            ttl: Duration::from_secs(config.result_ttl_s),
+            keep_max: (config.memory_limit_bytes / 4, disk),
+            stop,
+            host,
+            ends: Default::default(),
+        }
+    }
+
+    /// Enters a script and runs it when its turn comes. With a `request_id` that is known it is the statement of then.
+    ///
+    /// # Errors
+    /// A queue that is full; a `request_id` that was used for something else.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        engine: Arc<dyn Engine>,
+        sql: String,
+        session: Option<String>,
+        request: Option<(String, String)>,
+    ) -> Result<Arc<Entry>, Error> {
+        let mut known = self.lock();
+        if let Some((name, mark)) = &request {
+            let same = |e: &&Arc<Entry>| {
+                e.session == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
+            };
+            if let Some(entry) = known.values().find(same) {
+                return match entry.request.as_ref().is_some_and(|(_, m)| m == mark) {
+                    true => Ok(entry.clone()),
+                    false => Err(Error::RequestIdReused { request_id: name.clone() }),
+                };
+            }
+        }
+        if self.live.fetch_add(1, Relaxed) >= self.live_max {
+            self.live.fetch_sub(1, Relaxed);
+            return Err(Error::Busy {
+                running: self.running_max,
+                queued: self.live_max - self.running_max,
+            });
+        }
+        let handle = Handle::below(&self.stop);
+        handle.name(&sql);
+        let entered = self.host.as_ref().map(|h| h.queries().enter(&handle));
+        let live = Live { statements: self.clone(), _entered: entered };
+        let entry = Arc::new(Entry {
+            number: self.next.fetch_add(1, Relaxed),
+            handle,
+            sql,
+            session,
+            request,
+            outcome: watch::Sender::new(None),
+            touched: Mutex::new(Instant::now()),
+        });
+        forget_oldest(&mut known);
+        known.insert(entry.id().to_string(), entry.clone());
+        drop(known);
+        tokio::spawn(self.clone().drive(entry.clone(), engine, live));
+        Ok(entry)
+    }
+
+    async fn drive(self: Arc<Self>, entry: Arc<Entry>, engine: Arc<dyn Engine>, live: Live) {
+        let place = tokio::select! {
+            biased;
+            () = entry.handle.cancelled() => None,
+            place = self.places.clone().acquire_owned() => place.ok(),
+        };
+        let result = match place {
+            Some(_place) => self.run(&entry, &*engine).await,
+            None => Err(Error::Cancelled),
+        };
+        // A session's own memory is free before anybody hears of the end.
+        drop(engine);
+        let outcome = match result {
+            Ok(replies) => Outcome::Finished(replies),
+            Err(e) => {
+                entry.handle.move_to(State::of_error(&e));
+                Outcome::Failed(e)
+            }
+        };
+        let end = match &outcome {
+            Outcome::Failed(e) if State::of_error(e) == State::Cancelled => 2,
+            Outcome::Failed(_) => 1,
+            _ => 0,
+        };
+        self.ends[end].fetch_add(1, Relaxed);
+        entry.touch();
+        entry.outcome.send_replace(Some(Arc::new(outcome)));
+        drop(live);
+        self.make_room(&entry);
+    }
+
+    async fn run(&self, entry: &Entry, engine: &dyn Engine) -> Result<Vec<Reply>, Error> {
+        let work = async {
+            let mut replies = Vec::new();
+            let mut stream = engine.run(&entry.sql, entry.handle.clone());
+            while let Some(reply) = stream.next().await {
+                replies.push(reply?);
+            }
+            match replies.is_empty() {
+                true => Err(Error::Request { reason: "there is no statement in it".into() }),
+                false => Ok(replies),
+            }
+        };
+        let patience = async {
+            entry.handle.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        let limit_s = self.limit_s;
+        let fenced = AssertUnwindSafe(work).catch_unwind();
+        tokio::select! {
+            result = tokio::time::timeout(Duration::from_secs(limit_s), fenced) => match result {
+                Err(_) => Err(Error::Timeout { limit_s }),
+                // The panic's own text went to the log; it may name what a client should not see.
+                Ok(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
+                Ok(Ok(result)) => result,
+            },
+            () = patience => Err(Error::Cancelled),
+        }
+    }
+
+    /// A statement by its id.
+    ///
+    /// # Errors
+    /// There is none, or it is forgotten.
+    pub(super) fn get(&self, id: &str) -> Result<Arc<Entry>, Error> {
+        let entry = self.lock().get(id).cloned();
+        entry.ok_or_else(|| Error::UnknownStatement { id: id.into() })
+    }
+
+    /// All that are known, by age.
+    pub(super) fn list(&self) -> Vec<Arc<Entry>> {
+        let mut all: Vec<Arc<Entry>> = self.lock().values().cloned().collect();
+        all.sort_by_key(|e| e.number);
+        all
+    }
+
+    /// Cancels a statement and lets its result go.
+    pub(super) fn drop_result(&self, entry: &Entry) {
+        entry.handle.cancel();
+        entry.outcome.send_if_modified(|o| match o.as_deref() {
+            Some(Outcome::Finished(_)) => {
+                *o = Some(Arc::new(Outcome::Gone));
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Cancels a statement and forgets it.
+    pub(super) fn forget(&self, entry: &Entry) {
+        entry.handle.cancel();
+        self.lock().remove(entry.id());
+    }
+
+    /// Cancels the statements of a session.
+    pub(super) fn cancel_session(&self, id: &str) {
+        for e in self.list().iter().filter(|e| e.session.as_deref() == Some(id)) {
+            e.handle.cancel();
+        }
+    }
+
+    /// Forgets what is over and was not asked for any longer.
+    pub(super) fn sweep(&self) {
+        let ttl = self.ttl;
+        self.lock().retain(|_, e| e.outcome.borrow().is_none() || e.idle() < ttl);
+    }
+
+    /// Statements that wait or run, and of those the ones that wait.
+    pub(super) fn live(&self) -> (usize, usize) {
+        let live = self.live.load(Relaxed);
+        (live, live.saturating_sub(self.running_max - self.places.available_permits()))
+    }
+
+    /// Bytes of kept results in memory and on disk.
+    pub(super) fn kept_bytes(&self) -> (u64, u64) {
+        self.lock().values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
+    }
+
+    /// Lets the oldest results go until the rest has room; never that of `newest`.
+    fn make_room(&self, newest: &Entry) {
+        let entries = self.list();
+        let (mut memory, mut disk) = self.kept_bytes();
+        for e in entries.iter().filter(|e| e.number != newest.number) {
+            if memory <= self.keep_max.0 && disk <= self.keep_max.1 {
+                return;
+            }
+            let (m, d) = e.bytes();
+            if m > 0 || d > 0 {
+                tracing::debug!(id = e.id(), memory = m, disk = d, "result gives way");
+                self.drop_result(e);
+                (memory, disk) = (memory.saturating_sub(m), disk.saturating_sub(d));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes room for one more: the oldest that is over goes.
+fn forget_oldest(known: &mut BTreeMap<String, Arc<Entry>>) {
+    if known.len() < ENTRIES_MAX {
+        return;
+    }
+    let over = known.values().filter(|e| e.outcome.borrow().is_some());
+    if let Some(id) = over.min_by_key(|e| e.number).map(|e| e.id().to_string()) {
+        known.remove(&id);
+    }
+}

@@ -1,0 +1,87 @@
+//! `/v1/tensors`: what has a name.
+
+use super::reply::{Failure, json};
+use super::{Name, Shared, sessions};
+use crate::answer::{Answer, Reply};
+use crate::engine::{Engine, Handle};
+use crate::error::Error;
+use crate::format::{Format, Options, Writer};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures::StreamExt;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// `GET /v1/tensors`: those of the catalog and, with a session, its own.
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (_, engine) = sessions::of(&shared, &headers)?;
+    let reply = run(&shared, &*engine, "SHOW TENSORS").await?;
+    Ok(json(StatusCode::OK, &json!({"tensors": objects(reply)?})))
+}
+
+/// `GET /v1/tensors/{name}`: its variables and coordinates.
+pub(super) async fn get(
+    State(shared): State<Arc<Shared>>,
+    Name(name): Name,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (_, engine) = sessions::of(&shared, &headers)?;
+    let sql = format!("DESCRIBE {}", quoted(&name)?);
+    let reply = run(&shared, &*engine, &sql).await.map_err(|e| absent(e, &name))?;
+    Ok(json(StatusCode::OK, &json!({"name": name, "fields": objects(reply)?})))
+}
+
+/// `DELETE /v1/tensors/{name}`
+pub(super) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Name(name): Name,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (_, engine) = sessions::of(&shared, &headers)?;
+    let sql = format!("DROP TENSOR {}", quoted(&name)?);
+    let reply = run(&shared, &*engine, &sql).await.map_err(|e| absent(e, &name))?;
+    let done = match reply.answer {
+        Answer::Done(text) => text,
+        _ => String::new(),
+    };
+    Ok(json(StatusCode::OK, &json!({"ok": done})))
+}
+
+/// The name as an identifier of SQL.
+pub(super) fn quoted(name: &str) -> Result<String, Error> {
+    if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
+        return Err(Error::Request { reason: "a tensor's name has 1 to 200 bytes".into() });
+    }
+    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
+}
+
+/// A name that nothing has is a page that is not there.
+fn absent(e: Error, name: &str) -> Error {
+    match e.code() {
+        "unknown_name" => Error::NotFound { path: format!("/v1/tensors/{name}") },
+        _ => e,
+    }
+}
+
+/// Runs one statement that only looks into the catalog or changes it.
+pub(super) async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
+    let mut replies = engine.run(sql, Handle::below(&shared.stop));
+    let reply = replies.next().await;
+    reply.unwrap_or_else(|| Err(Error::Internal { what: "a statement had no answer".into() }))
+}
+
+/// Rows as objects.
+fn objects(reply: Reply) -> Result<Vec<Value>, Error> {
+    let mut writer = Writer::new(Format::Ndjson, Options::default(), Vec::new())?;
+    writer.push(reply)?;
+    let text = writer.finish()?;
+    let lines = text.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    lines
+        .map(|l| serde_json::from_slice::<Map<String, Value>>(l).map(Value::Object))
+        .collect::<Result<_, _>>()
+        .map_err(|e| Error::Internal { what: format!("rows are no JSON: {e}") })
+}

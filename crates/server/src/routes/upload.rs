@@ -1,0 +1,189 @@
+//! `PUT /v1/tensors/{name}`: an upload becomes a tensor of the warehouse.
+//!
+//! 1. The body goes to a file as it comes, piece by piece, so an upload may be larger than memory. A slow or broken
+//!    client ends it; the file has no other holder and goes with the request.
+//! 2. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is whole, writes chunks and then the catalog's entry.
+//!    So the tensor is there whole and durable, or what was there before stays.
+
+use super::reply::{Failure, json};
+use super::store::Outcome;
+use super::{Name, Parameters, Shared, sessions, tensors};
+use crate::error::Error;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use futures::StreamExt;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+/// Uploads at a time.
+pub(super) const UPLOADS_MAX: usize = 8;
+/// A client that sends nothing for this time is gone.
+const STALL: Duration = Duration::from_secs(30);
+/// Bytes gathered before they go to the file.
+const BUFFER: usize = 1 << 20;
+/// How files of NumPy begin.
+const NPY: &[u8] = b"\x93NUMPY";
+/// How a stream of Arrow's messages begins.
+const ARROW: &[u8] = &[0xff; 4];
+
+/// What is uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Npy,
+    Arrow,
+}
+
+impl Kind {
+    /// By `Content-Type`; without one that says it, the first bytes decide.
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, Error> {
+        let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(None) };
+        let kind = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        match kind {
+            "application/x-npy" => Ok(Some(Kind::Npy)),
+            "application/vnd.apache.arrow.stream" => Ok(Some(Kind::Arrow)),
+            // What clients say who do not know better.
+            "" | "application/octet-stream" | "application/x-www-form-urlencoded" => Ok(None),
+            other => Err(refuse(format!(
+                "an upload is application/x-npy or application/vnd.apache.arrow.stream, not `{other}`"
+            ))),
+        }
+    }
+
+    fn begins(self) -> &'static [u8] {
+        match self {
+            Kind::Npy => NPY,
+            Kind::Arrow => ARROW,
+        }
+    }
+
+    /// By the first bytes.
+    fn sniff(start: &[u8]) -> Option<Self> {
+        [Kind::Npy, Kind::Arrow].into_iter().find(|k| start.starts_with(k.begins()))
+    }
+}
+
+fn refuse(reason: String) -> Error {
+    Error::Request { reason }
+}
+
+/// `PUT /v1/tensors/{name}`
+pub(super) async fn put(
+    State(shared): State<Arc<Shared>>,
+    Name(name): Name,
+    parameters: Parameters,
+    request: Request,
+) -> Result<Response, Failure> {
+    parameters.only(&["dims"])?;
+    let quoted = tensors::quoted(&name)?;
+    let headers = request.headers().clone();
+    let kind = Kind::of(&headers)?;
+    let (session, engine) = sessions::of(&shared, &headers)?;
+    if shared.leaving.is_cancelled() {
+        return Err(Error::ShuttingDown.into());
+    }
+    let _place = shared
+        .uploads
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| Error::TooManyStreams { limit: UPLOADS_MAX })?;
+    let failed = |e| Error::io("create", "a directory for an upload", e);
+    let directory = tempfile::Builder::new().prefix("tessera-upload-").tempdir().map_err(failed)?;
+    let kind = receive(&shared, request, kind, directory.path()).await?;
+    let file = directory.path().join(file_name(kind)).display().to_string().replace('\'', "''");
+    let select = match (kind, parameters.text("dims")) {
+        (Kind::Npy, None) => format!("SELECT data AS {quoted} FROM '{file}'"),
+        (Kind::Npy, Some(_)) => {
+            return Err(refuse("`dims` is for Arrow; .npy has no columns".into()).into());
+        }
+        (Kind::Arrow, dims) => {
+            let dims: Vec<String> = dims
+                .unwrap_or_default()
+                .split(',')
+                .filter(|d| !d.is_empty())
+                .map(|d| format!("[\"{}\"]", d.replace('"', "\"\"")))
+                .collect();
+            if dims.is_empty() {
+                let reason = "name the columns that are dimensions: `?dims=time,lat`".into();
+                return Err(refuse(reason).into());
+            }
+            format!("SELECT {}, * FROM '{file}'", dims.join(", "))
+        }
+    };
+    let sql = format!("CREATE OR REPLACE TENSOR {quoted} AS {select}");
+    let entry = shared.statements.submit(engine, sql, session, None)?;
+    let kept = super::statements::Asked { shared: shared.clone(), entry: entry.clone() };
+    while !entry.wait(Duration::from_secs(60)).await {}
+    let outcome = entry.outcome();
+    drop(kept);
+    match outcome.as_deref() {
+        Some(Outcome::Failed(e)) => Err(Failure::of(e, None)),
+        _ => Ok(json(
+            StatusCode::CREATED,
+            &json!({"ok": format!("created tensor {name}"), "name": name}),
+        )),
+    }
+}
+
+fn file_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Npy => "data.npy",
+        Kind::Arrow => "data.arrow",
+    }
+}
+
+/// Writes the body to a file of `directory`.
+async fn receive(
+    shared: &Shared,
+    request: Request,
+    kind: Option<Kind>,
+    directory: &Path,
+) -> Result<Kind, Error> {
+    let limit = shared.backend.host().map_or(u64::MAX, |h| h.scratch().limit());
+    let failed = |e| Error::io("write", "the file of an upload", e);
+    let mut body = request.into_body().into_data_stream();
+    let mut open: Option<(Kind, tokio::io::BufWriter<tokio::fs::File>)> = None;
+    let mut start = Vec::new();
+    let mut total = 0u64;
+    loop {
+        let piece = tokio::time::timeout(STALL, body.next())
+            .await
+            .map_err(|_| refuse(format!("nothing came for {} s", STALL.as_secs())))?;
+        let Some(piece) = piece else { break };
+        let piece = piece.map_err(|e| refuse(format!("the upload broke off: {e}")))?;
+        shared.metrics.received(piece.len());
+        total += piece.len() as u64;
+        if total > limit {
+            return Err(Error::RequestTooLarge { limit_bytes: limit as usize });
+        }
+        if let Some((_, file)) = &mut open {
+            file.write_all(&piece).await.map_err(failed)?;
+            continue;
+        }
+        start.extend_from_slice(&piece);
+        if start.len() < NPY.len() {
+            continue;
+        }
+        let found = Kind::sniff(&start).filter(|k| kind.is_none_or(|said| said == *k));
+        let found = found.ok_or_else(|| {
+            let kind = kind.map_or("an .npy file or an Arrow stream", |k| match k {
+                Kind::Npy => "an .npy file",
+                Kind::Arrow => "an Arrow stream",
+            });
+            refuse(format!("the body does not begin as {kind}"))
+        })?;
+        let file =
+            tokio::fs::File::create(directory.join(file_name(found))).await.map_err(failed)?;
+        let mut file = tokio::io::BufWriter::with_capacity(BUFFER, file);
+        file.write_all(&start).await.map_err(failed)?;
+        open = Some((found, file));
+    }
+    let Some((found, mut file)) = open else {
+        return Err(refuse(format!("the body has only {total} bytes")));
+    };
+    file.flush().await.map_err(failed)?;
+    Ok(found)
+}

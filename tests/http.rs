@@ -1,0 +1,470 @@
+//! The server as clients see it: statements, sessions, slow and broken clients, and `--connect`.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+mod malformed;
+
+/// Never ends by itself.
+const ENDLESS: &str = "SELECT sum(sin(arange(1000000000000)::float64))";
+
+fn tessera() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    command
+}
+
+/// A server on a port of its own; ended when the test is over.
+struct Server {
+    child: Child,
+    address: String,
+    _warehouse: tempfile::TempDir,
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+}
+
+impl Server {
+    fn start(flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        let warehouse = tempfile::tempdir().unwrap();
+        let mut child = tessera()
+            .arg("--warehouse")
+            .arg(warehouse.path())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(flags)
+            .envs(environment.iter().copied())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap().to_string();
+        // The rest of its messages must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { child, address, _warehouse: warehouse }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+        let mut stream = self.connect();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // A server that refuses the head may hang up before it has the body.
+        let _ = stream.write_all(body);
+        stream
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+        read(self.send(method, path, headers, body)).expect("an answer")
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, "", b"")
+    }
+
+    fn submit(&self, body: &Value) -> Reply {
+        self.ask("POST", "/v1/statements", "", body.to_string().as_bytes())
+    }
+
+    /// A value of `/metrics`.
+    fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text();
+        let line = text.lines().find(|l| l.starts_with(name) && l[name.len()..].starts_with(' '));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    /// Resident bytes.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+    }
+
+    fn query(&self, arguments: &[&str]) -> Output {
+        let url = format!("http://{}", self.address);
+        tessera().arg("query").args(arguments).args(["--connect", &url]).output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Status, head and body; `None` if the server hung up without an answer.
+fn read(mut stream: TcpStream) -> Option<Reply> {
+    let mut bytes = Vec::new();
+    // A reset after the answer is none of ours.
+    let _ = stream.read_to_end(&mut bytes);
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let status = head.get(9..12)?.parse().ok()?;
+    let mut body = bytes[end + 4..].to_vec();
+    if head.contains("transfer-encoding: chunked") {
+        body = unchunked(&body);
+    }
+    Some(Reply { status, head, body })
+}
+
+fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some(end) = bytes.windows(2).position(|w| w == b"\r\n") {
+        let size = std::str::from_utf8(&bytes[..end]).unwrap();
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        out.extend_from_slice(&bytes[end + 2..end + 2 + size]);
+        bytes = &bytes[end + 4 + size..];
+    }
+    out
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it never happened: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_statement_from_its_start_to_its_end() {
+    let s = Server::start(&[], &[]);
+    // Small results come at once.
+    let r = s.submit(&json!({"sql": "SELECT sum(arange(5)) AS s"}));
+    assert_eq!(r.status, 200, "{}", r.text());
+    let v = r.json();
+    assert_eq!((&v["state"], &v["result"]["tensors"][0]["data"]), (&json!("FINISHED"), &json!(10)));
+    // Who does not wait looks later.
+    let r = s.submit(&json!({"sql": "SELECT arange(6) AS x", "wait_ms": 0}));
+    let id = r.json()["id"].as_str().unwrap().to_string();
+    let path = format!("/v1/statements/{id}");
+    let v = s.get(&format!("{path}?wait_ms=30000")).json();
+    assert_eq!((&v["state"], &v["next"]), (&json!("FINISHED"), &json!(format!("{path}/result"))));
+    assert_eq!(v["progress"]["operands"]["done"], v["progress"]["operands"]["total"]);
+    let csv = s.get(&format!("{path}/result?format=csv"));
+    assert_eq!(csv.text(), "dim_0,x\n0,0\n1,1\n2,2\n3,3\n4,4\n5,5\n");
+    let npy = s.ask("GET", &format!("{path}/result"), "Accept: application/x-npy\r\n", b"");
+    assert!(npy.head.contains("content-type: application/x-npy"), "{}", npy.head);
+    assert_eq!((&npy.body[..6], npy.body.len()), (&b"\x93NUMPY"[..], 128 + 48));
+    assert_eq!(s.get(&format!("{path}/result?format=nope")).status, 400);
+    let plan = s.get(&format!("{path}/plan")).json();
+    assert_eq!((&plan["surface"], &plan["state"]), (&json!("tensor"), &json!("FINISHED")));
+    assert!(plan["measured"]["stages"][0]["operands"].as_u64().unwrap() > 0, "{plan}");
+    let events = s.get(&format!("{path}/events"));
+    assert!(events.text().starts_with("event: end\ndata: {"), "{}", events.text());
+    // Its result goes when it is deleted, twice if need be.
+    for _ in 0..2 {
+        assert_eq!(s.ask("DELETE", &path, "", b"").status, 200);
+    }
+    assert_eq!(s.get(&format!("{path}/result")).json()["error"]["code"], "result_gone");
+    assert_eq!(s.get("/v1/statements/nope").json()["error"]["code"], "unknown_statement");
+    // A failure is the answer.
+    let r = s.submit(&json!({"sql": "SELECT nope FROM 'tests/data/cf/air.zarr'"}));
+    let e = &r.json()["error"];
+    assert_eq!(
+        (r.status, &e["code"], &e["position"]["column"]),
+        (400, &json!("unknown_name"), &json!(8))
+    );
+    assert!(e["statement_id"].is_string());
+    // Text formats inline, others by `next`.
+    let r = s.submit(&json!({"sql": "SELECT arange(2) AS x", "format": "csv"})).json();
+    assert_eq!(r["result"], "dim_0,x\n0,0\n1,1\n");
+    assert_eq!(s.submit(&json!({"sql": "SELECT arange(2) AS x", "format": "npy"})).status, 202);
+    let r = s.submit(&json!({"sql": "SELECT arange(2) AS x; SELECT 3 AS y"})).json();
+    assert_eq!(r["result"][1]["tensors"][0]["data"], 3);
+}
+
+#[test]
+fn parameters_are_values() {
+    let s = Server::start(&[], &[]);
+    let data = |body: Value| {
+        let r = s.submit(&body);
+        let v = r.json();
+        if r.status == 200 {
+            v["result"]["tensors"][0]["data"].clone()
+        } else {
+            v["error"]["code"].clone()
+        }
+    };
+    assert_eq!(data(json!({"sql": "SELECT ? - ? AS x", "params": [3, -4]})), 7);
+    assert_eq!(data(json!({"sql": "SELECT $b * $a AS x", "params": {"a": 2, "b": 2.5}})), 5.0);
+    assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": []})), "unsupported");
+    assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": [[1]]})), "bad_request");
+}
+
+#[test]
+fn the_same_request_is_the_same_statement() {
+    let s = Server::start(&[], &[]);
+    let body = json!({"sql": "SELECT random_uniform([2]) AS x", "request_id": "a"});
+    let (one, two) = (s.submit(&body).json(), s.submit(&body).json());
+    assert_eq!((&one["id"], &one["result"]), (&two["id"], &two["result"]));
+    let r = s.submit(&json!({"sql": "SELECT 1", "request_id": "a"}));
+    assert_eq!((r.status, &r.json()["error"]["code"]), (409, &json!("request_id_reused")));
+}
+
+#[test]
+fn long_statements_are_watched_and_cancelled() {
+    let s = Server::start(
+        &["--memory-limit", "64MiB"],
+        &[("TESSERA_MAX_QUERIES", "2"), ("TESSERA_MAX_QUEUED", "1")],
+    );
+    let submit = || s.submit(&json!({"sql": ENDLESS, "wait_ms": 0}));
+    let ids: Vec<String> =
+        (0..3).map(|_| submit().json()["id"].as_str().unwrap().to_string()).collect();
+    let full = submit();
+    assert_eq!((full.status, &full.json()["error"]["code"]), (429, &json!("busy")));
+    assert!(full.head.contains("retry-after: 1"), "{}", full.head);
+    let path = |i: usize| format!("/v1/statements/{}", ids[i]);
+    until("an operand is done", || {
+        s.get(&path(0)).json()["progress"]["operands"]["done"].as_u64() > Some(0)
+    });
+    let v = s.get(&format!("{}?wait_ms=300", path(0))).json();
+    assert_eq!(v["state"], "RUNNING");
+    assert!(v["progress"]["eta_s"].as_f64().unwrap() > 0.0, "{v}");
+    assert!(
+        v["progress"]["operands"]["total"].as_u64() > v["progress"]["operands"]["done"].as_u64()
+    );
+    assert_eq!(s.get(&path(2)).json()["state"], "QUEUED");
+    let r = s.get(&format!("{}/result", path(0)));
+    assert_eq!((r.status, &r.json()["error"]["code"]), (409, &json!("not_finished")));
+    // One by DELETE, one by SQL, one that waits; the place that is free is used for the SQL.
+    s.ask("DELETE", &path(0), "", b"");
+    s.ask("DELETE", &path(2), "", b"");
+    let shown = s.ask("POST", "/v1/query?format=csv", "", b"SHOW QUERIES").text();
+    assert!(shown.contains(&ids[1]) && shown.contains("RUNNING"), "{shown}");
+    let cancel = format!("CANCEL QUERY '{}'", ids[1]);
+    let r = s.ask("POST", "/v1/query", "", cancel.as_bytes());
+    assert_eq!(r.status, 200, "{}", r.text());
+    for i in 0..3 {
+        let v = s.get(&format!("{}?wait_ms=30000", path(i))).json();
+        assert_eq!(v["state"], "CANCELLED", "{v}");
+        assert_eq!(s.get(&format!("{}/result", path(i))).status, 409);
+    }
+    let r = s.submit(&json!({"sql": ENDLESS, "wait_ms": 100, "on_timeout": "cancel"}));
+    assert_eq!((r.status, &r.json()["error"]["code"]), (503, &json!("timeout")));
+    // A client that leaves takes its query with it.
+    let client = s.send("POST", "/v1/query", "", ENDLESS.as_bytes());
+    until("it runs", || s.metric("tessera_statements_running") > 0.0);
+    client.shutdown(Shutdown::Both).unwrap();
+    until("all is free", || {
+        s.metric("tessera_statements_running") == 0.0 && s.metric("tessera_quota_used_bytes") == 0.0
+    });
+    assert!(s.metric("tessera_statements_total{state=\"CANCELLED\"}") >= 4.0);
+}
+
+#[test]
+fn sessions_keep_what_is_theirs_and_expire() {
+    let s = Server::start(&[], &[("TESSERA_SESSION_TIMEOUT", "2"), ("TESSERA_RESULT_TTL", "2")]);
+    let session =
+        || s.ask("POST", "/v1/sessions", "", b"").json()["id"].as_str().unwrap().to_string();
+    let (a, b) = (session(), session());
+    let run = |id: &str, sql: &str| {
+        s.ask("POST", "/v1/query?format=csv", &format!("Tessera-Session: {id}\r\n"), sql.as_bytes())
+    };
+    assert_eq!(run(&a, "CREATE TEMP TENSOR t AS SELECT arange(3) AS x").status, 200);
+    assert_eq!(run(&a, "SELECT sum(x) AS s FROM t").text(), "s\n3\n");
+    assert_eq!(run(&b, "SELECT sum(x) FROM t").status, 400);
+    assert_eq!(s.ask("POST", "/v1/query", "", b"SELECT sum(x) FROM t").status, 400);
+    assert_eq!(run("nope", "SELECT 1").status, 404);
+    assert_eq!(s.ask("DELETE", &format!("/v1/sessions/{b}"), "", b"").status, 200);
+    assert_eq!(run(&b, "SELECT 1").status, 404);
+    assert!(s.metric("tessera_quota_used_bytes") > 0.0);
+    let id = s.submit(&json!({"sql": "SELECT 1 AS x"})).json()["id"].as_str().unwrap().to_string();
+    // Looking at the metrics does not use the session.
+    until("the session is over", || s.metric("tessera_sessions") == 0.0);
+    assert_eq!(run(&a, "SELECT 1").status, 404);
+    until("its tensors are gone", || s.metric("tessera_quota_used_bytes") == 0.0);
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(s.get(&format!("/v1/statements/{id}")).status, 404);
+}
+
+#[test]
+fn a_slow_reader_slows_nobody() {
+    let s = Server::start(&["--memory-limit", "64MiB", "--threads", "2"], &[]);
+    // 160 MB: more than the memory limit.
+    let mut slow =
+        s.send("POST", "/v1/query?format=npy", "", b"SELECT arange(20000000)::float64 AS x");
+    let mut first = [0; 1024];
+    slow.read_exact(&mut first).unwrap();
+    assert!(first.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&first));
+    assert!(s.metric("tessera_scratch_used_bytes") >= 160e6);
+    let mut took = 0;
+    for _ in 0..10 {
+        // About a megabyte a second.
+        let mut piece = vec![0; 100_000];
+        slow.read_exact(&mut piece).unwrap();
+        took += piece.len();
+        std::thread::sleep(Duration::from_millis(100));
+        let r =
+            s.ask("POST", "/v1/query?format=csv", "", b"SELECT sum(arange(1000000)::float64) AS s");
+        assert_eq!((r.status, r.text().as_str()), (200, "s\n499999500000.0\n"));
+    }
+    // The result is still on its way, and what is held for it is bounded.
+    assert!(took < 2_000_000 && s.metric("tessera_streams") == 1.0);
+    assert!(
+        s.metric("tessera_quota_used_bytes") <= 16e6,
+        "{}",
+        s.metric("tessera_quota_used_bytes")
+    );
+    let resident = s.resident();
+    assert!(resident < 400 << 20, "{resident}");
+    drop(slow);
+    until("what it held is free", || {
+        s.metric("tessera_scratch_used_bytes") == 0.0
+            && s.metric("tessera_quota_used_bytes") == 0.0
+            && s.metric("tessera_streams") == 0.0
+    });
+    // Who reads all of it gets all of it.
+    let all = s.ask("POST", "/v1/query?format=npy", "", b"SELECT arange(20000000)::float64 AS x");
+    assert_eq!(all.body.len(), 128 + 160_000_000);
+    let last = &all.body[all.body.len() - 8..];
+    assert_eq!(f64::from_le_bytes(last.try_into().unwrap()), 19_999_999.0);
+    let rows = "SELECT * FROM CELLS((SELECT arange(300000) AS x))";
+    let csv = s.ask("POST", "/v1/query?format=csv", "", rows.as_bytes());
+    assert_eq!(csv.text().lines().count(), 300_001, "{}", csv.head);
+}
+
+#[test]
+fn another_tessera_shows_what_this_one_would() {
+    let s = Server::start(&[], &[]);
+    let embedded = |arguments: &[&str]| {
+        let warehouse = tempfile::tempdir().unwrap();
+        tessera()
+            .arg("--warehouse")
+            .arg(warehouse.path())
+            .arg("query")
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let scripts = [
+        "SELECT t2m FROM 'tests/data/cf/air.zarr'",
+        "CREATE TEMP TENSOR m AS SELECT mean(t2m, axis => 'time') AS m FROM 'tests/data/cf/air.zarr'; SELECT m - 270 AS d FROM m",
+        "SELECT lat, count(*) AS n, avg(t2m) AS a FROM 'tests/data/cf/air.zarr' GROUP BY lat ORDER BY lat",
+        "SELECT zeros([0, 3]) AS e",
+        "SELECT 1.5 AS x",
+        "EXPLAIN SELECT sum(arange(10))",
+        "SHOW FUNCTIONS",
+    ];
+    for script in scripts {
+        for format in ["table", "json", "ndjson", "csv", "arrow", "npy", "npz"] {
+            let (here, there) =
+                (embedded(&[script, "--format", format]), s.query(&[script, "--format", format]));
+            assert_eq!(
+                here.status.code(),
+                there.status.code(),
+                "{script} {format}: {}",
+                String::from_utf8_lossy(&there.stderr)
+            );
+            assert!(here.stdout == there.stdout, "{script} as {format}");
+            assert_eq!(
+                String::from_utf8_lossy(&here.stderr),
+                String::from_utf8_lossy(&there.stderr)
+            );
+        }
+    }
+    for bad in [
+        "SELEC 1",
+        "SELECT 1;\n SELECT nope FROM 'tests/data/cf/air.zarr'",
+        "SELECT ones([2]) + ones([3])",
+    ] {
+        let (here, there) = (embedded(&[bad]), s.query(&[bad]));
+        assert_eq!(String::from_utf8_lossy(&here.stderr), String::from_utf8_lossy(&there.stderr));
+        assert_eq!((here.status.code(), there.status.code()), (Some(1), Some(1)));
+    }
+    // Sessions of calls that are over are gone.
+    assert_eq!(s.metric("tessera_sessions"), 0.0);
+    assert_eq!(s.metric("tessera_result_bytes{place=\"memory\"}"), 0.0);
+    let nobody =
+        tessera().args(["query", "SELECT 1", "--connect", "http://127.0.0.1:9"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(3), "{}", String::from_utf8_lossy(&nobody.stderr));
+    let shell = tessera().args(["--connect", "http://127.0.0.1:9"]).output().unwrap();
+    assert_eq!(shell.status.code(), Some(3));
+    let odd = tessera().args(["query", "SELECT 1", "--connect", "ftp://x"]).output().unwrap();
+    assert_eq!(odd.status.code(), Some(2));
+}
+
+#[test]
+fn ctrl_c_cancels_at_the_server() {
+    let s = Server::start(&[], &[]);
+    let url = format!("http://{}", s.address);
+    let child = tessera()
+        .args(["query", ENDLESS, "--connect", &url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("it runs there", || s.metric("tessera_statements_running") == 1.0);
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130), "{}", String::from_utf8_lossy(&out.stderr));
+    until("it ended there", || s.metric("tessera_statements_running") == 0.0);
+    assert_eq!(s.metric("tessera_statements_total{state=\"CANCELLED\"}"), 1.0);
+}
+
+#[test]
+fn tokens_are_asked_for_and_sent() {
+    let s = Server::start(&[], &[("TESSERA_TOKEN", "secret-7")]);
+    assert_eq!(s.get("/v1/statements").status, 401);
+    assert_eq!(s.get("/metrics").status, 401);
+    assert_eq!(s.get("/healthz").status, 200);
+    assert_eq!(s.get("/openapi.json").json()["openapi"], "3.1.0");
+    let without = s.query(&["SELECT 1"]);
+    assert_eq!(without.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&without.stderr).starts_with("error[unauthorized]"));
+    let with = s.query(&["SELECT 1 AS x", "--format", "csv", "--token", "secret-7"]);
+    assert_eq!(String::from_utf8_lossy(&with.stdout), "x\n1\n");
+}
+
+/// The paths and methods of `/openapi.json` are what the server answers: none is unknown, and what is not there is.
+#[test]
+fn the_document_is_true() {
+    let s = Server::start(&[], &[]);
+    let document = s.get("/openapi.json").json();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{id}", "nope").replace("{name}", "nope");
+        for method in ["get", "post", "put", "delete"] {
+            let r = s.ask(&method.to_ascii_uppercase(), &path, "", b"");
+            let known = methods.get(method).is_some();
+            assert_eq!(r.status != 405, known, "{method} {path}: {} {}", r.status, r.text());
+        }
+    }
+    assert_eq!(s.get("/v1/nope").status, 404);
+}

@@ -107,6 +107,8 @@ f.q("einsum('ij->j', z), einsum('ij->i', z), einsum('ij,ik->jk', z, z), einsum('
 f.q("einsum(',ij->ij', s, x), einsum(',', s, s), einsum('', s)", d.s * d.x, np.asarray(d.s * d.s), np.asarray(d.s))
 f.q("einsum('ij,kj->ik', x[::-1, ::2], y[1:4, ::2])", d.x[::-1, ::2] @ d.y[1:4, ::2].T)
 f.note("Special cases.")
+f.q("dot(cube, x[:, 0:3]), dot(x[:, 0:4], bq), dot(cube[:, :, 0:4], bq), dot(bp, v[0:4])", np.dot(d.cube, d.x[:, :3]), np.dot(d.x[:, :4], d.bq), np.dot(d.cube[:, :, :4], d.bq), np.dot(d.bp, d.v[:4]))
+f.error("dot(cube, bq)", "shape_mismatch")
 f.q("tensordot(p, q, 1), tensordot(x, y, axes => [[0, 1], [0, 1]]), tensordot(x, y, axes => [[1], [1]]), tensordot(v, r, 0)",
     np.tensordot(d.p, d.q, 1), np.asarray(np.tensordot(d.x, d.y, 2)), np.tensordot(d.x, d.y, ([1], [1])), np.tensordot(d.v, d.r, 0))
 f.q("tensordot(cube, cube, axes => [[2, 0], [2, 0]]), tensordot(x, y), tensordot(bp, bq, axes => [2, 1])",
@@ -297,6 +299,7 @@ f.error("norm(cube, 1)", "invalid_argument")
 f.error("norm(v, 'fro')", "invalid_argument")
 f.error("norm(x, 3)", "invalid_argument")
 f.error("norm(x, 'big')", "invalid_argument")
+f.error("norm(m, 2)", "masked_input")
 f.error("cov(cube)", "shape_mismatch")
 f.error("corrcoef(m)", "masked_input")
 

@@ -6,6 +6,9 @@ use std::fmt;
 use tessera_planner::error::Class;
 use thiserror::Error;
 
+/// What names of stages say of a matrix that is not cut: its operand gets no smaller with the chunks.
+pub(crate) const WHOLE: &str = "whole matrix";
+
 /// An operand as an error names it: what it does, where, and how much memory it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
@@ -148,6 +151,15 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Plan(e) => e.hint(),
+            Error::MemoryExceeded { worst, .. }
+                if worst.iter().any(|demand| demand.stage.contains(WHOLE)) =>
+            {
+                Some(
+                    "a matrix is factored whole, smaller chunks do not help: use float32 or fewer \
+                     columns, ask for fewer parts, or give the engine more memory"
+                        .into(),
+                )
+            }
             Error::MemoryExceeded { .. } => {
                 Some("use smaller chunks, or give the engine more memory".into())
             }

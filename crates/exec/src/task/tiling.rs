@@ -1,5 +1,6 @@
 //! A planned query as the scheduler sees it.
 
+use crate::error::WHOLE;
 use crate::schedule::Tiling;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{OutputRef, StageId, Task};
@@ -39,7 +40,7 @@ impl Tiling for tile::Tiling {
             Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, .. } => {
                 let (m, n) = kind.matrix(&self.plan().stage(stage).grid.longest());
-                format!("{kind} of a matrix [{m}, {n}] in one piece")
+                format!("{} of a {WHOLE} [{m}, {n}]", kind.name())
             }
             Task::Copy => "copy".into(),
         }

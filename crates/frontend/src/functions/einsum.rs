@@ -849,3 +849,7 @@ fn tree(
     order.push((x, y));
     terms + order.len() - 1
 }
+
+#[cfg(test)]
+#[path = "einsum/tests.rs"]
+mod tests;

@@ -6,6 +6,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::program::ScalarOp;
 
+use super::einsum::sum_of_products;
 use super::{Bound, Function, Open, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
@@ -35,7 +36,7 @@ pub(super) const ROWS: &[Function] = &[
         2,
         Open::No,
         dot,
-        "Matrix product of up to two dimensions; with a 0-d tensor the plain product.",
+        "Sum of products over the last dimension of x and the second to last (or only) of y, the others of x first; with a 0-d tensor the plain product.",
         TYPES,
         MASKS,
         "SELECT dot(v, w) FROM v, w",
@@ -171,7 +172,32 @@ fn dot(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     match (x.dims.len(), y.dims.len()) {
         (0, _) | (_, 0) => l.binary(Binary::Mul, Value::Tensor(x), Value::Tensor(y), a.span),
         (_, 1) | (1 | 2, 2) => product(l, x, y, a.span).map(Value::Tensor),
-        _ => unsupported("`dot` of more than two dimensions (`@` multiplies stacks)", a.span),
+        (rank_x, rank_y) => {
+            let labels_x: Vec<u32> = (0..rank_x as u32).collect();
+            let mut labels_y: Vec<u32> = (rank_x as u32..(rank_x + rank_y) as u32).collect();
+            labels_y[rank_y - 2] = labels_x[rank_x - 1];
+            let shapes = [l.b.shape(x.node), l.b.shape(y.node)];
+            if shapes[0][rank_x - 1] != shapes[1][rank_y - 2] {
+                return Err(PlanError::Shapes {
+                    operation: a.name.into(),
+                    shapes_: shapes.iter().map(|s| s.to_vec()).collect(),
+                    hint: Some("the last length of x must be the second to last of y".into()),
+                })
+                .at(a.span);
+            }
+            let own = labels_y.iter().enumerate().filter(|(at, _)| *at != rank_y - 2);
+            let output: Vec<u32> = labels_x[..rank_x - 1]
+                .iter()
+                .copied()
+                .chain(own.map(|(_, label)| *label))
+                .collect();
+            let dtype = l.b.dtype(x.node);
+            if dtype == DType::Bool {
+                return unsupported("`dot` of bools (convert with `x::int64`)", a.span);
+            }
+            let operands = vec![(x, labels_x), (y, labels_y)];
+            sum_of_products(l, a.name, a.span, dtype, operands, &output).map(Value::Tensor)
+        }
     }
 }
 

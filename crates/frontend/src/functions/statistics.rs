@@ -218,6 +218,9 @@ fn matrices(
 ) -> Result<NodeId, Error> {
     let span = a.span;
     let by_values = |l: &mut Lowerer<'_, '_>, kind: ReduceKind| -> Result<NodeId, Error> {
+        if l.b.node(t.node).nullable {
+            return Err(PlanError::Masked { operation: a.name.into() }).at(span);
+        }
         let rank = t.dims.len();
         let mut axes: Vec<usize> = (0..rank).filter(|x| *x != rows && *x != columns).collect();
         axes.extend([rows, columns]);

@@ -13,6 +13,7 @@
 //!
 //! [`DataFusionError::External`]: datafusion::error::DataFusionError::External
 
+pub mod assemble;
 mod concat;
 mod pieces;
 pub mod stream;

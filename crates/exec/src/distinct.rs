@@ -176,7 +176,7 @@ impl Distinct {
 const SIGN: u64 = 1 << 63;
 
 /// Floats in their order: negative ones with all bits turned, others above them, any NaN above all.
-fn order(v: f64) -> u64 {
+pub(crate) fn order(v: f64) -> u64 {
     if v.is_nan() {
         return u64::MAX;
     }
@@ -185,7 +185,8 @@ fn order(v: f64) -> u64 {
     if bits & SIGN != 0 { !bits } else { bits | SIGN }
 }
 
-fn unorder(key: u64) -> f64 {
+/// The float that [`order`] made the key of.
+pub(crate) fn unorder(key: u64) -> f64 {
     if key == u64::MAX {
         return f64::NAN;
     }

@@ -89,6 +89,16 @@ pub enum Error {
         /// What the source said.
         reason: String,
     },
+    /// Rows that do not make a tensor.
+    #[error("{message}")]
+    Rows {
+        /// `duplicate_key`, `null_key` or `dtype_mismatch`.
+        code: &'static str,
+        /// What is wrong.
+        message: String,
+        /// What to write instead.
+        hint: Option<String>,
+    },
     /// Code of an operand panicked.
     #[error("{operand} panicked: {message}")]
     Panicked {
@@ -127,6 +137,7 @@ impl Error {
             Error::TooManyChunks { .. } => "too_large",
             Error::ReceiverGone { .. } => "receiver_gone",
             Error::SourceUnavailable { .. } => "source_unavailable",
+            Error::Rows { code, .. } => code,
             Error::Panicked { .. } | Error::Broken { .. } => "internal",
         }
     }
@@ -141,7 +152,7 @@ impl Error {
             | Error::ResultTooLarge { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. } => Class::Limit,
-            Error::Cancelled | Error::ReceiverGone { .. } => Class::User,
+            Error::Cancelled | Error::ReceiverGone { .. } | Error::Rows { .. } => Class::User,
             Error::SourceUnavailable { .. } => Class::Retry,
             Error::Panicked { .. } | Error::Broken { .. } => Class::Internal,
         }
@@ -174,6 +185,7 @@ impl Error {
             Error::Panicked { .. } | Error::Broken { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
             }
+            Error::Rows { hint, .. } => hint.clone(),
             Error::Cancelled | Error::ReceiverGone { .. } => None,
         }
     }

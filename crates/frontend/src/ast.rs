@@ -7,8 +7,8 @@ pub(crate) mod marker;
 mod relation;
 
 use sqlparser::ast::{
-    AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, SelectItem,
-    Value,
+    AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
+    SelectItem, Value,
 };
 use sqlparser::tokenizer::Span;
 
@@ -163,6 +163,23 @@ fn has_clauses(function: &Function) -> bool {
         || !function.within_group.is_empty()
         || function.uses_odbc_syntax
         || !matches!(function.parameters, FunctionArguments::None)
+}
+
+/// The query of `tensor(SELECT …)`, also of `tensor((SELECT …))`.
+pub fn tensor_of(function: &Function) -> Option<&Query> {
+    let [part] = function.name.0.as_slice() else { return None };
+    let name = part.as_ident()?;
+    if !name.value.eq_ignore_ascii_case("tensor") || has_clauses(function) {
+        return None;
+    }
+    match &function.args {
+        FunctionArguments::Subquery(query) => Some(query),
+        FunctionArguments::List(list) => match list.args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(query)))] => Some(query),
+            _ => None,
+        },
+        FunctionArguments::None => None,
+    }
 }
 
 /// The name of any function call (also with `OVER`, `DISTINCT`, `*`), unless it is qualified.

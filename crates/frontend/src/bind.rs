@@ -3,11 +3,11 @@
 //! Binding does no I/O: the session asks [`relations`] what to open, opens it, and hands the
 //! datasets in through a [`Catalog`].
 
-use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
     TableWithJoins, Value, Visit, Visitor,
@@ -51,9 +51,50 @@ pub trait Catalog {
     /// The dataset, or `None` if there is none of that name.
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>>;
 
+    /// The table, if the relation is rows.
+    fn rows(&self, _relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
+        None
+    }
+
+    /// The view, if the relation is one.
+    fn view(&self, _relation: &RelationRef) -> Option<Arc<View>> {
+        None
+    }
+
     /// Names that could have been meant where one is not known.
     fn names(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// A query that has a name. It sees the catalog, and nothing of the query that names it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// The name.
+    pub name: String,
+    /// A number that no other text of the statement has; 0 is the statement's own.
+    pub text: u64,
+    /// The query.
+    pub query: Query,
+}
+
+impl View {
+    /// Reads the text of a view: one query.
+    ///
+    /// # Errors
+    /// Those of the parser; [`Error::Unsupported`] if the text is another statement.
+    pub fn parse(name: &str, text: u64, sql: &str) -> Result<Self, Error> {
+        let parsed = crate::parse(sql)?;
+        match parsed.into_iter().map(|p| p.statement).collect::<Vec<_>>().as_slice() {
+            [crate::Statement::Query(query)] => {
+                Ok(View { name: name.to_string(), text, query: Query::clone(query) })
+            }
+            _ => Err(Error::Unsupported {
+                construct: format!("the view `{name}`, as its text is no query: it"),
+                position: None,
+                hint: Some("create it again with CREATE OR REPLACE VIEW".to_string()),
+            }),
+        }
     }
 }
 
@@ -65,8 +106,15 @@ pub struct CatalogNames<'a>(
 );
 
 impl Names for CatalogNames<'_> {
-    fn relation(&self, _name: &ObjectName) -> RelationKind {
-        RelationKind::Tensor
+    fn relation(&self, name: &ObjectName) -> RelationKind {
+        let reference = RelationRef::Name(dotted(name));
+        if self.0.rows(&reference).is_some() {
+            return RelationKind::Rows;
+        }
+        match self.0.view(&reference) {
+            Some(view) => crate::surface::kind(&view.query, self),
+            None => RelationKind::Tensor,
+        }
     }
 
     fn is_tensor_function(&self, name: &str) -> bool {
@@ -89,8 +137,8 @@ pub struct Context<'a> {
     pub islands: &'a mut Islands,
     /// Do the cell blocks of the statement stay dense?
     pub density: Density,
-    /// What plans the cell blocks of the statement; filled at the first of them.
-    pub state: &'a OnceCell<SessionState>,
+    /// What plans the cell blocks of the statement; asked for at the first of them.
+    pub state: &'a dyn Fn() -> Result<&'a SessionState, Error>,
 }
 
 /// The relations that a query reads, each once, in the order in which they are written.
@@ -122,6 +170,9 @@ impl Search {
             self.ctes.push(cte.alias.name.value.clone());
         }
         self.body(&query.body);
+        if let Some(order_by) = &query.order_by {
+            self.expressions(order_by);
+        }
         self.ctes.truncate(outer);
     }
 
@@ -140,6 +191,9 @@ impl Search {
     fn select(&mut self, select: &Select) {
         for from in &select.from {
             self.joined(from);
+            for join in &from.joins {
+                self.expressions(&join.join_operator);
+            }
         }
         self.expressions(&select.projection);
         self.expressions(&select.selection);
@@ -166,6 +220,18 @@ impl Search {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             return self.joined(table_with_joins);
         }
+        if let Relation::Cells { expr, .. } = ast::relation(factor) {
+            self.expressions(expr);
+            for name in names_in(expr) {
+                let found = RelationRef::Name(name);
+                if !self.ctes.iter().any(|cte| cte.eq_ignore_ascii_case(found.text()))
+                    && !self.found.contains(&found)
+                {
+                    self.found.push(found);
+                }
+            }
+            return;
+        }
         match reference(factor) {
             Ok(Some(RelationRef::Name(name)))
                 if self.ctes.iter().any(|cte| cte.eq_ignore_ascii_case(&name)) => {}
@@ -180,6 +246,42 @@ impl Search {
             }
         }
     }
+}
+
+/// What the names in the expression of `CELLS(…)` may call as relations: whole names, and what stands before a dot.
+pub(crate) fn names_in(expr: &Expr) -> Vec<String> {
+    struct Names {
+        found: Vec<String>,
+        depth: usize,
+    }
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(ident) => &ident.value,
+                Expr::CompoundIdentifier(parts) if !parts.is_empty() => &parts[0].value,
+                _ => return ControlFlow::Continue(()),
+            };
+            if self.depth == 0 && !self.found.contains(name) {
+                self.found.push(name.clone());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names { found: Vec::new(), depth: 0 };
+    let _: ControlFlow<()> = expr.visit(&mut names);
+    names.found
 }
 
 struct Subqueries<'a> {
@@ -210,10 +312,10 @@ pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Err
     relation_ref(&ast::relation(factor))
 }
 
-/// As the catalog is asked for a relation; `None` for subqueries and table functions that read no tensors.
+/// As the catalog is asked for a relation; `None` for subqueries, `CELLS` and table functions that read nothing.
 ///
 /// # Errors
-/// [`Error::Syntax`] if an argument of `read_…` is no literal, [`Error::Unsupported`] for `CELLS` of more than a name.
+/// [`Error::Syntax`] if an argument of `read_…` is no literal.
 pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Error> {
     Ok(match relation {
         Relation::Name { name, .. } => Some(RelationRef::Name(dotted(name))),
@@ -223,25 +325,12 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
         Relation::Function { name, args, .. } => {
             let function = name.to_string().to_ascii_lowercase();
             match function.strip_prefix("read_") {
-                Some(format @ ("zarr" | "npy" | "npz" | "safetensors")) => {
-                    Some(read(name, format, args)?)
-                }
+                Some(
+                    format @ ("zarr" | "npy" | "npz" | "safetensors" | "parquet" | "csv" | "json"
+                    | "ndjson" | "arrow"),
+                ) => Some(read(name, format, args)?),
                 _ => None,
             }
-        }
-        Relation::Cells { expr: Expr::Identifier(name), .. } => {
-            Some(RelationRef::Name(name.value.clone()))
-        }
-        Relation::Cells { expr: Expr::CompoundIdentifier(parts), .. } => {
-            let parts: Vec<&str> = parts.iter().map(|p| p.value.as_str()).collect();
-            Some(RelationRef::Name(parts.join(".")))
-        }
-        Relation::Cells { name, .. } => {
-            return Err(Error::Unsupported {
-                construct: "CELLS of an expression".to_string(),
-                position: Position::of_span(name.span),
-                hint: Some("write FROM (SELECT the expression FROM …)".to_string()),
-            });
         }
         _ => None,
     })
@@ -275,7 +364,7 @@ pub fn unknown_relation(relation: &Relation<'_>, known: &[String]) -> Error {
     Error::UnknownName { kind: "relation", name, candidates, position }
 }
 
-fn dotted(name: &ObjectName) -> String {
+pub(crate) fn dotted(name: &ObjectName) -> String {
     let parts: Vec<String> = name
         .0
         .iter()

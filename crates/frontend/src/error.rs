@@ -203,6 +203,24 @@ impl Error {
         }
     }
 
+    /// The same error at another place: that of a view in the statement, for faults in the view's own text.
+    pub(crate) fn moved(mut self, to: Option<Position>) -> Self {
+        match &mut self {
+            Self::Syntax { position, .. }
+            | Self::Token { position, .. }
+            | Self::NestingTooDeep { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::UnknownName { position, .. }
+            | Self::Bind { position, .. }
+            | Self::Plan { position, .. }
+            | Self::TooManyIslands { position, .. }
+            | Self::TooManyCells { position, .. }
+            | Self::Cells { position, .. } => *position = to,
+            Self::Waiting => {}
+        }
+        self
+    }
+
     /// The error as a terminal shows it: `error[code]: message`, the line of `sql` with the place
     /// underlined, and the hint.
     ///

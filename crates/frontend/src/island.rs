@@ -17,6 +17,7 @@
 //! run once. This holds as everything that could differ from one lowering to the next, seeds and `now()`, is fixed
 //! in [`crate::Context`] for the statement.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tessera_planner::catalog::{Dataset, SourceRef};
@@ -24,7 +25,7 @@ use tessera_planner::ir::ConstArray;
 use tessera_planner::optimize::Rooted;
 
 use crate::error::{Error, Position};
-use crate::lift::CellPlan;
+use crate::lift::{CellPlan, Cube, Labelled};
 use crate::surface::Surface;
 
 /// The most islands of one statement: each of them is a run of its own, and a lowering.
@@ -118,6 +119,10 @@ pub enum Done {
 pub struct Islands {
     done: Vec<(Island, Done)>,
     wanted: Option<Island>,
+    /// Tensor blocks that cell blocks read, and cell blocks that give tensors: planned once for the statement, as a
+    /// block at one place always means the same.
+    pub(crate) cubes: BTreeMap<Site, Arc<Cube>>,
+    pub(crate) labelled: BTreeMap<Site, Arc<Labelled>>,
 }
 
 impl Islands {

@@ -31,11 +31,12 @@ pub mod limits;
 mod lower;
 pub mod parameters;
 mod parse;
+pub mod scope;
 pub mod statement;
 pub mod surface;
 mod tokens;
 
-pub use bind::{Catalog, CatalogNames, Context, RelationRef, relations};
+pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
 pub use functions::{FunctionRow, functions};

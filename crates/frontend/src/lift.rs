@@ -21,6 +21,7 @@ mod context;
 mod cube;
 mod error;
 mod functions;
+mod labelled;
 mod labels;
 mod lower;
 mod names;
@@ -50,6 +51,7 @@ use tessera_planner::config::Config;
 
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
+pub use labelled::{Dense, Labelled, labelled};
 pub use relations::plan_cells;
 pub(crate) use scan::flatten;
 pub use scan::{ScanColumn, ScanSource, TensorScan};
@@ -57,6 +59,7 @@ pub use table::{calendar, field};
 
 use crate::ast::Relation;
 use crate::error::Error;
+use crate::scope::Scope;
 use table::CellSource;
 
 /// What a relation of a cell block is.
@@ -72,7 +75,12 @@ pub enum CellRelation {
         name: String,
     },
     /// A view of cells: its query takes its place.
-    Query(Box<Query>),
+    Query {
+        /// The query, which sees nothing of what is around it.
+        query: Box<Query>,
+        /// Its text: see [`crate::bind::View::text`].
+        text: u64,
+    },
     /// Left as it is written: a subquery or CTE of rows.
     Sql,
 }
@@ -80,11 +88,11 @@ pub enum CellRelation {
 /// Resolves the relations of cell blocks; CTEs of rows are not asked for by name.
 pub trait CellTables {
     /// What a relation is. Of a subquery (or the query of a CTE) it is asked whether it is a tensor block, which gives
-    /// a cube, or cells, which are [`CellRelation::Sql`].
+    /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
     ///
     /// # Errors
     /// The binder's, for names that nothing is called by.
-    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, Error>;
+    fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
 }
 
 /// A planned cell block.
@@ -142,9 +150,22 @@ pub fn plan(
     because: &str,
     density: Density,
 ) -> Result<CellPlan, Error> {
+    plan_in(query, 0, tables, state, config, because, density)
+}
+
+/// The same of a query in that text.
+pub(crate) fn plan_in(
+    query: &Query,
+    text: u64,
+    tables: &dyn CellTables,
+    state: &SessionState,
+    config: &Config,
+    because: &str,
+    density: Density,
+) -> Result<CellPlan, Error> {
     crate::limits::with_stack(|| {
         let mut query = query.clone();
-        let prepared = names::prepare(&mut query, tables, because, density)?;
+        let prepared = names::prepare(&mut query, tables, because, density, text)?;
         let logical = logical(query, &prepared, state).map_err(error::plan)?;
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {

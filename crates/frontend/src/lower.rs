@@ -15,6 +15,7 @@ mod align;
 mod arith;
 mod consteval;
 mod expr;
+mod labelled;
 mod masks;
 mod names;
 mod pointwise;
@@ -23,9 +24,10 @@ mod select;
 mod subscript;
 pub(crate) mod value;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
+use sqlparser::ast::{Cte, Expr, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::Coord;
@@ -33,10 +35,11 @@ use tessera_planner::error::Error as PlanError;
 use tessera_planner::optimize::Rooted;
 
 use crate::ast::{self, Relation};
-use crate::bind::{self, Context, RelationRef};
+use crate::bind::{self, CatalogNames, Context, RelationRef, View};
 use crate::error::{BindError, Error, Position};
 use crate::labels::Labels;
-use crate::surface::{self, Names, RelationKind, Surface};
+use crate::scope::Scope;
+use crate::surface;
 pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
 pub(crate) use expr::no_type;
@@ -58,8 +61,17 @@ pub struct Lowered {
 ///
 /// # Errors
 /// Every fault of names, labels, types and shapes, with its place; [`BindError::WrongSurface`] if
-/// a block inside is one of cells.
+/// a block inside is one of rows; [`Error::Waiting`] if a part has to run first.
 pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
+    lower_in(query, 0, context)
+}
+
+/// The same of a query in that text.
+pub(crate) fn lower_in(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+) -> Result<Lowered, Error> {
     let config = context.config.clone();
     let mut lowerer = Lowerer {
         context,
@@ -67,9 +79,10 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
         relations: Vec::new(),
         ctes: Vec::new(),
         locals: Vec::new(),
-        text: 0,
+        scope: Scope::of(text),
+        views: BTreeMap::new(),
     };
-    let items = lowerer.query(query)?;
+    let items = lowerer.block(query)?;
     let mut outputs = Vec::with_capacity(items.len());
     let mut roots = Vec::with_capacity(items.len());
     for (at, item) in items.into_iter().enumerate() {
@@ -100,44 +113,72 @@ pub(crate) struct Lowerer<'c, 'a> {
     ctes: Vec<Bound>,
     /// Coordinates of the tensor inside whose brackets or `by =>` an expression stands.
     pub(crate) locals: Vec<Arc<Coord>>,
-    /// The text that is being lowered: 0 is the statement, others are views.
-    text: u64,
+    /// The same CTEs and those of rows as they are written, for blocks of cells, and the text that is lowered.
+    scope: Scope,
+    /// Views that were lowered already, by their text.
+    views: BTreeMap<u64, Vec<Tensor>>,
 }
 
 impl Lowerer<'_, '_> {
     /// The items of a query, named by their aliases or by what they are.
     fn query(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
         let outer = self.ctes.len();
+        self.scope.enter(query.with.as_ref());
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-            if !cte.alias.columns.is_empty() {
-                return unsupported("a list of column names after a CTE", cte.alias.name.span);
-            }
-            let items = self.inner(&cte.query)?;
-            let bound = Bound::lowered(&cte.alias.name.value, items);
-            self.ctes.push(bound);
+            self.cte(cte)?;
         }
         let items = match &*query.body {
             SetExpr::Select(select) => self.select(select),
-            SetExpr::Query(inner) => self.inner(inner),
+            SetExpr::Query(inner) => self.block(inner),
             _ => unsupported("this query as a tensor block", query.body.span()),
         };
+        self.scope.leave();
         self.ctes.truncate(outer);
         items
     }
 
-    /// A query inside the query; it sees no relations but its own.
-    fn inner(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
-        let decision = surface::decide(query, &AllTensors);
-        if decision.surface == Surface::Cell && decision.reason != surface::Reason::NoFrom {
-            return Err(PlanError::Unsupported {
-                construct: format!("a block of cells ({}) inside a tensor block", decision.reason),
-            })
-            .map_err(|error| Error::Plan { error, position: decision.position });
+    /// Makes a CTE known: tensors are lowered, rows are kept as they are written.
+    fn cte(&mut self, cte: &Cte) -> Result<(), Error> {
+        let whole = self.scope.close(&cte.query);
+        let kind = surface::kind(&whole, &CatalogNames(self.context.catalog));
+        if kind == surface::RelationKind::Tensor {
+            if !cte.alias.columns.is_empty() {
+                return unsupported(
+                    "a list of column names after a CTE of tensors",
+                    cte.alias.name.span,
+                );
+            }
+            let items = self.block(&cte.query)?;
+            self.ctes.push(Bound::lowered(&cte.alias.name.value, items));
         }
+        self.scope.define(cte);
+        Ok(())
+    }
+
+    /// A tensor block inside the query; it sees no relations but its own.
+    fn inner(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
         let relations = std::mem::take(&mut self.relations);
+        let locals = std::mem::take(&mut self.locals);
         let items = stacker::maybe_grow(RED_ZONE, STACK, || self.query(query));
         self.relations = relations;
+        self.locals = locals;
         items
+    }
+
+    /// The tensors of a view, which sees the catalog and nothing of the query that names it.
+    fn view(&mut self, view: &View, span: Span) -> Result<Vec<Tensor>, Error> {
+        if let Some(known) = self.views.get(&view.text) {
+            return Ok(known.clone());
+        }
+        let scope = std::mem::replace(&mut self.scope, Scope::of(view.text));
+        let ctes = std::mem::take(&mut self.ctes);
+        let items = stacker::maybe_grow(RED_ZONE, STACK, || self.block(&view.query));
+        self.scope = scope;
+        self.ctes = ctes;
+        // Places in the view's own text mean nothing to who reads the query.
+        let items = items.map_err(|e| e.moved(Position::of_span(span)))?;
+        self.views.insert(view.text, items.clone());
+        Ok(items)
     }
 
     fn select(&mut self, select: &Select) -> Result<Vec<Tensor>, Error> {
@@ -202,7 +243,7 @@ impl Lowerer<'_, '_> {
     fn relation(&mut self, factor: &TableFactor) -> Result<Bound, Error> {
         match ast::relation(factor) {
             Relation::Subquery { query, alias } => {
-                let items = self.inner(query)?;
+                let items = self.block(query)?;
                 let name = alias.map_or("", |alias| alias.value.as_str());
                 return Ok(Bound::lowered(name, items));
             }
@@ -225,6 +266,18 @@ impl Lowerer<'_, '_> {
         let Some(reference) = bind::reference(factor)? else {
             return wrong_surface("the tensor block", "a relation that is rows", span);
         };
+        if let Some(view) = self.context.catalog.view(&reference) {
+            let items = self.view(&view, span)?;
+            let alias = match ast::relation(factor) {
+                Relation::Name { alias, .. } => alias,
+                _ => None,
+            };
+            let name = match alias {
+                Some(alias) => alias.value.clone(),
+                None => last_part(reference.text()).to_string(),
+            };
+            return Ok(Bound::lowered(&name, items));
+        }
         let Some(dataset) = self.context.catalog.relation(&reference) else {
             let candidates: Vec<String> = self.ctes.iter().map(|cte| cte.name.clone()).collect();
             let found: Vec<&str> = candidates.iter().map(String::as_str).collect();
@@ -245,32 +298,21 @@ impl Lowerer<'_, '_> {
         };
         let name = match (alias, &reference) {
             (Some(alias), _) => alias.value.clone(),
-            (None, RelationRef::Name(name)) => {
-                name.rsplit('.').next().unwrap_or(name.as_str()).to_string()
-            }
+            (None, RelationRef::Name(name)) => last_part(name).to_string(),
             (None, RelationRef::Url { .. }) => dataset.name.clone(),
         };
         Ok(Bound::stored(name, bind::under_alias(dataset, alias.map(|a| a.value.as_str()))))
     }
 }
 
-/// For subqueries of a tensor block: its relations are tensors, or it would be a cell block.
-struct AllTensors;
-
-impl Names for AllTensors {
-    fn relation(&self, _name: &ObjectName) -> RelationKind {
-        RelationKind::Tensor
-    }
-
-    fn is_tensor_function(&self, name: &str) -> bool {
-        crate::functions::is_tensor_function(name)
-    }
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 impl Lowerer<'_, '_> {
     /// The seed of the call at that place.
     pub(crate) fn seed(&self, call: Span) -> u64 {
-        let place = (call.start.line << 32) ^ call.start.column ^ self.text.rotate_left(17);
+        let place = (call.start.line << 32) ^ call.start.column ^ self.scope.text.rotate_left(17);
         // The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring places get unrelated seeds.
         let mut z = (self.context.seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
             .wrapping_add(0x9e37_79b9_7f4a_7c15);

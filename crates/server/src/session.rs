@@ -17,6 +17,7 @@ mod islands;
 mod open;
 mod query;
 mod settings;
+mod tables;
 mod waiting;
 mod warehouse;
 
@@ -28,12 +29,17 @@ use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
 use crate::statement::{Entered, Handle, Queries, State};
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::object_store::DefaultObjectStoreRegistry;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use open::{Opener, Temp};
 use settings::Settings;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tables::TableFormat;
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
@@ -59,6 +65,8 @@ pub struct Host {
     queries: Arc<Queries>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
+    /// Storages of tables, as DataFusion finds them.
+    storages: Arc<DefaultObjectStoreRegistry>,
 }
 
 /// Tensors in memory and settings of one user, over a shared [`Host`].
@@ -93,6 +101,7 @@ impl Host {
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
             scratch: Scratch::new(&std::env::temp_dir(), SCRATCH_BYTES),
+            storages: Arc::new(DefaultObjectStoreRegistry::new()),
         }))
     }
 
@@ -114,6 +123,23 @@ impl Host {
     /// Where results wait that are too large for memory.
     pub fn scratch(&self) -> &Arc<Scratch> {
         &self.scratch
+    }
+
+    /// What plans and runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
+        let limit = self.config.memory_limit_bytes / cells::ROWS_SHARE;
+        let environment = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
+            .with_object_store_registry(self.storages.clone())
+            .build_arc()
+            .map_err(|e| tessera_frontend::Error::Cells {
+                code: "internal",
+                message: e.strip_backtrace(),
+                position: None,
+                hint: None,
+            })?;
+        let state = tessera_frontend::lift::session_state()?;
+        Ok(SessionStateBuilder::new_from_existing(state).with_runtime_env(environment).build())
     }
 
     fn next_seed(&self) -> u64 {
@@ -229,11 +255,12 @@ impl Session {
         let name = create.name.to_string();
         let key = open::bare(&name);
         let format = create.format.value.to_ascii_lowercase();
-        if !matches!(format.as_str(), "zarr" | "npy" | "npz") {
+        let table = TableFormat::parse(&format);
+        if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
             return Err(match format.as_str() {
-                "parquet" | "csv" | "json" | "ndjson" | "arrow" | "safetensors" => later(
+                "safetensors" => later(
                     &format!("STORED AS {}", create.format.value),
-                    "ZARR and NPY are supported",
+                    "ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported",
                 ),
                 _ => Error::stage(Failure::StoredAs {
                     format: create.format.value.clone(),
@@ -255,7 +282,15 @@ impl Session {
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
         // What cannot be opened is refused now and not at the first query.
-        Opener::new(self, Vec::new()).url(&create.location.text, &options).await?;
+        let mut opener = Opener::new(self, Vec::new());
+        match table {
+            Some(table) => {
+                opener.table(table, &create.location.text, &options).await?;
+            }
+            None => {
+                opener.url(&create.location.text, &options).await?;
+            }
+        }
         self.host.warehouse.put(&key, &format, &create.location.text, options).await?;
         Ok(Answer::Done(format!("created table {name}")).into())
     }

@@ -50,6 +50,13 @@ impl Counters {
     }
 }
 
+/// What [`Stores::exists`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// True for a directory, or a prefix of objects.
+    pub is_directory: bool,
+}
+
 /// Connections to storages, kept between statements.
 pub struct Stores {
     clients: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
@@ -87,6 +94,48 @@ impl Stores {
     /// What all reads through these stores have cost.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Whether something is there: a file or object, or a directory of some.
+    ///
+    /// # Errors
+    /// [`SourceError::NotFound`] if nothing is; those of the storage.
+    pub async fn exists(&self, url: &str, options: &Options) -> Result<Found, SourceError> {
+        let location = Location::parse(url)?;
+        let store = self.at(&location, options)?;
+        let not_found = || SourceError::NotFound { what: location.display.clone() };
+        match &store.kind {
+            Kind::Local(path) => match std::fs::metadata(path) {
+                Ok(meta) => Ok(Found { is_directory: meta.is_dir() }),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Err(not_found()),
+                Err(e) => {
+                    Err(SourceError::Storage { what: location.display, reason: e.to_string() })
+                }
+            },
+            Kind::Object { .. } => match store.head("").await? {
+                Some(_) => Ok(Found { is_directory: false }),
+                None if store.is_empty().await => Err(not_found()),
+                None => Ok(Found { is_directory: true }),
+            },
+        }
+    }
+
+    /// The client for a URL of an object store and the key below its root; `None` for a local path. Equal options give
+    /// the same client, so connections are kept.
+    ///
+    /// # Errors
+    /// A URL that cannot be read, options from which no client can be made.
+    pub fn client_of(
+        &self,
+        url: &str,
+        options: &Options,
+    ) -> Result<Option<(Arc<dyn ObjectStore>, String)>, SourceError> {
+        let location = Location::parse(url)?;
+        let store = self.at(&location, options)?;
+        Ok(match store.kind {
+            Kind::Local(_) => None,
+            Kind::Object { client, prefix } => Some((client, prefix)),
+        })
     }
 
     /// The store of a location, rooted at it.

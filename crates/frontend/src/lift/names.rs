@@ -22,6 +22,7 @@ use super::table::{CellSource, CellTable};
 use super::{CellRelation, CellTables, Density};
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
+use crate::scope::Scope;
 
 /// Names of our functions that stand for operators.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
@@ -42,8 +43,12 @@ pub(crate) fn prepare(
     tables: &dyn CellTables,
     because: &str,
     density: Density,
+    text: u64,
 ) -> Result<Prepared, Error> {
     let mut pass = Relations {
+        text,
+        entering: None,
+        expanded: 0,
         catalog: tables,
         because,
         density,
@@ -72,6 +77,18 @@ enum Cte {
     Tensor(Arc<Cube>),
 }
 
+/// The CTEs of an open query.
+struct Level {
+    ctes: BTreeMap<String, Cte>,
+    /// The same as they were written.
+    written: Scope,
+    /// The query is that of a view: it sees nothing of what is around it.
+    is_view: bool,
+}
+
+/// The most views that may take their places in one statement: views of views can double with each step.
+const VIEWS_MAX: usize = 1024;
+
 struct Relations<'a> {
     catalog: &'a dyn CellTables,
     because: &'a str,
@@ -79,7 +96,13 @@ struct Relations<'a> {
     /// Names used by each open block, innermost last.
     blocks: Vec<BTreeSet<String>>,
     /// CTEs of each open query, innermost last.
-    scopes: Vec<BTreeMap<String, Cte>>,
+    scopes: Vec<Level>,
+    /// The text in which the query stands.
+    text: u64,
+    /// The text of a view whose query is visited next.
+    entering: Option<u64>,
+    /// Views whose queries took their places so far.
+    expanded: usize,
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
     texts: BTreeMap<String, Position>,
@@ -89,35 +112,35 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        self.scopes.push(BTreeMap::new());
+        let entering = self.entering.take();
+        let mut written = match (entering, self.scopes.last()) {
+            (Some(text), _) => Scope::of(text),
+            (None, Some(outer)) => outer.written.clone(),
+            (None, None) => Scope::of(self.text),
+        };
+        written.enter(query.with.as_ref());
+        let is_view = entering.is_some();
+        self.scopes.push(Level { ctes: BTreeMap::new(), written, is_view });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
-        // A tensor block sees the tensor CTEs before it; those of rows it could not use anyway.
-        let mut before = with.clone();
-        before.cte_tables.clear();
         let mut kept = Vec::new();
         for cte in std::mem::take(&mut with.cte_tables) {
             let name = cte.alias.name.value.clone();
-            let mut whole = (*cte.query).clone();
-            if whole.with.is_none() && !before.cte_tables.is_empty() {
-                whole.with = Some(before.clone());
+            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
+            let found = self.catalog.relation(&relation, self.scope());
+            if let Some(level) = self.scopes.last_mut() {
+                level.written.define(&cte);
             }
-            let found = self
-                .catalog
-                .relation(&Relation::Subquery { query: &whole, alias: Some(&cte.alias.name) });
             let entry = match found {
                 Err(error) => return ControlFlow::Break(error),
-                Ok(CellRelation::Cube(cube)) => {
-                    before.cte_tables.push(cte);
-                    Cte::Tensor(cube)
-                }
+                Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
                 Ok(_) => {
                     kept.push(cte);
                     Cte::Rows
                 }
             };
             self.names.insert(name.clone());
-            if let Some(scope) = self.scopes.last_mut() {
-                scope.insert(name, entry);
+            if let Some(level) = self.scopes.last_mut() {
+                level.ctes.insert(name, entry);
             }
         }
         if kept.is_empty() {
@@ -190,7 +213,7 @@ impl Relations<'_> {
         let relation = ast::relation(factor);
         let (found, natural) = match &relation {
             Relation::Other(_) => return Ok(()),
-            Relation::Subquery { .. } => (self.catalog.relation(&relation)?, None),
+            Relation::Subquery { .. } => (self.catalog.relation(&relation, self.scope())?, None),
             Relation::Name { name, .. } => {
                 let last = name.0.last().and_then(|part| part.as_ident()).cloned();
                 let cte = match name.0.as_slice() {
@@ -200,10 +223,18 @@ impl Relations<'_> {
                 match cte {
                     Some(Cte::Rows) => return Ok(()),
                     Some(Cte::Tensor(cube)) => (CellRelation::Cube(cube.clone()), last),
-                    None => (self.catalog.relation(&relation)?, last),
+                    None => (self.catalog.relation(&relation, self.scope())?, last),
                 }
             }
-            _ => (self.catalog.relation(&relation)?, None),
+            Relation::Cells { expr: Expr::Identifier(name), .. }
+                if let Some(cte) = self.cte(&name.value) =>
+            {
+                match cte {
+                    Cte::Tensor(cube) => (CellRelation::Cube(cube.clone()), Some(name.clone())),
+                    Cte::Rows => return Err(are_rows(name)),
+                }
+            }
+            _ => (self.catalog.relation(&relation, self.scope())?, None),
         };
         let alias = alias_of(factor);
         if let Some(alias) = &alias {
@@ -213,7 +244,16 @@ impl Relations<'_> {
         }
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
-            CellRelation::Query(query) => {
+            CellRelation::Query { query, text } => {
+                self.expanded += 1;
+                if self.expanded > VIEWS_MAX {
+                    return Err(Error::NestingTooDeep {
+                        what: "views of views".to_string(),
+                        limit: VIEWS_MAX,
+                        position: None,
+                    });
+                }
+                self.entering = Some(text);
                 let alias = alias.or_else(|| natural.map(plain_alias));
                 *factor =
                     TableFactor::Derived { lateral: false, subquery: query, alias, sample: None };
@@ -250,11 +290,22 @@ impl Relations<'_> {
     }
 
     fn cte(&self, name: &str) -> Option<&Cte> {
-        self.scopes.iter().rev().find_map(|scope| {
-            scope.get(name).or_else(|| {
-                scope.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v)
-            })
-        })
+        for Level { ctes, is_view, .. } in self.scopes.iter().rev() {
+            let near = || ctes.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v);
+            if let Some(found) = ctes.get(name).or_else(near) {
+                return Some(found);
+            }
+            if *is_view {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// What the innermost open query sees, as it was written.
+    fn scope(&self) -> &Scope {
+        static NOTHING: std::sync::LazyLock<Scope> = std::sync::LazyLock::new(Scope::default);
+        self.scopes.last().map_or(&NOTHING, |level| &level.written)
     }
 
     /// The error of an expression that only the tensor surface knows.
@@ -291,6 +342,15 @@ impl Relations<'_> {
             );
         }
         None
+    }
+}
+
+fn are_rows(name: &Ident) -> Error {
+    Error::Cells {
+        code: "wrong_surface",
+        message: format!("`{name}` is rows already"),
+        position: Position::of_span(name.span),
+        hint: Some(format!("write FROM {name}")),
     }
 }
 

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use sqlparser::ast::Query;
+use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
 
 use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable};
 use crate::ast::Relation;
-use crate::bind::{self, CatalogNames, Context};
-use crate::error::Error;
-use crate::lower::{Lowered, lower_tensor};
+use crate::bind::{self, CatalogNames, Context, RelationRef};
+use crate::error::{Error, Position};
+use crate::lower::{Lowered, lower_in};
+use crate::scope::{self, Scope};
 use crate::surface::{self, RelationKind};
 
 /// Plans a cell block over what a statement is bound to. `because` is the clause that made it one.
@@ -21,17 +22,20 @@ pub fn plan_cells(
     context: &mut Context<'_>,
     because: &str,
 ) -> Result<CellPlan, Error> {
+    plan_cells_in(query, 0, context, because)
+}
+
+/// The same of a query in that text.
+pub(crate) fn plan_cells_in(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+    because: &str,
+) -> Result<CellPlan, Error> {
     let (config, density) = (context.config.clone(), context.density);
-    let cell = context.state;
-    let state = match cell.get() {
-        Some(state) => state,
-        None => {
-            let state = super::session_state()?;
-            cell.get_or_init(|| state)
-        }
-    };
+    let state = (context.state)()?;
     let tables = Relations { context: RefCell::new(context) };
-    super::plan(query, &tables, state, &config, because, density)
+    super::plan_in(query, text, &tables, state, &config, because, density)
 }
 
 struct Relations<'c, 'a> {
@@ -39,34 +43,167 @@ struct Relations<'c, 'a> {
 }
 
 impl CellTables for Relations<'_, '_> {
-    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, Error> {
+    fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error> {
         let mut context = self.context.borrow_mut();
         if let Relation::Subquery { query, alias } = relation {
-            if surface::kind(query, &CatalogNames(context.catalog)) != RelationKind::Tensor {
-                return Ok(CellRelation::Sql);
-            }
-            let lowered = lower_tensor(query, &mut context)?;
             let name = alias.map_or_else(String::new, |a| a.value.clone());
-            return Ok(CellRelation::Cube(Arc::new(cube(name, lowered))));
+            return subquery(query, scope, name, &mut context);
+        }
+        if let Relation::Cells { expr, alias, .. } = relation {
+            return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context);
         }
         let Some(name) = bind::relation_ref(relation)? else { return Ok(CellRelation::Sql) };
-        let Some(dataset) = context.catalog.relation(&name) else {
-            return Err(bind::unknown_relation(relation, &context.catalog.names()));
-        };
-        if dataset.variables.is_empty() && dataset.coords.is_empty() {
-            return Err(Error::Cells {
-                code: "empty_dataset",
-                message: format!("`{}` has no variables, so it has no rows", dataset.name),
-                position: None,
-                hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
-            });
+        named(relation, &name, &mut context)
+    }
+}
+
+/// A subquery: tensors, or rows that stay as they are written.
+fn subquery(
+    query: &Query,
+    scope: &Scope,
+    name: String,
+    context: &mut Context<'_>,
+) -> Result<CellRelation, Error> {
+    let whole = scope.close(query);
+    if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
+        return Ok(CellRelation::Sql);
+    }
+    let site = scope::site(scope.text, query);
+    if let Some(known) = site.and_then(|site| context.islands.cubes.get(&site)) {
+        return Ok(CellRelation::Cube(Arc::new(Cube { name, ..Cube::clone(known) })));
+    }
+    let lowered = lower_in(&whole, scope.text, context)?;
+    let cube = Arc::new(cube(name, lowered));
+    if let Some(site) = site {
+        context.islands.cubes.insert(site, cube.clone());
+    }
+    Ok(CellRelation::Cube(cube))
+}
+
+/// `CELLS(expr)`: a relation by its name, a query, or an expression over the relations that it names.
+fn cells(
+    expr: &Expr,
+    alias: Option<&str>,
+    scope: &Scope,
+    context: &mut Context<'_>,
+) -> Result<CellRelation, Error> {
+    let position = Position::of_span(crate::lower::span_of(expr));
+    let of_rows = |hint: &str| Error::Cells {
+        code: "wrong_surface",
+        message: "CELLS(…) takes a tensor, and this is rows already".to_string(),
+        position,
+        hint: Some(hint.to_string()),
+    };
+    match expr {
+        Expr::Nested(inner) => return cells(inner, alias, scope, context),
+        Expr::Subquery(query) => {
+            let name = alias.unwrap_or_default().to_string();
+            return match subquery(query, scope, name, context)? {
+                CellRelation::Sql => Err(of_rows("write FROM (SELECT …)")),
+                found => Ok(found),
+            };
         }
-        let alias = match relation {
-            Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
-            _ => None,
-        };
-        let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
-        Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+            let parts = match expr {
+                Expr::CompoundIdentifier(parts) => parts.clone(),
+                Expr::Identifier(one) => vec![one.clone()],
+                _ => Vec::new(),
+            };
+            let name = ObjectName::from(parts);
+            let relation = Relation::Name { name: &name, alias: None };
+            let reference = RelationRef::Name(bind::dotted(&name));
+            if context.catalog.rows(&reference).is_some() {
+                return Err(of_rows("write FROM and its name"));
+            }
+            if is_known(&reference, context) {
+                return named(&relation, &reference, context);
+            }
+        }
+        _ => {}
+    }
+    let known: Vec<String> = bind::names_in(expr)
+        .into_iter()
+        .filter(|name| scope.knows(name) || is_known(&RelationRef::Name(name.clone()), context))
+        .collect();
+    let Some(query) = select(expr, &known) else {
+        return Err(Error::Cells {
+            code: "internal",
+            message: "CELLS(…) could not be read as a query".to_string(),
+            position,
+            hint: None,
+        });
+    };
+    let whole = scope.close(&query);
+    if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
+        return Err(of_rows("write FROM (SELECT …)"));
+    }
+    let lowered = lower_in(&whole, scope.text, context)?;
+    Ok(CellRelation::Cube(Arc::new(cube(alias.unwrap_or("cells").to_string(), lowered))))
+}
+
+fn is_known(reference: &RelationRef, context: &Context<'_>) -> bool {
+    context.catalog.relation(reference).is_some() || context.catalog.view(reference).is_some()
+}
+
+/// `SELECT expr FROM names`.
+fn select(expr: &Expr, names: &[String]) -> Option<Query> {
+    let template = crate::parse("SELECT x FROM y").ok()?.into_iter().next()?;
+    let crate::Statement::Query(mut query) = template.statement else { return None };
+    let block = scope::innermost_mut(&mut query)?;
+    block.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
+    let from = block.from.pop()?;
+    for name in names {
+        let mut from = from.clone();
+        if let TableFactor::Table { name: of, .. } = &mut from.relation {
+            *of = ObjectName::from(vec![Ident::new(name)]);
+        }
+        block.from.push(from);
+    }
+    Some(*query)
+}
+
+/// A relation of the catalog.
+fn named(
+    relation: &Relation<'_>,
+    name: &RelationRef,
+    context: &mut Context<'_>,
+) -> Result<CellRelation, Error> {
+    let alias = match relation {
+        Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
+        _ => None,
+    };
+    if let Some(source) = context.catalog.rows(name) {
+        let stem = name.text().rsplit('/').next().unwrap_or_default();
+        let stem = stem.split('.').next().unwrap_or_default();
+        let name = if stem.is_empty() { "rows" } else { stem };
+        return Ok(CellRelation::Rows { source, name: name.to_string() });
+    }
+    if let Some(view) = context.catalog.view(name) {
+        if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {
+            return subquery(&view.query, &Scope::of(view.text), view.name.clone(), context)
+                .map_err(|e| e.moved(position_of(relation)));
+        }
+        return Ok(CellRelation::Query { query: Box::new(view.query.clone()), text: view.text });
+    }
+    let Some(dataset) = context.catalog.relation(name) else {
+        return Err(bind::unknown_relation(relation, &context.catalog.names()));
+    };
+    if dataset.variables.is_empty() && dataset.coords.is_empty() {
+        return Err(Error::Cells {
+            code: "empty_dataset",
+            message: format!("`{}` has no variables, so it has no rows", dataset.name),
+            position: None,
+            hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
+        });
+    }
+    let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
+    Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
+}
+
+fn position_of(relation: &Relation<'_>) -> Option<Position> {
+    match relation {
+        Relation::Name { name, .. } => Position::of_span(name.span()),
+        _ => None,
     }
 }
 

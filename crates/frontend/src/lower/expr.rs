@@ -44,6 +44,12 @@ impl Lowerer<'_, '_> {
                 .map(|item| self.expr(item))
                 .collect::<Result<_, _>>()
                 .map(Value::List),
+            Expr::Function(function) if ast::tensor_of(function).is_some() => {
+                match ast::tensor_of(function) {
+                    Some(query) => self.subquery(query, false, span),
+                    None => unsupported("this call", span),
+                }
+            }
             Expr::Function(_) => match ast::call(expr) {
                 Some(call) => crate::functions::lower(self, &call, span),
                 None => {
@@ -112,7 +118,8 @@ impl Lowerer<'_, '_> {
                 self.date_part(value, &name, span).map(Value::Tensor)
             }
             Expr::Lambda(_) => unsupported("a lambda here", span),
-            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+            Expr::Subquery(query) => self.subquery(query, true, span),
+            Expr::Exists { .. } | Expr::InSubquery { .. } => {
                 unsupported("a subquery inside a tensor expression", span)
             }
             _ => unsupported(&format!("`{}` in a tensor block", shorten(expr)), span),

@@ -262,8 +262,18 @@ impl Lowerer<'_, '_> {
     }
 
     /// A stored variable: its raw cells, decoded.
-    fn load(&mut self, dataset: &Dataset, v: &Stored, span: Span) -> Result<Tensor, Error> {
-        let raw = self.b.load(Arc::new(v.source.clone())).at(span)?;
+    pub(crate) fn load(
+        &mut self,
+        dataset: &Dataset,
+        v: &Stored,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let raw = match v.source.is_resident() && v.source.shape.contains(&0) {
+            // What is in memory and has no cells has no chunks to load.
+            true => self.b.array(ConstArray::new(v.source.dtype, &v.source.shape, &[])),
+            false => self.b.load(Arc::new(v.source.clone())),
+        }
+        .at(span)?;
         let node = self.b.decode(raw, &v.decode).at(span)?;
         let shape = &v.source.shape;
         let dims = (0..shape.len())

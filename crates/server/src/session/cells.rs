@@ -10,9 +10,7 @@ use crate::session::{Failure, Host, Session, later};
 use crate::statement::{Handle, State};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::GreedyMemoryPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SessionState, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::physical_plan::execute_stream;
 use futures::stream::{self, BoxStream, StreamExt};
 use sqlparser::ast::Query;
@@ -34,23 +32,22 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::{compile, explain};
 
 /// DataFusion's share of the memory limit is one part of this many: the rest is for chunks.
-const ROWS_SHARE: u64 = 4;
+pub(super) const ROWS_SHARE: u64 = 4;
 
 /// A cell query that is ready to run.
-struct PlannedCells {
-    plan: CellPlan,
-    state: SessionState,
-    sources: Sources,
-    config: PlanConfig,
-    plan_s: f64,
+pub(super) struct PlannedCells {
+    pub(super) plan: CellPlan,
+    pub(super) state: SessionState,
+    pub(super) sources: Sources,
+    pub(super) config: PlanConfig,
+    pub(super) plan_s: f64,
 }
 
 impl PlannedCells {
     fn of(binding: Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
         let plan_s = binding.started.elapsed().as_secs_f64();
-        let state = match binding.state.into_inner() {
-            Some(state) => state,
-            None => lift::session_state().map_err(Error::stage)?,
+        let Some(state) = binding.opener.state.into_inner() else {
+            return Err(Error::Internal { what: "a cell block was planned by nothing".into() });
         };
         let sources = binding.opener.sources;
         Ok(PlannedCells { plan, state, sources, config: binding.config, plan_s })
@@ -72,11 +69,11 @@ impl Session {
     /// Names and types of the columns that a cell query gives.
     pub(super) async fn schema_of_cells(
         &self,
+        mut binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
         cancel: &CancelToken,
     ) -> Result<SchemaRef, Error> {
-        let mut binding = self.bind(query).await?;
         let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
         Ok(plan.logical.schema().inner().clone())
     }
@@ -84,11 +81,11 @@ impl Session {
     /// Runs a cell query.
     pub(super) async fn run_cells(
         &self,
+        mut binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let mut binding = self.bind(query).await?;
         let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
         let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
@@ -107,6 +104,31 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<(Answer, u64), Error> {
         let exploded = Arc::new(AtomicU64::new(0));
+        let limit = self.host.config.memory_limit_bytes / ROWS_SHARE;
+        let run = async {
+            let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
+            let memory = limit.min(self.memory_result_bytes);
+            let mut rows = RowsKept::new(stream.schema(), memory, self.host.scratch.clone());
+            while let Some(batch) = stream.next().await {
+                rows.push(batch.map_err(rows_error)?)?;
+            }
+            rows.finish()
+        };
+        let answer = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            answer = run => answer?,
+        };
+        Ok((answer, exploded.load(Ordering::Relaxed)))
+    }
+
+    /// Starts a cell query; its rows come as the stream is read. Dropping the stream stops it.
+    pub(super) async fn stream_cells(
+        &self,
+        planned: PlannedCells,
+        exploded: &Arc<AtomicU64>,
+        cancel: &CancelToken,
+    ) -> Result<SendableRecordBatchStream, Error> {
         let runner: Arc<dyn RunTensor> = Arc::new(Runner {
             host: self.host.clone(),
             sources: planned.sources,
@@ -123,43 +145,22 @@ impl Session {
                 (name, Arc::new(TensorTable::new(parts(scan), runner.clone(), exploded.clone())))
             })
             .collect();
-        let limit = self.host.config.memory_limit_bytes / ROWS_SHARE;
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
-        let run = async {
-            let physical =
-                planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
-            let physical = in_order(physical).map_err(rows_error)?;
-            let schema = physical.schema();
-            let environment = RuntimeEnvBuilder::new()
-                .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
-                .build_arc()
-                .map_err(rows_error)?;
-            let context = TaskContext::from(&planned.state).with_runtime(environment);
-            let mut stream = execute_stream(physical, Arc::new(context)).map_err(rows_error)?;
-            let memory = limit.min(self.memory_result_bytes);
-            let mut rows = RowsKept::new(schema, memory, self.host.scratch.clone());
-            while let Some(batch) = stream.next().await {
-                rows.push(batch.map_err(rows_error)?)?;
-            }
-            rows.finish()
-        };
-        let answer = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
-            answer = run => answer?,
-        };
-        Ok((answer, exploded.load(Ordering::Relaxed)))
+        let physical = planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
+        let physical = in_order(physical).map_err(rows_error)?;
+        let context = TaskContext::from(&planned.state);
+        execute_stream(physical, Arc::new(context)).map_err(rows_error)
     }
 
     /// EXPLAIN of a cell query: what stayed dense, what forced rows, DataFusion's plan, the tensor plans.
     pub(super) async fn explain_cells(
         &self,
+        mut binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
         what: &Explain,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let mut binding = self.bind(query).await?;
         let because = decision.reason.to_string();
         let plan = match what.analyze {
             true => self.plan_cells(&mut binding, query, decision, cancel).await?,
@@ -323,7 +324,7 @@ impl RunTensor for Runner {
 }
 
 /// An error of DataFusion: ours with its own type, if one of ours is inside.
-fn rows_error(error: DataFusionError) -> Error {
+pub(super) fn rows_error(error: DataFusionError) -> Error {
     match error {
         DataFusionError::External(inner) => match inner.downcast::<tessera_exec::error::Error>() {
             Ok(ours) => Error::stage(*ours),

@@ -5,13 +5,11 @@ use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Opener, bare};
-use crate::session::query::KnownNames;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_frontend::statement::{Described, Show};
-use tessera_frontend::surface::{self, Surface};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
 use tessera_planner::dtype::DType;
 
@@ -122,16 +120,17 @@ impl Session {
 impl Session {
     /// What a query would give. It is planned and not run, but for the parts that decide its shape.
     async fn describe_query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let decision = surface::decide(query, &KnownNames);
-        if decision.surface == Surface::Cell {
-            let schema = self.schema_of_cells(query, &decision, cancel).await?;
+        let binding = self.bind(query).await?;
+        if !binding.is_tensor(query) {
+            let decision = binding.decide(query);
+            let schema = self.schema_of_cells(binding, query, &decision, cancel).await?;
             let rows = schema.fields().iter().map(|f| {
                 let dtype = f.data_type().to_string();
                 [f.name(), "column", &dtype, "", "", ""].map(String::from)
             });
             return rows_of(COLUMNS, rows.collect());
         }
-        let planned = self.plan(query, false, cancel).await?;
+        let planned = self.plan_bound(binding, query, cancel).await?;
         let plan = planned.tiling.plan();
         let mut rows = Vec::new();
         let mut coords: Vec<&Arc<Coord>> = Vec::new();

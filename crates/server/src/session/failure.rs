@@ -66,6 +66,32 @@ pub enum Failure {
         /// True if it ran out of memory.
         memory: bool,
     },
+    /// A file that is no table of its format.
+    #[error("`{url}` cannot be read as {format}: {reason}")]
+    Table {
+        /// The URL.
+        url: String,
+        /// The format.
+        format: &'static str,
+        /// What DataFusion said.
+        reason: String,
+    },
+    /// Views that are made of each other.
+    #[error("the view `{name}` is made of itself: {path}")]
+    CyclicView {
+        /// The view.
+        name: String,
+        /// The views from it to itself.
+        path: String,
+    },
+    /// Views of views, too many steps deep.
+    #[error("the view `{name}` stands on more than {limit} views, one on the other")]
+    DeepView {
+        /// The view that goes too far.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
     /// A format after `STORED AS` that tensors do not have.
     #[error("`{format}` is not a format of tensors")]
     StoredAs {
@@ -97,6 +123,9 @@ impl Report for Failure {
             Failure::Exists { .. } => "already_exists",
             Failure::UnknownQuery { .. } => "unknown_query",
             Failure::Setting { .. } => "invalid_setting",
+            Failure::Table { .. } => "not_a_table",
+            Failure::CyclicView { .. } => "cyclic_view",
+            Failure::DeepView { .. } => "nesting_too_deep",
             Failure::Warehouse { .. } => "warehouse",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } => "unsupported",
@@ -108,7 +137,7 @@ impl Report for Failure {
     fn class(&self) -> Class {
         match self {
             Failure::Warehouse { .. } => Class::Retry,
-            Failure::Rows { memory: true, .. } => Class::Limit,
+            Failure::Rows { memory: true, .. } | Failure::DeepView { .. } => Class::Limit,
             _ => Class::User,
         }
     }
@@ -127,8 +156,20 @@ impl Report for Failure {
             }
             Failure::UnknownQuery { .. } => Some("SHOW QUERIES lists those that do".into()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
+            Failure::Table { format: "NDJSON", .. } => {
+                Some("the file holds one JSON object a line".into())
+            }
+            Failure::Table { .. } => Some(
+                "read_parquet, read_csv, read_json and read_arrow say the format where the name does not".into(),
+            ),
+            Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
+            Failure::DeepView { .. } => {
+                Some("keep a result on the way with CREATE TENSOR or CREATE TEMP TENSOR".into())
+            }
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
-            Failure::StoredAs { .. } => Some("ZARR and NPY are supported".into()),
+            Failure::StoredAs { .. } => {
+                Some("ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported".into())
+            }
             Failure::Rows { memory: true, .. } => {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
             }

@@ -7,25 +7,27 @@
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
+use crate::session::cells::{PlannedCells, rows_error};
 use crate::session::open::Opener;
 use crate::statement::State;
-use datafusion::execution::SessionState;
+use futures::StreamExt;
 use sqlparser::ast::Query;
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tessera_exec::chunk::{Chunk, dense};
+use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
 use tessera_exec::distinct::Distinct;
 use tessera_exec::schedule::Stats;
 use tessera_exec::select::Select;
 use tessera_exec::task::{Origin, Resident, Sources};
-use tessera_frontend::island::{Done, Island, Work};
+use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, Work};
 use tessera_frontend::lift::Density;
-use tessera_frontend::{Context, Islands};
-use tessera_planner::catalog::SourceRef;
+use tessera_frontend::surface::{self, Decision, RelationKind};
+use tessera_frontend::{CatalogNames, Context, Islands};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::config::Config as PlanConfig;
-use tessera_planner::dtype::DType;
+use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::optimize::Rooted;
@@ -50,8 +52,6 @@ pub(super) struct Binding<'a> {
     now_us: i64,
     seed: u64,
     pub(super) started: Instant,
-    /// What plans and runs cell blocks, from the first of them on.
-    pub(super) state: OnceCell<SessionState>,
 }
 
 /// An island that ran.
@@ -60,8 +60,8 @@ pub(super) struct Ran {
     pub(super) plan: String,
     /// The same as JSON.
     pub(super) json: serde_json::Value,
-    /// What the run took.
-    pub(super) stats: Stats,
+    /// What the run took, if a plan of ours was all that ran.
+    pub(super) stats: Option<Stats>,
 }
 
 /// A statement that is bound, or what it waits for.
@@ -73,11 +73,23 @@ pub(super) enum Settled<T> {
 }
 
 impl Binding<'_> {
+    /// The surface of the outermost block.
+    pub(super) fn decide(&self, query: &Query) -> Decision {
+        surface::decide(query, &CatalogNames(&self.opener))
+    }
+
+    /// True if the query gives tensors: a tensor block, or one of cells with `[dim]` items.
+    pub(super) fn is_tensor(&self, query: &Query) -> bool {
+        surface::kind(query, &CatalogNames(&self.opener)) == RelationKind::Tensor
+    }
+
     /// Calls `lower` with what the statement is bound to.
     pub(super) fn lower<T>(
         &mut self,
         mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
     ) -> Result<Settled<T>, Error> {
+        let opener = &self.opener;
+        let state = || opener.state();
         let lowered = tessera_frontend::limits::with_stack(|| {
             let mut context = Context {
                 catalog: &self.opener,
@@ -86,7 +98,7 @@ impl Binding<'_> {
                 seed: self.seed,
                 islands: &mut self.islands,
                 density: self.density,
-                state: &self.state,
+                state: &state,
             };
             lower(&mut context)
         });
@@ -120,7 +132,6 @@ impl Session {
             now_us,
             seed: self.host.next_seed(),
             started,
-            state: OnceCell::new(),
         })
     }
 
@@ -189,14 +200,127 @@ impl Session {
                 let counts = keep(sources, DType::Int64, false, chunk, counts);
                 Ok(Done::Arrays(vec![values, counts]))
             }
-            Work::Rows(_) => Err(crate::session::later("rows as a tensor", "")),
+            Work::Rows(rows) => self.run_rows(binding, rows, cancel).await,
         }
     }
 }
 
+impl Session {
+    /// Puts the rows of a cell block together to labelled tensors.
+    async fn run_rows(
+        &self,
+        binding: &mut Binding<'_>,
+        rows: &RowsToTensor,
+        cancel: &CancelToken,
+    ) -> Result<Done, Error> {
+        let state = binding.opener.state().map_err(Error::stage)?;
+        let planned = PlannedCells {
+            plan: rows.plan.clone(),
+            state: state.clone(),
+            sources: binding.opener.sources.clone(),
+            config: binding.config.clone(),
+            plan_s: 0.0,
+        };
+        let exploded = Arc::new(AtomicU64::new(0));
+        let runtime = &self.host.runtime;
+        let run = async {
+            let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
+            let schema = stream.schema();
+            let roles: Vec<Role> = rows
+                .columns
+                .iter()
+                .zip(schema.fields())
+                .map(|(column, field)| match column {
+                    RowsColumn::Key(_) => Role::Key(counted(field)),
+                    RowsColumn::Value(_) => Role::Value(counted(field)),
+                })
+                .collect();
+            let mut assemble =
+                Assemble::new(&schema, &roles, runtime.quota()).map_err(Error::stage)?;
+            while let Some(batch) = stream.next().await {
+                assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
+            }
+            drop(stream);
+            let target = binding.config.chunk_bytes_target;
+            assemble.finish(target, runtime.pool()).map_err(Error::stage)
+        };
+        let assembled = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            assembled = run => assembled?,
+        };
+        let plan = format!(
+            "{}\nmeasured: {} rows of cells were built\n",
+            rows.plan.logical.display_indent(),
+            exploded.load(Ordering::Relaxed)
+        );
+        let json = serde_json::json!({
+            "logical": rows.plan.logical.display_indent().to_string(),
+            "rows_of_cells_built": exploded.load(Ordering::Relaxed),
+        });
+        binding.ran.push(Ran { plan, json, stats: None });
+        Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &mut binding.opener.sources))))
+    }
+}
+
+/// The calendar of a column that counts microseconds and is no timestamp.
+fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
+    tessera_frontend::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
+}
+
+/// What was assembled, as a dataset whose arrays are in memory.
+fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> Dataset {
+    let mut names = Vec::new();
+    let mut dims = Vec::new();
+    for column in &rows.columns {
+        match column {
+            RowsColumn::Key(name) => dims.push(name.clone()),
+            RowsColumn::Value(name) => names.push(name.clone()),
+        }
+    }
+    let coords: Vec<Arc<Coord>> = dims
+        .iter()
+        .zip(assembled.coords)
+        .map(|(name, values)| {
+            let (name, attrs) = (name.clone(), Attrs::new());
+            Arc::new(Coord { dim: name.clone(), name, values, attrs })
+        })
+        .collect();
+    // Rows without keys are one dimension, which has no name.
+    let dims: Vec<Option<Arc<str>>> =
+        if dims.is_empty() { vec![None] } else { dims.into_iter().map(Some).collect() };
+    let url = format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed));
+    let variables = names
+        .into_iter()
+        .zip(assembled.values)
+        .enumerate()
+        .map(|(number, (name, value))| {
+            let source = SourceRef {
+                url: url.clone(),
+                path: number.to_string(),
+                dtype: value.dtype,
+                shape: value.grid.shape(),
+                grid: value.grid.clone(),
+                nullable: value.nullable,
+                version: None,
+            };
+            let resident = Resident { grid: value.grid, chunks: value.chunks };
+            sources.add(source.clone(), Origin::Resident(Arc::new(resident)));
+            Variable {
+                name,
+                dims: dims.clone(),
+                source,
+                decode: Decode::default(),
+                attrs: Attrs::new(),
+            }
+        })
+        .collect();
+    Dataset { name: "rows".into(), variables, coords, ..Dataset::default() }
+}
+
 impl Ran {
     fn new(tiling: &Tiling, stats: Stats) -> Self {
-        Ran { plan: explain::plan(tiling), json: explain::json(tiling), stats }
+        Ran { plan: explain::plan(tiling), json: explain::json(tiling), stats: Some(stats) }
     }
 }
 

@@ -1,14 +1,20 @@
 //! What a query reads, opened before it is bound.
 
 use crate::error::{Error, Position};
+use crate::session::failure::Failure;
+use crate::session::tables::{self, TableFormat};
 use crate::session::{Session, later};
+use datafusion::datasource::{TableProvider, provider_as_source};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableSource;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::source::{self, Opened, Options};
 use tessera_exec::task::{Origin, Resident, Sources};
-use tessera_frontend::{Catalog, Labels, RelationRef};
+use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::grid::Grid;
 
@@ -101,10 +107,28 @@ pub(super) struct Opener<'a> {
     /// CTE names and the like, which nobody opens.
     relations: Vec<RelationRef>,
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
+    /// Relations that are rows.
+    tables: BTreeMap<RelationRef, Arc<dyn TableProvider>>,
+    /// Relations that are views.
+    views: BTreeMap<RelationRef, Arc<View>>,
+    /// Views on the way to what is opened now, by name.
+    path: Vec<String>,
     /// Names that the catalog has, for suggestions.
     known: Vec<String>,
     pub(super) sources: Sources,
+    /// What plans and runs cell blocks, from the first table or cell block on.
+    pub(super) state: OnceCell<SessionState>,
 }
+
+/// What a name or URL is.
+pub(super) enum Found {
+    Dataset(Arc<Dataset>),
+    Table(Arc<dyn TableProvider>),
+    View(Arc<View>),
+}
+
+/// The most views that stand on one another.
+const VIEWS_DEEP_MAX: usize = 64;
 
 impl<'a> Opener<'a> {
     pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>) -> Self {
@@ -112,24 +136,97 @@ impl<'a> Opener<'a> {
             session,
             relations,
             opened: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            views: BTreeMap::new(),
+            path: Vec::new(),
             known: Vec::new(),
             sources: Sources::default(),
+            state: OnceCell::new(),
         }
     }
 
-    /// Opens all relations.
+    /// Opens all relations, and those of the views among them.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
-        for relation in std::mem::take(&mut self.relations) {
-            let dataset = match &relation {
-                RelationRef::Url { url, options } => Some(self.url(url, options).await?),
-                RelationRef::Name(name) => self.name(name).await?,
-            };
-            // A name that nothing has is left to the binder, which knows its place.
-            if let Some(dataset) = dataset {
-                self.opened.insert(relation, dataset);
+        let relations = std::mem::take(&mut self.relations);
+        self.open_all(relations).await
+    }
+
+    fn open_all(
+        &mut self,
+        relations: Vec<RelationRef>,
+    ) -> futures::future::BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for relation in relations {
+                let is_open =
+                    self.opened.contains_key(&relation) || self.tables.contains_key(&relation);
+                if is_open {
+                    continue;
+                }
+                let found = match (&relation, TableFormat::of(&relation)) {
+                    (RelationRef::Url { url, options }, Some(format)) => {
+                        Some(Found::Table(self.table(format, url, options).await?))
+                    }
+                    (RelationRef::Url { url, options }, None) => {
+                        Some(Found::Dataset(self.url(url, options).await?))
+                    }
+                    (RelationRef::Name(name), _) => self.find(name).await?,
+                };
+                // A name that nothing has is left to the binder, which knows its place.
+                match found {
+                    None => {}
+                    Some(Found::Dataset(dataset)) => {
+                        self.opened.insert(relation, dataset);
+                    }
+                    Some(Found::Table(table)) => {
+                        self.tables.insert(relation, table);
+                    }
+                    Some(Found::View(view)) => {
+                        if let Some(at) = self.path.iter().position(|name| *name == view.name) {
+                            let path = [&self.path[at..], &[view.name.clone()]].concat();
+                            return Err(Error::stage(Failure::CyclicView {
+                                name: view.name.clone(),
+                                path: path.join(" → "),
+                            }));
+                        }
+                        if self.path.len() >= VIEWS_DEEP_MAX {
+                            return Err(Error::stage(Failure::DeepView {
+                                name: view.name.clone(),
+                                limit: VIEWS_DEEP_MAX,
+                            }));
+                        }
+                        if self.views.insert(relation, view.clone()).is_some() {
+                            continue;
+                        }
+                        let below =
+                            tessera_frontend::relations(&view.query).map_err(Error::stage)?;
+                        self.path.push(view.name.clone());
+                        self.open_all(below).await?;
+                        self.path.pop();
+                    }
+                }
             }
+            Ok(())
+        })
+    }
+
+    /// Opens a table of files.
+    pub(super) async fn table(
+        &mut self,
+        format: TableFormat,
+        url: &str,
+        options: &[(String, String)],
+    ) -> Result<Arc<dyn TableProvider>, Error> {
+        let state = self.state().map_err(Error::stage)?;
+        tables::open(format, url, options, state, &self.session.host).await
+    }
+
+    /// What plans and runs cell blocks, made at the first call.
+    pub(super) fn state(&self) -> Result<&SessionState, tessera_frontend::Error> {
+        if let Some(state) = self.state.get() {
+            return Ok(state);
         }
-        Ok(())
+        let state = self.session.host.session_state()?;
+        Ok(self.state.get_or_init(|| state))
     }
 
     /// Opens a path or URL.
@@ -153,8 +250,16 @@ impl<'a> Opener<'a> {
         Arc::new(opened.dataset)
     }
 
-    /// Opens a name of the catalog: exactly, else without case where that is unique.
+    /// Opens a name of the catalog as tensors; `None` if nothing has it, or if it is something else.
     pub(super) async fn name(&mut self, name: &str) -> Result<Option<Arc<Dataset>>, Error> {
+        Ok(match self.find(name).await? {
+            Some(Found::Dataset(dataset)) => Some(dataset),
+            _ => None,
+        })
+    }
+
+    /// Opens a name of the catalog: exactly, else without case where that is unique.
+    pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
         let temp = {
             let temps = self.session.temps();
@@ -165,7 +270,7 @@ impl<'a> Opener<'a> {
             for (source, origin) in &temp.origins {
                 self.sources.add(source.clone(), origin.clone());
             }
-            return Ok(Some(temp.dataset.clone()));
+            return Ok(Some(Found::Dataset(temp.dataset.clone())));
         }
         let known = self.session.host.warehouse.list().await?;
         self.known = known.iter().map(|e| e.name.clone()).collect();
@@ -174,15 +279,27 @@ impl<'a> Opener<'a> {
             return Ok(None);
         };
         let Some(external) = known.into_iter().find(|e| e.name == found) else { return Ok(None) };
+        if let Some(format) = TableFormat::parse(&external.stored_as) {
+            let table = self.table(format, &external.location, &external.options).await?;
+            return Ok(Some(Found::Table(table)));
+        }
         let mut dataset = Dataset::clone(&*self.url(&external.location, &external.options).await?);
         dataset.name = external.name;
-        Ok(Some(Arc::new(dataset)))
+        Ok(Some(Found::Dataset(Arc::new(dataset))))
     }
 }
 
 impl Catalog for Opener<'_> {
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>> {
         self.opened.get(relation).cloned()
+    }
+
+    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
+        self.tables.get(relation).map(|table| provider_as_source(table.clone()))
+    }
+
+    fn view(&self, relation: &RelationRef) -> Option<Arc<View>> {
+        self.views.get(relation).cloned()
     }
 
     fn names(&self) -> Vec<String> {

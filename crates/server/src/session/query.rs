@@ -8,13 +8,13 @@ use crate::session::islands::{Binding, Settled};
 use crate::session::open::Kept;
 use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Session, later};
-use sqlparser::ast::{ObjectName, Query};
+use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::schedule::Sink;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
-use tessera_frontend::surface::{self, Decision, Names, RelationKind, Surface as BlockSurface};
+use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
 use tessera_planner::grid::Grid;
 use tessera_planner::optimize::Rooted;
@@ -32,6 +32,8 @@ pub(super) struct Planned {
     pub(super) sources: Sources,
     /// Passes that changed the graph, with the graph after each.
     pub(super) trace: Vec<(&'static str, String)>,
+    /// The surface of the outermost block: one of cells gives tensors by its `[dim]` items.
+    pub(super) surface: BlockSurface,
     pub(super) reason: String,
     pub(super) plan_s: f64,
 }
@@ -39,11 +41,12 @@ pub(super) struct Planned {
 impl Session {
     /// Runs a query of either surface.
     pub(super) async fn query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let decision = surface::decide(query, &KnownNames);
-        if decision.surface == BlockSurface::Cell {
-            return self.run_cells(query, &decision, cancel).await;
+        let binding = self.bind(query).await?;
+        let decision = binding.decide(query);
+        if !binding.is_tensor(query) {
+            return self.run_cells(binding, query, &decision, cancel).await;
         }
-        let planned = self.plan(query, false, cancel).await?;
+        let planned = self.plan_bound(binding, query, cancel).await?;
         let results = self.run_results(&planned, cancel).await?;
         let runtime = &self.host.runtime;
         let results = planned
@@ -59,7 +62,7 @@ impl Session {
             .collect();
         Ok(Reply {
             answer: Answer::Chunked(results),
-            surface: Some(Surface::Tensor),
+            surface: Some(surface(planned.surface)),
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
     }
@@ -97,7 +100,7 @@ impl Session {
         query: &Query,
         cancel: &CancelToken,
     ) -> Result<(Vec<Kept>, Reply), Error> {
-        let planned = self.plan(query, false, cancel).await?;
+        let planned = self.plan(query, cancel).await?;
         let results = self.run(&planned.tiling, &planned.sources, cancel).await?.0;
         let kept = planned
             .labels
@@ -116,19 +119,31 @@ impl Session {
         ))
     }
 
-    /// Parses, binds and plans a query, running what has to run before the rest can be bound.
-    pub(super) async fn plan(
+    /// Parses, binds and plans a query whose result is tensors, running what has to run before the rest can be bound.
+    pub(super) async fn plan(&self, query: &Query, cancel: &CancelToken) -> Result<Planned, Error> {
+        let binding = self.bind(query).await?;
+        if !binding.is_tensor(query) {
+            let decision = binding.decide(query);
+            return Err(later(
+                &format!("a tensor from rows (the query has {}): it", decision.reason),
+                "write dimensions in brackets, as in `SELECT [lat], avg(v) … GROUP BY lat`",
+            ));
+        }
+        self.plan_bound(binding, query, cancel).await
+    }
+
+    /// The same of a query that was opened.
+    pub(super) async fn plan_bound(
         &self,
+        mut binding: Binding<'_>,
         query: &Query,
-        trace: bool,
         cancel: &CancelToken,
     ) -> Result<Planned, Error> {
-        let mut binding = self.bind(query).await?;
-        let decision = decide(query)?;
+        let decision = binding.decide(query);
         let lowered = self
             .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
             .await?;
-        planned(binding, &decision, lowered, trace)
+        planned(binding, &decision, lowered, false)
     }
 
     /// Runs a plan and keeps its results' chunks.
@@ -198,11 +213,11 @@ impl Session {
                 return Err(later(name, "explain the query in it"));
             }
         };
-        let decision = surface::decide(query, &KnownNames);
-        if decision.surface == BlockSurface::Cell {
-            return self.explain_cells(query, &decision, what, cancel).await;
-        }
         let mut binding = self.bind(query).await?;
+        let decision = binding.decide(query);
+        if !binding.is_tensor(query) {
+            return self.explain_cells(binding, query, &decision, what, cancel).await;
+        }
         let lower = |context: &mut Context<'_>| tessera_frontend::lower_tensor(query, context);
         // Nothing runs for EXPLAIN alone, so a plan that waits for an island is told as far as it is known.
         let lowered = match what.analyze {
@@ -225,7 +240,7 @@ impl Session {
         };
         let answer = match what.format {
             ExplainFormat::Text => {
-                let mut text = format!("surface: tensor ({})\n", planned.reason);
+                let mut text = format!("surface: {} ({})\n", planned.surface, planned.reason);
                 for island in &islands {
                     text.push_str(&island.text);
                 }
@@ -246,7 +261,7 @@ impl Session {
             }
             ExplainFormat::Json => {
                 let mut json = explain::json(&planned.tiling);
-                json["surface"] = "tensor".into();
+                json["surface"] = planned.surface.to_string().into();
                 json["reason"] = planned.reason.clone().into();
                 if !islands.is_empty() {
                     json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
@@ -276,7 +291,7 @@ impl Session {
         };
         Ok(Reply {
             answer,
-            surface: Some(Surface::Tensor),
+            surface: Some(surface(planned.surface)),
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
     }
@@ -301,14 +316,11 @@ pub(super) fn operands(tiling: &Tiling) -> Vec<u64> {
     tiling.plan().stages.iter().map(|s| s.grid.count()).collect()
 }
 
-/// The surface of a query whose result is tensors.
-fn decide(query: &Query) -> Result<Decision, Error> {
-    let decision = surface::decide(query, &KnownNames);
-    match decision.surface {
-        BlockSurface::Tensor => Ok(decision),
-        BlockSurface::Cell => {
-            Err(later(&format!("a tensor from a cell query (it has {})", decision.reason), ""))
-        }
+/// The surface as answers name it.
+fn surface(of: BlockSurface) -> Surface {
+    match of {
+        BlockSurface::Tensor => Surface::Tensor,
+        BlockSurface::Cell => Surface::Cell,
     }
 }
 
@@ -334,6 +346,7 @@ fn planned(
         labels: lowered.outputs,
         sources: binding.opener.sources,
         trace: passes,
+        surface: decision.surface,
         reason: decision.reason.to_string(),
         plan_s: binding.started.elapsed().as_secs_f64(),
     })
@@ -356,17 +369,4 @@ pub(super) fn measurements(m: &tessera_exec::schedule::Stats) -> String {
         ));
     }
     text
-}
-
-/// What the surface rule asks about names. Everything that can be opened today is a tensor.
-pub(super) struct KnownNames;
-
-impl Names for KnownNames {
-    fn relation(&self, _name: &ObjectName) -> RelationKind {
-        RelationKind::Tensor
-    }
-
-    fn is_tensor_function(&self, name: &str) -> bool {
-        tessera_frontend::functions::is_tensor_function(name)
-    }
 }

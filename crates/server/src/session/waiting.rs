@@ -57,11 +57,11 @@ fn show(
         "waits_for": island.waits_for.iter().map(|n| n + 1).collect::<Vec<_>>(),
         "plan": json,
     });
-    if let Some(ran) = ran {
-        text.push_str(&measurements(&ran.stats));
+    if let Some(stats) = ran.and_then(|ran| ran.stats.as_ref()) {
+        text.push_str(&measurements(stats));
         json["measured"] = serde_json::json!({
-            "peak_bytes": ran.stats.peak_bytes,
-            "bytes_read": ran.stats.bytes_read,
+            "peak_bytes": stats.peak_bytes,
+            "bytes_read": stats.bytes_read,
         });
     }
     Shown { text, json }

@@ -92,16 +92,23 @@ fn two_sets() -> Dataset {
 }
 
 impl CellTables for Tables {
-    fn relation(&self, relation: &Relation<'_>) -> Result<CellRelation, Error> {
+    fn relation(
+        &self,
+        relation: &Relation<'_>,
+        _scope: &crate::scope::Scope,
+    ) -> Result<CellRelation, Error> {
         let cube = |d: &Dataset| Ok(CellRelation::Cube(Arc::new(Cube::from(d))));
         match relation {
             Relation::Name { name, .. } => match name.to_string().to_lowercase().as_str() {
                 "era5" => cube(&era5(Calendar::Standard)),
                 "noleap" => cube(&era5(Calendar::NoLeap)),
                 "two" => cube(&two_sets()),
-                "warm" => Ok(CellRelation::Query(Box::new(super::query(
-                    "SELECT *, t2m - 273.15 AS celsius FROM era5 WHERE lat > 45",
-                )))),
+                "warm" => Ok(CellRelation::Query {
+                    text: 1,
+                    query: Box::new(super::query(
+                        "SELECT *, t2m - 273.15 AS celsius FROM era5 WHERE lat > 45",
+                    )),
+                }),
                 other => Err(Error::UnknownName {
                     kind: "relation",
                     name: other.into(),

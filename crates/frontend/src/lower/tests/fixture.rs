@@ -131,7 +131,11 @@ pub(super) fn lower(sql: &str) -> Result<Lowered, Error> {
     let parsed = parse(sql)?;
     let Statement::Query(query) = &parsed[0].statement else { panic!("no query: {sql}") };
     let mut islands = crate::Islands::new();
-    let state = std::cell::OnceCell::new();
+    let cell = std::cell::OnceCell::new();
+    let state = || {
+        let state = crate::lift::session_state()?;
+        Ok(cell.get_or_init(|| state))
+    };
     let mut context = Context {
         catalog: &Fixture,
         config: Config::default(),

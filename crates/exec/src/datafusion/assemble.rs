@@ -1,0 +1,547 @@
+//! Rows put together to labelled tensors.
+//!
+//! ```text
+//! lat lon  v          codes   first come      labels   [40, 50] x [0, 5]
+//!  50   0  1.0        0 0                     cells     .   3.0
+//!  50   5  2.0        0 1                               1.0 2.0
+//!  40   5  3.0        1 1                     a place without a row is masked
+//! ```
+//! Batches are let go as they come: of a row a 32-bit code for each key and the bare value stay. When all labels are
+//! known, the values go straight to their places in the chunks of the result. Two rows at one place are an error.
+
+use crate::chunk::{Chunk, Field};
+use crate::error::Error;
+use crate::pool::{Pool, PooledBuf};
+use crate::quota::{Account, Charge, Quota};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{self as types, DataType, Field as ArrowField, SchemaRef, TimeUnit};
+use arrow::record_batch::RecordBatch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::grid::Grid;
+use tessera_planner::region::cells;
+
+/// What a column of the rows is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// Labels of a dimension; the calendar of a column that counts microseconds.
+    Key(Option<Calendar>),
+    /// Values of a tensor; the calendar likewise.
+    Value(Option<Calendar>),
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Assembled {
+    /// Labels of each dimension, ascending. Without keys there are none, and the one dimension counts rows.
+    pub coords: Vec<CoordValues>,
+    /// Each value.
+    pub values: Vec<Value>,
+}
+
+/// One tensor.
+#[derive(Debug)]
+pub struct Value {
+    /// Type of its cells.
+    pub dtype: DType,
+    /// Can cells be masked?
+    pub nullable: bool,
+    /// Its chunks.
+    pub grid: Grid,
+    /// The cells, by the row-major number of the chunk.
+    pub chunks: Vec<Arc<Chunk>>,
+}
+
+/// Takes rows batch by batch.
+#[derive(Debug)]
+pub struct Assemble {
+    account: Arc<Account>,
+    charges: Vec<Charge>,
+    keys: Vec<Key>,
+    columns: Vec<Column>,
+    /// For each field of the rows whether it is a key, and which.
+    places: Vec<(bool, usize)>,
+    rows: u64,
+}
+
+#[derive(Debug)]
+struct Key {
+    name: String,
+    kind: KeyKind,
+    labels: BTreeMap<Label, u32>,
+    codes: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum KeyKind {
+    Int(DType),
+    Float(DType),
+    Time(Calendar),
+    Text,
+}
+
+/// A label; ordered as labels of one kind are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Int(i64),
+    /// Unsigned integers beyond the signed range, and floats by bits that are ordered as they are.
+    Bits(u64),
+    Text(String),
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    dtype: DType,
+    bytes: Vec<u8>,
+    valid: Vec<u8>,
+}
+
+impl Assemble {
+    /// For rows of that schema.
+    ///
+    /// # Errors
+    /// [`Error::Rows`] `dtype_mismatch` for columns whose type labels or cells cannot have.
+    pub fn new(schema: &SchemaRef, roles: &[Role], quota: &Arc<Quota>) -> Result<Self, Error> {
+        let (mut keys, mut columns, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (field, role) in schema.fields().iter().zip(roles) {
+            let name = field.name().clone();
+            match role {
+                Role::Key(calendar) => {
+                    places.push((true, keys.len()));
+                    let kind = key_kind(field, *calendar)?;
+                    keys.push(Key { name, kind, labels: BTreeMap::new(), codes: Vec::new() });
+                }
+                Role::Value(calendar) => {
+                    places.push((false, columns.len()));
+                    let dtype = value_type(field, *calendar)?;
+                    columns.push(Column { name, dtype, bytes: Vec::new(), valid: Vec::new() });
+                }
+            }
+        }
+        let account = quota.account();
+        Ok(Assemble { account, charges: Vec::new(), keys, columns, places, rows: 0 })
+    }
+
+    /// Takes a batch.
+    ///
+    /// # Errors
+    /// `null_key` for a row without a label, [`Error::ResultTooLarge`] if the quota has no room for what stays.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Error> {
+        let rows = batch.num_rows();
+        let width: usize =
+            4 * self.keys.len() + self.columns.iter().map(|c| c.dtype.size() + 1).sum::<usize>();
+        self.charge((rows * width) as u64)?;
+        for (array, &(is_key, at)) in batch.columns().iter().zip(&self.places) {
+            if is_key {
+                let known = self.keys[at].labels.len();
+                self.keys[at].push(array)?;
+                let new = (self.keys[at].labels.len() - known) as u64;
+                // A label in its map: the node's share, and a text's own bytes about once.
+                self.charge(new * 64)?;
+            } else {
+                self.columns[at].push(array)?;
+            }
+        }
+        self.rows += rows as u64;
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: u64) -> Result<(), Error> {
+        let quota = self.account.quota().clone();
+        let charge = self.account.try_reserve(bytes).ok_or_else(|| Error::ResultTooLarge {
+            result_bytes: self.account.used().saturating_add(bytes),
+            limit_bytes: quota.limit(),
+        })?;
+        self.charges.push(charge);
+        Ok(())
+    }
+
+    /// The tensors, in chunks of about `target` bytes.
+    ///
+    /// # Errors
+    /// `duplicate_key` for two rows with the same labels, [`Error::ResultTooLarge`] if the quota has no room.
+    pub fn finish(self, target: u64, pool: &Arc<Pool>) -> Result<Assembled, Error> {
+        let Assemble { account, charges, keys, columns, rows, .. } = self;
+        let mut coords = Vec::with_capacity(keys.len());
+        // For each key the place of a code among the sorted labels.
+        let mut ranks: Vec<Vec<u32>> = Vec::with_capacity(keys.len());
+        for key in &keys {
+            let mut rank = vec![0u32; key.labels.len()];
+            for (at, code) in key.labels.values().enumerate() {
+                rank[*code as usize] = at as u32;
+            }
+            ranks.push(rank);
+            coords.push(key.coord());
+        }
+        let shape: Vec<u64> = match keys.is_empty() {
+            true => vec![rows],
+            false => coords.iter().map(|c| c.len() as u64).collect(),
+        };
+        let too_large = |bytes: u64| Error::ResultTooLarge {
+            result_bytes: bytes,
+            limit_bytes: account.quota().limit(),
+        };
+        let Some(count) = cells(&shape) else { return Err(too_large(u64::MAX)) };
+        let place = |row: usize| -> Vec<u64> {
+            match keys.is_empty() {
+                true => vec![row as u64],
+                false => {
+                    let at = |(k, r): (&Key, &Vec<u32>)| u64::from(r[k.codes[row] as usize]);
+                    keys.iter().zip(&ranks).map(at).collect()
+                }
+            }
+        };
+        let mut values = Vec::with_capacity(columns.len());
+        for (number, column) in columns.into_iter().enumerate() {
+            let size = column.dtype.size();
+            let bytes = count.checked_mul(size as u64 + 1).ok_or_else(|| too_large(u64::MAX))?;
+            let mut charge = account.try_reserve(bytes).ok_or_else(|| too_large(bytes))?;
+            let grid = Grid::auto(&shape, size, target);
+            let mut buffers: Vec<[PooledBuf; 2]> = (0..grid.count())
+                .map(|n| {
+                    let n = grid.region(&grid.unravel(n)).cells() as usize;
+                    [pool.take_zeroed(n * size), pool.take_zeroed(n)]
+                })
+                .collect();
+            // Rows that have been here, apart from those that are NULL: seen by the first column only.
+            let mut nulls: Vec<(usize, usize)> = Vec::new();
+            for row in 0..rows as usize {
+                let at = place(row);
+                let (mut chunk, mut cell) = (0u64, 0u64);
+                for (axis, &p) in grid.axes.iter().zip(&at) {
+                    let of = axis.find(p);
+                    let (start, end) = axis.interval(of);
+                    chunk = chunk * axis.count() + of;
+                    cell = cell * (end - start) + (p - start);
+                }
+                let (chunk, cell) = (chunk as usize, cell as usize);
+                let [data, valid] = &mut buffers[chunk];
+                let seen = &mut valid.as_mut_slice()[cell];
+                if *seen != 0 && number == 0 {
+                    return Err(duplicate(&keys, &coords, &at));
+                }
+                *seen = 1;
+                if column.valid[row] == 0 {
+                    nulls.push((chunk, cell));
+                }
+                let from = row * size..(row + 1) * size;
+                data.as_mut_slice()[cell * size..(cell + 1) * size]
+                    .copy_from_slice(&column.bytes[from]);
+            }
+            let nullable = !nulls.is_empty() || rows < count;
+            for (chunk, cell) in nulls {
+                buffers[chunk][1].as_mut_slice()[cell] = 0;
+            }
+            let mut chunks = Vec::with_capacity(buffers.len());
+            for (n, [data, valid]) in buffers.into_iter().enumerate() {
+                let shape = grid.region(&grid.unravel(n as u64)).shape();
+                let mut fields = vec![Field::from_pooled(column.dtype, data)?];
+                if nullable {
+                    fields.push(Field::from_pooled(DType::Bool, valid)?);
+                }
+                let mut chunk = Chunk::new(&shape, fields)?;
+                chunk.charge(charge.split(chunk.bytes().min(charge.bytes())));
+                chunks.push(Arc::new(chunk));
+            }
+            values.push(Value { dtype: column.dtype, nullable, grid, chunks });
+        }
+        drop(charges);
+        Ok(Assembled { coords, values })
+    }
+}
+
+fn duplicate(keys: &[Key], coords: &[CoordValues], at: &[u64]) -> Error {
+    let labels: Vec<String> = keys
+        .iter()
+        .zip(coords)
+        .zip(at)
+        .map(|((key, coord), &p)| format!("{} = {}", key.name, coord.display(p as usize)))
+        .collect();
+    Error::Rows {
+        code: "duplicate_key",
+        message: format!("two rows have the same labels: {}", labels.join(", ")),
+        hint: Some(
+            "GROUP BY the dimensions and aggregate the value, or add the dimension that tells the rows apart".into(),
+        ),
+    }
+}
+
+fn key_kind(field: &ArrowField, calendar: Option<Calendar>) -> Result<KeyKind, Error> {
+    Ok(match (field.data_type(), calendar) {
+        (DataType::Int64, Some(calendar)) => KeyKind::Time(calendar),
+        (DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64, _) => {
+            KeyKind::Time(Calendar::Standard)
+        }
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, _) => KeyKind::Text,
+        (other, _) => match number(other) {
+            Some(d) if d.is_integer() => KeyKind::Int(d),
+            Some(d) if d.is_float() => KeyKind::Float(d),
+            _ => {
+                return Err(Error::Rows {
+                    code: "dtype_mismatch",
+                    message: format!("the labels `{}` have the type {other}", field.name()),
+                    hint: Some("labels are numbers, times or texts: cast the column".into()),
+                });
+            }
+        },
+    })
+}
+
+fn value_type(field: &ArrowField, calendar: Option<Calendar>) -> Result<DType, Error> {
+    Ok(match (field.data_type(), calendar) {
+        (DataType::Int64, Some(calendar)) => DType::Datetime(calendar),
+        (DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64, _) => {
+            DType::Datetime(Calendar::Standard)
+        }
+        (DataType::Boolean, _) => DType::Bool,
+        (DataType::Null, _) => DType::Float64,
+        (other, _) => match number(other) {
+            Some(dtype) => dtype,
+            None => {
+                return Err(Error::Rows {
+                    code: "dtype_mismatch",
+                    message: format!("the values `{}` have the type {other}", field.name()),
+                    hint: Some("cells are numbers, truth values or times: cast the column".into()),
+                });
+            }
+        },
+    })
+}
+
+fn number(data_type: &DataType) -> Option<DType> {
+    Some(match data_type {
+        DataType::Int8 => DType::Int8,
+        DataType::Int16 => DType::Int16,
+        DataType::Int32 => DType::Int32,
+        DataType::Int64 => DType::Int64,
+        DataType::UInt8 => DType::UInt8,
+        DataType::UInt16 => DType::UInt16,
+        DataType::UInt32 => DType::UInt32,
+        DataType::UInt64 => DType::UInt64,
+        DataType::Float16 | DataType::Float32 => DType::Float32,
+        DataType::Float64 | DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => {
+            DType::Float64
+        }
+        _ => return None,
+    })
+}
+
+/// The Arrow type that holds cells of a type as they lie in memory.
+fn plain_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DType::Int64 | DType::Datetime(_) => DataType::Int64,
+    }
+}
+
+fn converted(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Error> {
+    if array.data_type() == to {
+        return Ok(array.clone());
+    }
+    cast(array, to).map_err(|e| Error::Rows {
+        code: "dtype_mismatch",
+        message: format!("a column of {} as {to}: {e}", array.data_type()),
+        hint: None,
+    })
+}
+
+impl Key {
+    fn push(&mut self, array: &ArrayRef) -> Result<(), Error> {
+        if array.null_count() > 0 {
+            return Err(Error::Rows {
+                code: "null_key",
+                message: format!("a row has no label: `{}` is NULL", self.name),
+                hint: Some(format!("leave such rows out: WHERE {} IS NOT NULL", self.name)),
+            });
+        }
+        match self.kind {
+            KeyKind::Text => {
+                let texts = converted(array, &DataType::Utf8)?;
+                for text in texts.as_string::<i32>().iter().flatten() {
+                    self.add(Label::Text(text.to_string()));
+                }
+            }
+            KeyKind::Float(_) => {
+                let wide = converted(array, &DataType::Float64)?;
+                for &v in wide.as_primitive::<types::Float64Type>().values().iter() {
+                    self.add(Label::Bits(crate::distinct::order(v)));
+                }
+            }
+            KeyKind::Int(DType::UInt64) => {
+                let wide = converted(array, &DataType::UInt64)?;
+                for &v in wide.as_primitive::<types::UInt64Type>().values().iter() {
+                    self.add(Label::Bits(v));
+                }
+            }
+            KeyKind::Time(Calendar::Standard) => {
+                let micros = plain_type(DType::Datetime(Calendar::Standard));
+                let times = converted(array, &micros)?;
+                for &v in times.as_primitive::<types::TimestampMicrosecondType>().values().iter() {
+                    self.add(Label::Int(v));
+                }
+            }
+            KeyKind::Int(_) | KeyKind::Time(_) => {
+                let wide = converted(array, &DataType::Int64)?;
+                for &v in wide.as_primitive::<types::Int64Type>().values().iter() {
+                    self.add(Label::Int(v));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, label: Label) {
+        let next = self.labels.len() as u32;
+        let code = *self.labels.entry(label).or_insert(next);
+        self.codes.push(code);
+    }
+
+    /// The labels in ascending order.
+    fn coord(&self) -> CoordValues {
+        let ints = || {
+            let int = |l: &Label| match l {
+                Label::Int(v) => *v,
+                Label::Bits(v) => *v as i64,
+                Label::Text(_) => 0,
+            };
+            self.labels.keys().map(int).collect()
+        };
+        match self.kind {
+            KeyKind::Int(dtype) => CoordValues::Int(dtype, ints()),
+            KeyKind::Time(calendar) => CoordValues::Time(calendar, ints()),
+            KeyKind::Float(dtype) => {
+                let float = |l: &Label| match l {
+                    Label::Bits(v) => crate::distinct::unorder(*v),
+                    _ => f64::NAN,
+                };
+                CoordValues::Float(dtype, self.labels.keys().map(float).collect())
+            }
+            KeyKind::Text => {
+                let text = |l: &Label| match l {
+                    Label::Text(text) => text.clone(),
+                    _ => String::new(),
+                };
+                CoordValues::Text(self.labels.keys().map(text).collect())
+            }
+        }
+    }
+}
+
+impl Column {
+    fn push(&mut self, array: &ArrayRef) -> Result<(), Error> {
+        if array.data_type() == &DataType::Null {
+            self.bytes.resize(self.bytes.len() + array.len() * self.dtype.size(), 0);
+            self.valid.resize(self.valid.len() + array.len(), 0);
+            return Ok(());
+        }
+        let array = converted(array, &plain_type(self.dtype))?;
+        if self.dtype == DType::Bool {
+            let flags = array.as_boolean();
+            self.bytes.extend((0..flags.len()).map(|i| u8::from(flags.value(i))));
+        } else {
+            let data = array.to_data();
+            let size = self.dtype.size();
+            let Some(buffer) = data.buffers().first() else {
+                let what = format!("the column `{}` has no values", self.name);
+                return Err(Error::Broken { what });
+            };
+            let start = data.offset() * size;
+            self.bytes.extend_from_slice(&buffer.as_slice()[start..start + array.len() * size]);
+        }
+        self.valid.extend((0..array.len()).map(|i| u8::from(array.is_valid(i))));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::{Float32Array, Float64Array, Int64Array, StringArray};
+    use arrow::datatypes::Schema;
+
+    fn batch(lat: Vec<f64>, place: Vec<&str>, v: Vec<Option<f32>>) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![
+            ArrowField::new("lat", DataType::Float64, true),
+            ArrowField::new("place", DataType::Utf8, true),
+            ArrowField::new("v", DataType::Float32, true),
+        ]));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Float64Array::from(lat)),
+            Arc::new(StringArray::from(place)),
+            Arc::new(Float32Array::from(v)),
+        ];
+        RecordBatch::try_new(schema, columns).unwrap()
+    }
+
+    const ROLES: [Role; 3] = [Role::Key(None), Role::Key(None), Role::Value(None)];
+
+    #[test]
+    fn rows_find_their_places_and_gaps_are_masked() {
+        let quota = Quota::new(1 << 20);
+        let pool = Pool::new(quota.clone(), 1 << 20);
+        let first = batch(vec![50.0, 50.0], vec!["b", "a"], vec![Some(1.0), Some(2.0)]);
+        let mut rows = Assemble::new(&first.schema(), &ROLES, &quota).unwrap();
+        rows.push(&first).unwrap();
+        rows.push(&batch(vec![40.0, 60.0], vec!["a", "b"], vec![None, Some(4.0)])).unwrap();
+        // Chunks of two cells: places are found in them all the same.
+        let done = rows.finish(8, &pool).unwrap();
+        assert_eq!(
+            done.coords,
+            [
+                CoordValues::Float(DType::Float64, [40.0, 50.0, 60.0].into()),
+                CoordValues::Text(["a".to_string(), "b".into()].into()),
+            ]
+        );
+        let value = &done.values[0];
+        assert!(value.nullable && value.grid.count() == 3);
+        let mut cells = Vec::new();
+        for chunk in &value.chunks {
+            let values = chunk.field(0).unwrap().values::<f32>().unwrap();
+            let valid = chunk.field(1).unwrap().values::<u8>().unwrap();
+            cells.extend(values.iter().zip(valid).map(|(v, k)| (*k == 1).then_some(*v)));
+        }
+        assert_eq!(cells, [None, None, Some(2.0), Some(1.0), None, Some(4.0)]);
+        drop(done);
+        assert_eq!(quota.used(), 0);
+    }
+
+    #[test]
+    fn two_rows_at_one_place_are_named() {
+        let quota = Quota::new(1 << 20);
+        let pool = Pool::new(quota.clone(), 0);
+        let both = batch(vec![50.0, 50.0], vec!["b", "b"], vec![None, None]);
+        let mut rows = Assemble::new(&both.schema(), &ROLES, &quota).unwrap();
+        rows.push(&both).unwrap();
+        let error = rows.finish(8, &pool).unwrap_err();
+        assert_eq!(error.code(), "duplicate_key");
+        assert!(error.to_string().contains("lat = 50, place = b"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_label_is_refused() {
+        let quota = Quota::new(1 << 20);
+        let schema = Arc::new(Schema::new(vec![ArrowField::new("k", DataType::Int64, true)]));
+        let array: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+        let rows = RecordBatch::try_new(schema.clone(), vec![array]).unwrap();
+        let mut keys = Assemble::new(&schema, &[Role::Key(None)], &quota).unwrap();
+        assert_eq!(keys.push(&rows).unwrap_err().code(), "null_key");
+        let texts = Arc::new(Schema::new(vec![ArrowField::new("v", DataType::Utf8, true)]));
+        let error = Assemble::new(&texts, &[Role::Value(None)], &quota).unwrap_err();
+        assert_eq!(error.code(), "dtype_mismatch");
+    }
+}

@@ -1,0 +1,338 @@
+//! Cell blocks whose result is labelled tensors: which columns are dimensions, and whether rows are needed at all.
+//!
+//! ```text
+//! SELECT [lat], avg(t2m) AS m … GROUP BY lat
+//!   the same block with `lat` for `[lat]` is planned
+//!   its plan is columns of one scan of groups:  dense, the scan's tensors are the result
+//!   anything else:                              rows, which an island puts together
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType, UInt64Type,
+};
+use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan};
+use sqlparser::ast::{Expr, GroupByExpr, Query, Select, SelectItem, Spanned, Value};
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::optimize::Rooted;
+
+use super::relations::plan_cells_in;
+use super::scan::ScanSource;
+use super::table::{calendar, dtype_of};
+use super::{CellPlan, Density, ScanColumn, TensorScan};
+use crate::ast;
+use crate::bind::Context;
+use crate::error::{Error, Position};
+use crate::island::{RowsColumn, RowsToTensor, Site};
+use crate::scope;
+
+/// A planned cell block that gives tensors.
+#[derive(Debug, Clone)]
+pub struct Labelled {
+    /// How its rows become tensors.
+    pub rows: RowsToTensor,
+    /// The tensors themselves, if no rows are needed.
+    pub dense: Option<Dense>,
+    /// The names of the values: `AS`, or the column's own; `None` for other expressions.
+    pub names: Vec<Option<Arc<str>>>,
+}
+
+/// The result of a cell block that stayed dense.
+#[derive(Debug, Clone)]
+pub struct Dense {
+    /// The graph; its roots are 1-d, the cells of `shape` in row-major order.
+    pub rooted: Rooted,
+    /// Lengths of the axes.
+    pub shape: Vec<u64>,
+    /// The root (`bool`) that is false for cells that are no rows.
+    pub presence: Option<usize>,
+    /// For each dimension of the result its axis and labels, all different; other axes have length 1.
+    pub keys: Vec<(usize, CoordValues)>,
+    /// The root of each value.
+    pub values: Vec<usize>,
+}
+
+/// Plans a cell block as tensors. `because` is the clause that made it one.
+///
+/// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY. A block of one item and no keys
+/// gives its rows as one dimension without a name.
+///
+/// # Errors
+/// Those of [`super::plan_cells`]; `ambiguous_dims` if nothing says which of several columns are dimensions.
+pub fn labelled(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+    because: &str,
+) -> Result<Arc<Labelled>, Error> {
+    let site = scope::site(text, query);
+    if let Some(known) = site.and_then(|site| context.islands.labelled.get(&site)) {
+        return Ok(known.clone());
+    }
+    let mut plain = query.clone();
+    let (columns, names) = columns(&mut plain)?;
+    let plan = plan_cells_in(&plain, text, context, because)?;
+    let position = Position::of_span(query.span());
+    if plan.logical.schema().fields().len() != columns.len() {
+        return Err(Error::Cells {
+            code: "ambiguous_dims",
+            message: format!(
+                "the block has {} columns, and {} are written",
+                plan.logical.schema().fields().len(),
+                columns.len()
+            ),
+            position,
+            hint: Some("write each column, dimensions in brackets".to_string()),
+        });
+    }
+    let dense = match context.density {
+        Density::Auto => dense(&plan, &columns),
+        Density::Off => None,
+    };
+    let site = site.unwrap_or(Site { text, start: (0, 0), end: (0, 0) });
+    let rows = RowsToTensor { plan, columns, site };
+    let labelled = Arc::new(Labelled { rows, dense, names });
+    if site.start.0 > 0 {
+        context.islands.labelled.insert(site, labelled.clone());
+    }
+    Ok(labelled)
+}
+
+/// What each item of the block is, brackets taken off.
+#[expect(clippy::type_complexity, reason = "two lists that go together")]
+fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Vec<Option<Arc<str>>>), Error> {
+    let position = Position::of_span(query.span());
+    let unclear = |message: String, position| Error::Cells {
+        code: "ambiguous_dims",
+        message,
+        position,
+        hint: Some("write dimensions in brackets, as in `SELECT [lat], avg(v) …`".to_string()),
+    };
+    let Some(block) = scope::innermost_mut(query) else {
+        // A set operation or VALUES: one column is one dimension of rows.
+        return Ok((vec![RowsColumn::Value("v0".into())], vec![None]));
+    };
+    let bracketed = block.projection.iter().any(|item| ast::bracket_dim(item).is_some());
+    let keys: Vec<bool> = match bracketed {
+        true => block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect(),
+        false => {
+            let grouped = grouped(block);
+            block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
+        }
+    };
+    if !keys.contains(&false) {
+        return Err(unclear("the block has no item beside its dimensions".into(), position));
+    }
+    if block.projection.len() > 1 && !keys.contains(&true) {
+        return Err(unclear("nothing says which columns are dimensions".into(), position));
+    }
+    let (mut columns, mut names): (Vec<RowsColumn>, Vec<Option<Arc<str>>>) = Default::default();
+    for (item, is_key) in block.projection.iter_mut().zip(keys) {
+        if let Some((dim, alias)) = ast::bracket_dim(item) {
+            let expr = Expr::Identifier(dim.clone());
+            let alias = alias.cloned();
+            *item = match alias {
+                Some(alias) => SelectItem::ExprWithAlias { expr, alias },
+                None => SelectItem::UnnamedExpr(expr),
+            };
+        }
+        let own = match item {
+            SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.as_str()),
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.value.as_str()),
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+                parts.last().map(|name| name.value.as_str())
+            }
+            SelectItem::UnnamedExpr(_) => None,
+            other => {
+                return Err(unclear(
+                    format!("`{other}` says not which columns are dimensions"),
+                    Position::of_span(other.span()),
+                ));
+            }
+        };
+        let own: Option<Arc<str>> = own.map(Arc::from);
+        if is_key {
+            let name = own.unwrap_or_else(|| format!("dim_{}", columns.len()).into());
+            if columns.contains(&RowsColumn::Key(name.clone())) {
+                return Err(unclear(format!("the dimension `{name}` is given twice"), position));
+            }
+            columns.push(RowsColumn::Key(name));
+        } else {
+            let name = own.clone().unwrap_or_else(|| format!("v{}", names.len()).into());
+            columns.push(RowsColumn::Value(name));
+            names.push(own);
+        }
+    }
+    Ok((columns, names))
+}
+
+/// Whether an item is a key of GROUP BY: the same expression, its alias, or its number.
+fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
+    let keys: Vec<Expr> = match &block.group_by {
+        GroupByExpr::Expressions(keys, _) => keys.clone(),
+        GroupByExpr::All(_) => Vec::new(),
+    };
+    move |at, item| {
+        let (expr, alias) = match item {
+            SelectItem::UnnamedExpr(expr) => (expr, None),
+            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+            _ => return false,
+        };
+        let last = |e: &Expr| match e {
+            Expr::Identifier(name) => Some(name.value.to_lowercase()),
+            Expr::CompoundIdentifier(parts) => parts.last().map(|p| p.value.to_lowercase()),
+            _ => None,
+        };
+        keys.iter().any(|key| {
+            let is_number = matches!(key, Expr::Value(v)
+                if matches!(&v.value, Value::Number(n, _) if *n == (at + 1).to_string()));
+            let is_alias = alias.is_some_and(|a| last(key) == Some(a.value.to_lowercase()));
+            let is_name = last(key).is_some() && last(key) == last(expr);
+            key == expr || is_number || is_alias || is_name
+        })
+    }
+}
+
+/// The block as tensors, if its plan is nothing but columns of one scan.
+fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
+    let (scan, fields) = source(&plan.logical, &plan.scans)?;
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for (column, field) in columns.iter().zip(&fields) {
+        match (column, scan.columns.get(*field)?) {
+            (RowsColumn::Key(_), ScanColumn::Label { axis, values }) => {
+                if keys.iter().any(|(known, _)| known == axis) {
+                    return None;
+                }
+                let calendar = calendar(scan.schema.field(*field));
+                keys.push((*axis, labels(values, calendar)?));
+            }
+            (RowsColumn::Value(_), ScanColumn::Cells(root)) => values.push(*root),
+            _ => return None,
+        }
+    }
+    // Without a key an axis must be one position, or rows would share a place: assembling them says which.
+    let is_covered = |axis: usize| scan.shape[axis] == 1 || keys.iter().any(|(a, _)| *a == axis);
+    if !(0..scan.shape.len()).all(is_covered) || keys.iter().any(|(_, labels)| repeats(labels)) {
+        return None;
+    }
+    // One row that may not be there is nothing that a 0-d tensor could say.
+    if keys.is_empty() {
+        return None;
+    }
+    Some(Dense {
+        rooted: scan.rooted.clone(),
+        shape: scan.shape.clone(),
+        presence: scan.presence,
+        keys,
+        values,
+    })
+}
+
+/// The scan behind a plan of columns only, and which of its fields each column is.
+fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s TensorScan, Vec<usize>)> {
+    match plan {
+        LogicalPlan::Projection(p) => {
+            let (scan, fields) = source(&p.input, scans)?;
+            let places = p
+                .expr
+                .iter()
+                .map(|e| {
+                    let mut e = e;
+                    while let PlanExpr::Alias(alias) = e {
+                        e = &alias.expr;
+                    }
+                    let PlanExpr::Column(column) = e else { return None };
+                    let at = p.input.schema().index_of_column(column).ok()?;
+                    fields.get(at).copied()
+                })
+                .collect::<Option<Vec<_>>>()?;
+            Some((scan, places))
+        }
+        LogicalPlan::SubqueryAlias(alias) => source(&alias.input, scans),
+        // Labels come sorted whatever the order of the rows is.
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => source(&sort.input, scans),
+        LogicalPlan::TableScan(table)
+            if table.source.is::<ScanSource>()
+                && table.filters.is_empty()
+                && table.fetch.is_none() =>
+        {
+            let name = table.table_name.table();
+            let scan = scans.iter().find(|scan| scan.name == name)?;
+            let fields = match &table.projection {
+                Some(fields) => fields.clone(),
+                None => (0..scan.columns.len()).collect(),
+            };
+            Some((scan, fields))
+        }
+        _ => None,
+    }
+}
+
+/// Labels as a coordinate; `None` for types that coordinates do not have, and for NULLs.
+fn labels(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
+    if array.null_count() > 0 {
+        return None;
+    }
+    if let Some(calendar) = calendar
+        && calendar != Calendar::Standard
+    {
+        return Some(CoordValues::Time(
+            calendar,
+            array.as_primitive::<Int64Type>().values()[..].into(),
+        ));
+    }
+    Some(match array.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let texts = cast(array, &DataType::Utf8).ok()?;
+            CoordValues::Text(texts.as_string::<i32>().iter().flatten().map(String::from).collect())
+        }
+        DataType::Timestamp(_, None) => {
+            let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+            let times = cast(array, &micros).ok()?;
+            let times = times.as_primitive::<TimestampMicrosecondType>();
+            CoordValues::Time(Calendar::Standard, times.values()[..].into())
+        }
+        DataType::UInt64 => {
+            let values = array.as_primitive::<UInt64Type>();
+            // An unsigned 64-bit label is kept in an `i64` with its bits.
+            CoordValues::Int(DType::UInt64, values.values().iter().map(|&v| v as i64).collect())
+        }
+        other => match dtype_of(other)? {
+            d if d.is_integer() => {
+                let wide = cast(array, &DataType::Int64).ok()?;
+                CoordValues::Int(d, wide.as_primitive::<Int64Type>().values()[..].into())
+            }
+            d if d.is_float() => {
+                let wide = cast(array, &DataType::Float64).ok()?;
+                CoordValues::Float(d, wide.as_primitive::<Float64Type>().values()[..].into())
+            }
+            _ => return None,
+        },
+    })
+}
+
+/// True if two labels are equal.
+fn repeats(labels: &CoordValues) -> bool {
+    let twice = |mut keys: Vec<i64>| {
+        keys.sort_unstable();
+        keys.windows(2).any(|w| w[0] == w[1])
+    };
+    match labels {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => twice(v.to_vec()),
+        CoordValues::Float(_, v) => twice(
+            // One zero and one NaN.
+            v.iter()
+                .map(|&x| if x.is_nan() { i64::MAX } else { (x + 0.0).to_bits() as i64 })
+                .collect(),
+        ),
+        CoordValues::Text(v) => {
+            let mut texts: Vec<&String> = v.iter().collect();
+            texts.sort_unstable();
+            texts.windows(2).any(|w| w[0] == w[1])
+        }
+    }
+}

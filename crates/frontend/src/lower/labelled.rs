@@ -1,0 +1,237 @@
+//! Cell blocks inside tensor expressions: `tensor(SELECT …)`, `[dim]` items, scalar subqueries.
+//!
+//! A block that stays dense becomes nodes of the graph: no row is built. Any other is an island whose rows are put
+//! together to tensors in memory.
+
+use std::sync::Arc;
+
+use sqlparser::ast::{Query, Spanned};
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
+use tessera_planner::reduce::ReduceKind;
+
+use super::value::{Dim, Tensor, Value};
+use super::{At, Lowerer, unsupported};
+use crate::bind::CatalogNames;
+use crate::error::{Error, Position};
+use crate::island::{Done, RowsColumn, Work};
+use crate::lift::{Dense, Labelled};
+use crate::scope;
+use crate::surface::{self, Surface};
+
+impl Lowerer<'_, '_> {
+    /// The tensors of a query of either surface, as a relation or as a CTE. Rows without `[dim]` items are none.
+    pub(super) fn block(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+        let whole = self.scope.close(query);
+        let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
+        if decision.surface == Surface::Tensor || decision.reason == surface::Reason::NoFrom {
+            return self.inner(query);
+        }
+        let labelled = scope::innermost(query)
+            .is_some_and(|s| s.projection.iter().any(|i| crate::ast::bracket_dim(i).is_some()));
+        if !labelled {
+            return Err(PlanError::Unsupported {
+                construct: format!(
+                    "a block of rows ({}) as a tensor without `[dim]` items: this",
+                    decision.reason
+                ),
+            })
+            .map_err(|error| Error::Plan { error, position: decision.position });
+        }
+        self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
+    }
+
+    /// `tensor(SELECT …)` and subqueries as expressions: one tensor. `scalar` blocks of cells must give one row.
+    pub(super) fn subquery(
+        &mut self,
+        query: &Query,
+        scalar: bool,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let whole = self.scope.close(query);
+        let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
+        if decision.surface == Surface::Tensor {
+            let mut items = self.inner(query)?;
+            return match (items.pop(), items.is_empty()) {
+                (Some(one), true) => Ok(Value::Tensor(one)),
+                _ => unsupported("a subquery with several items as one tensor", span),
+            };
+        }
+        let mut items = self.cells_as_tensors(&whole, &decision.reason.to_string(), span)?;
+        let (Some(mut one), true) = (items.pop(), items.is_empty()) else {
+            return unsupported("a subquery with several values as one tensor", span);
+        };
+        if scalar {
+            let shape = self.b.shape(one.node);
+            match shape.as_slice() {
+                [] => {}
+                [1] => {
+                    one.node = self.b.squeeze(one.node, &[0]).at(span)?;
+                    one.dims.clear();
+                }
+                [0] => {
+                    let dtype = self.b.dtype(one.node);
+                    one = Tensor::unnamed(self.b.null(dtype).at(span)?, 0);
+                }
+                _ => {
+                    return Err(PlanError::Shapes {
+                        operation: "a subquery as one value".into(),
+                        shapes_: vec![shape.to_vec()],
+                        hint: Some("it must give one row; `tensor(SELECT …)` takes all".into()),
+                    })
+                    .at(span);
+                }
+            }
+        }
+        Ok(Value::Tensor(one))
+    }
+
+    fn cells_as_tensors(
+        &mut self,
+        whole: &Query,
+        because: &str,
+        span: Span,
+    ) -> Result<Vec<Tensor>, Error> {
+        let text = self.scope.text;
+        let labelled = stacker::maybe_grow(super::RED_ZONE, super::STACK, || {
+            crate::lift::labelled(whole, text, self.context, because)
+        })?;
+        match &labelled.dense {
+            Some(dense) => self.dense_cells(dense, &labelled, span),
+            None => {
+                let work = Work::Rows(Box::new(labelled.rows.clone()));
+                let title = || format!("a block of cells ({because}) as tensors");
+                let position = Position::of_span(span);
+                match self.context.islands.get(work, title, position)? {
+                    Done::Dataset(dataset) => {
+                        let mut items = Vec::with_capacity(dataset.variables.len());
+                        for (at, v) in dataset.variables.iter().enumerate() {
+                            let mut t = self.load(&dataset, v, span)?;
+                            t.name = labelled.value_name(at);
+                            items.push(t);
+                        }
+                        Ok(items)
+                    }
+                    _ => Err(PlanError::Broken {
+                        pass: "lower",
+                        reason: "rows gave no dataset".into(),
+                    })
+                    .at(span),
+                }
+            }
+        }
+    }
+
+    /// The tensors of a dense block: its columns of cells in the shape of its axes, labels ascending.
+    fn dense_cells(
+        &mut self,
+        dense: &Dense,
+        labelled: &Labelled,
+        span: Span,
+    ) -> Result<Vec<Tensor>, Error> {
+        let roots = self.b.import(&dense.rooted).at(span)?;
+        let shaped = |this: &mut Self, root: usize| -> Result<NodeId, Error> {
+            let mut node = roots[root];
+            // The rows of a scan are the cells of a tensor, flattened: that tensor is wanted.
+            while matches!(this.b.node(node).op, Op::Rechunk | Op::Reshape) {
+                node = this.b.node(node).inputs[0];
+                if this.b.shape(node).as_slice() == dense.shape {
+                    return Ok(node);
+                }
+            }
+            this.b.reshape(roots[root], &dense.shape).at(span)
+        };
+        let presence = match dense.presence {
+            Some(root) => Some(shaped(self, root)?),
+            None => None,
+        };
+        let mut orders = Vec::with_capacity(dense.keys.len());
+        for (axis, labels) in &dense.keys {
+            let mut order = ascending(labels);
+            if let Some(presence) = presence {
+                // A label of which no row is there is no label.
+                let how: Vec<AxisReduce> = (0..dense.shape.len())
+                    .map(|a| if a == *axis { AxisReduce::Keep } else { AxisReduce::All })
+                    .collect();
+                let there = Tensor::unnamed(presence, dense.shape.len());
+                let there = self.certain(there, span)?;
+                let any = self.b.reduce(there.node, ReduceKind::Any, &how).at(span)?;
+                let any = Tensor::unnamed(any, dense.shape.len());
+                let any = self.cells(&any, "the labels of a block of cells", span)?;
+                order.retain(|&p| any[p as usize].is_some_and(|v| v.as_i128() != 0));
+            }
+            orders.push(order);
+        }
+        let mut items = Vec::with_capacity(dense.values.len());
+        for (at, &root) in dense.values.iter().enumerate() {
+            let mut node = shaped(self, root)?;
+            if let Some(presence) = presence {
+                node = self.b.map_op(MapOp::Mask, &[node, presence]).at(span)?;
+            }
+            for ((axis, labels), order) in dense.keys.iter().zip(&orders) {
+                let is_whole = order.iter().copied().eq(0..labels.len() as u64);
+                if !is_whole {
+                    node = self.b.take(node, *axis, order.as_slice().into()).at(span)?;
+                }
+            }
+            let kept: Vec<usize> = dense.keys.iter().map(|(axis, _)| *axis).collect();
+            let gone: Vec<usize> =
+                (0..dense.shape.len()).filter(|axis| !kept.contains(axis)).collect();
+            node = self.b.squeeze(node, &gone).at(span)?;
+            let place = |axis: usize| kept.iter().filter(|&&other| other < axis).count();
+            let order: Vec<usize> = kept.iter().map(|&axis| place(axis)).collect();
+            node = self.b.transpose(node, &order).at(span)?;
+            let dims = labelled
+                .keys()
+                .zip(dense.keys.iter().zip(&orders))
+                .map(|(name, ((_, labels), order))| {
+                    let coord = Coord {
+                        name: name.clone(),
+                        dim: name.clone(),
+                        values: labels.take(order),
+                        attrs: Attrs::new(),
+                    };
+                    Dim { name: Some(name.clone()), coord: Some(Arc::new(coord)), group: None }
+                })
+                .collect();
+            let mut t = Tensor::new(node, super::unique(dims));
+            t.name = labelled.value_name(at);
+            items.push(t);
+        }
+        Ok(items)
+    }
+}
+
+impl Labelled {
+    /// Names of the dimensions.
+    fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.columns.iter().filter_map(|column| match column {
+            RowsColumn::Key(name) => Some(name),
+            RowsColumn::Value(_) => None,
+        })
+    }
+
+    /// The name of a value, if it has one of its own.
+    fn value_name(&self, at: usize) -> Option<Arc<str>> {
+        self.names.get(at).cloned().flatten()
+    }
+}
+
+/// Positions of labels in ascending order; equal ones do not occur. NaN is last.
+fn ascending(labels: &CoordValues) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..labels.len() as u64).collect();
+    let at = |p: &u64| *p as usize;
+    match labels {
+        CoordValues::Int(DType::UInt64, v) => order.sort_by_key(|p| v[at(p)] as u64),
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => order.sort_by_key(|p| v[at(p)]),
+        CoordValues::Float(_, v) => order.sort_by(|p, q| {
+            let (x, y) = (v[at(p)], v[at(q)]);
+            x.is_nan().cmp(&y.is_nan()).then(x.total_cmp(&y))
+        }),
+        CoordValues::Text(v) => order.sort_by(|p, q| v[at(p)].cmp(&v[at(q)])),
+    }
+    order
+}

@@ -117,7 +117,9 @@ pub fn functions() -> &'static [FunctionRow] {
 /// that make or rearrange tensors, false for those that SQL has for cells too (`sqrt`, `sum`).
 pub fn is_tensor_function(name: &str) -> bool {
     let is = |f: &Function| f.row.name.eq_ignore_ascii_case(name);
-    TENSOR_ONLY.iter().any(|group| group.iter().any(is)) || planned::is_planned(name)
+    TENSOR_ONLY.iter().any(|group| group.iter().any(is))
+        || planned::is_planned(name)
+        || name.eq_ignore_ascii_case("tensor")
 }
 
 fn all() -> impl Iterator<Item = &'static Function> {

@@ -135,17 +135,18 @@ impl Assemble {
         let width: usize =
             4 * self.keys.len() + self.columns.iter().map(|c| c.dtype.size() + 1).sum::<usize>();
         self.charge((rows * width) as u64)?;
+        let mut labels = 0;
         for (array, &(is_key, at)) in batch.columns().iter().zip(&self.places) {
             if is_key {
                 let known = self.keys[at].labels.len();
                 self.keys[at].push(array)?;
-                let new = (self.keys[at].labels.len() - known) as u64;
-                // A label in its map: the node's share, and a text's own bytes about once.
-                self.charge(new * 64)?;
+                labels += (self.keys[at].labels.len() - known) as u64;
             } else {
                 self.columns[at].push(array)?;
             }
         }
+        // A label in its map: the node's share, and a text's own bytes about once.
+        self.charge(labels * 64)?;
         self.rows += rows as u64;
         Ok(())
     }

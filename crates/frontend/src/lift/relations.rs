@@ -125,6 +125,15 @@ fn cells(
         .into_iter()
         .filter(|name| scope.knows(name) || is_known(&RelationRef::Name(name.clone()), context))
         .collect();
+    if known.is_empty()
+        && let Some(name) = bind::names_in(expr).into_iter().next()
+    {
+        let names = context.catalog.names();
+        let words: Vec<&str> = names.iter().map(String::as_str).collect();
+        let near = crate::error::nearest(&name, &words).map(String::from);
+        let candidates = near.into_iter().collect();
+        return Err(Error::UnknownName { kind: "relation", name, candidates, position });
+    }
     let Some(query) = select(expr, &known) else {
         return Err(Error::Cells {
             code: "internal",

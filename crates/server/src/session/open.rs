@@ -279,6 +279,12 @@ impl<'a> Opener<'a> {
             return Ok(None);
         };
         let Some(external) = known.into_iter().find(|e| e.name == found) else { return Ok(None) };
+        if external.stored_as == "view" {
+            // Each text has a number of its own in the statement.
+            let text = self.views.len() as u64 + 1;
+            let view = View::parse(&external.name, text, &external.location);
+            return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
+        }
         if let Some(format) = TableFormat::parse(&external.stored_as) {
             let table = self.table(format, &external.location, &external.options).await?;
             return Ok(Some(Found::Table(table)));

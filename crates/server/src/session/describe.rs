@@ -4,7 +4,8 @@ use crate::answer::{Answer, Reply};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
-use crate::session::open::{Opener, bare};
+use crate::session::open::{Found, Opener, bare};
+use crate::session::tables::TableFormat;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use sqlparser::ast::Query;
@@ -101,11 +102,20 @@ impl Session {
         let mut opener = Opener::new(self, Vec::new());
         let dataset = match what {
             Described::Query(query) => return self.describe_query(query, cancel).await,
-            Described::Url(url) => opener.url(&url.text, &[]).await?,
+            Described::Url(url) => match TableFormat::of_url(&url.text) {
+                Some(format) => {
+                    return columns(&opener.table(format, &url.text, &[]).await?.schema());
+                }
+                None => opener.url(&url.text, &[]).await?,
+            },
             Described::Name(name) => {
                 let key = bare(&name.to_string());
-                match opener.name(&key).await? {
-                    Some(dataset) => dataset,
+                match opener.find(&key).await? {
+                    Some(Found::Dataset(dataset)) => dataset,
+                    Some(Found::Table(table)) => return columns(&table.schema()),
+                    Some(Found::View(view)) => {
+                        return Box::pin(self.describe_query(&view.query, cancel)).await;
+                    }
                     None => {
                         let known = self.host.warehouse.list().await?;
                         return Err(self.unknown(&key, known.into_iter().map(|e| e.name).collect()));
@@ -117,6 +127,15 @@ impl Session {
     }
 }
 
+/// The columns of rows.
+fn columns(schema: &Schema) -> Result<Reply, Error> {
+    let rows = schema.fields().iter().map(|f| {
+        let dtype = f.data_type().to_string();
+        [f.name(), "column", &dtype, "", "", ""].map(String::from)
+    });
+    rows_of(COLUMNS, rows.collect())
+}
+
 impl Session {
     /// What a query would give. It is planned and not run, but for the parts that decide its shape.
     async fn describe_query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
@@ -124,11 +143,7 @@ impl Session {
         if !binding.is_tensor(query) {
             let decision = binding.decide(query);
             let schema = self.schema_of_cells(binding, query, &decision, cancel).await?;
-            let rows = schema.fields().iter().map(|f| {
-                let dtype = f.data_type().to_string();
-                [f.name(), "column", &dtype, "", "", ""].map(String::from)
-            });
-            return rows_of(COLUMNS, rows.collect());
+            return columns(&schema);
         }
         let planned = self.plan_bound(binding, query, cancel).await?;
         let plan = planned.tiling.plan();

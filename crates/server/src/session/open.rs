@@ -250,14 +250,6 @@ impl<'a> Opener<'a> {
         Arc::new(opened.dataset)
     }
 
-    /// Opens a name of the catalog as tensors; `None` if nothing has it, or if it is something else.
-    pub(super) async fn name(&mut self, name: &str) -> Result<Option<Arc<Dataset>>, Error> {
-        Ok(match self.find(name).await? {
-            Some(Found::Dataset(dataset)) => Some(dataset),
-            _ => None,
-        })
-    }
-
     /// Opens a name of the catalog: exactly, else without case where that is unique.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);

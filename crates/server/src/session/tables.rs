@@ -48,7 +48,7 @@ impl TableFormat {
     }
 
     /// The format by the end of a URL; `None` for arrays.
-    fn of_url(url: &str) -> Option<Self> {
+    pub(super) fn of_url(url: &str) -> Option<Self> {
         if UrlKind::of(url) == UrlKind::Tensor {
             return None;
         }

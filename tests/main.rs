@@ -4,7 +4,6 @@
 mod chunking;
 mod http;
 mod invariants;
-mod islands;
 mod naive;
 mod slt;
 mod ways;

@@ -28,7 +28,7 @@ mod zarr;
 pub use error::SourceError;
 pub use location::Options;
 pub use reader::{ArrayReader, Fetched};
-pub use store::{Counters, Found, Stores};
+pub use store::{Client, Counters, Found, Stores};
 
 #[cfg(test)]
 mod tests;

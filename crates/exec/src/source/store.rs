@@ -57,6 +57,15 @@ pub struct Found {
     pub is_directory: bool,
 }
 
+/// A place in an object store.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The store, rooted at its bucket or host.
+    pub store: Arc<dyn ObjectStore>,
+    /// The key below the root.
+    pub key: String,
+}
+
 /// Connections to storages, kept between statements.
 pub struct Stores {
     clients: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
@@ -125,16 +134,12 @@ impl Stores {
     ///
     /// # Errors
     /// A URL that cannot be read, options from which no client can be made.
-    pub fn client_of(
-        &self,
-        url: &str,
-        options: &Options,
-    ) -> Result<Option<(Arc<dyn ObjectStore>, String)>, SourceError> {
+    pub fn client_of(&self, url: &str, options: &Options) -> Result<Option<Client>, SourceError> {
         let location = Location::parse(url)?;
         let store = self.at(&location, options)?;
         Ok(match store.kind {
             Kind::Local(_) => None,
-            Kind::Object { client, prefix } => Some((client, prefix)),
+            Kind::Object { client, prefix } => Some(Client { store: client, key: prefix }),
         })
     }
 

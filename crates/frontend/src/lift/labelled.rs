@@ -102,9 +102,11 @@ pub fn labelled(
     Ok(labelled)
 }
 
+/// The names of values that have one.
+type Names = Vec<Option<Arc<str>>>;
+
 /// What each item of the block is, brackets taken off.
-#[expect(clippy::type_complexity, reason = "two lists that go together")]
-fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Vec<Option<Arc<str>>>), Error> {
+fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Names), Error> {
     let position = Position::of_span(query.span());
     let unclear = |message: String, position| Error::Cells {
         code: "ambiguous_dims",
@@ -130,7 +132,7 @@ fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Vec<Option<Arc<str>>>)
     if block.projection.len() > 1 && !keys.contains(&true) {
         return Err(unclear("nothing says which columns are dimensions".into(), position));
     }
-    let (mut columns, mut names): (Vec<RowsColumn>, Vec<Option<Arc<str>>>) = Default::default();
+    let (mut columns, mut names) = (Vec::new(), Names::new());
     for (item, is_key) in block.projection.iter_mut().zip(keys) {
         if let Some((dim, alias)) = ast::bracket_dim(item) {
             let expr = Expr::Identifier(dim.clone());

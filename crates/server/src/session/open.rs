@@ -182,7 +182,8 @@ impl<'a> Opener<'a> {
                     }
                     Some(Found::View(view)) => {
                         if let Some(at) = self.path.iter().position(|name| *name == view.name) {
-                            let path = [&self.path[at..], &[view.name.clone()]].concat();
+                            let path =
+                                [&self.path[at..], std::slice::from_ref(&view.name)].concat();
                             return Err(Error::stage(Failure::CyclicView {
                                 name: view.name.clone(),
                                 path: path.join(" → "),

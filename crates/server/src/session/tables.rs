@@ -178,7 +178,7 @@ async fn place(
 ) -> Result<ListingTableUrl, Error> {
     let bad = |reason: String| Error::stage(SourceError::BadUrl { url: shown(url), reason });
     let found = host.stores.exists(url, options).await.map_err(Error::stage)?;
-    let Some((client, key)) = host.stores.client_of(url, options).map_err(Error::stage)? else {
+    let Some(client) = host.stores.client_of(url, options).map_err(Error::stage)? else {
         let path = url.strip_prefix("file://").unwrap_or(url);
         return ListingTableUrl::parse(path).map_err(|e| bad(first_line(&e.strip_backtrace())));
     };
@@ -187,13 +187,15 @@ async fn place(
     // A table with options of its own has a store of its own: it must not be taken for another one of that bucket.
     let scheme = match options.is_plain() {
         true => parsed.scheme().to_string(),
-        false => format!("{}-{:x}", parsed.scheme(), Arc::as_ptr(&client).cast::<()>().addr()),
+        false => {
+            format!("{}-{:x}", parsed.scheme(), Arc::as_ptr(&client.store).cast::<()>().addr())
+        }
     };
     let mut root =
         Url::parse(&format!("{scheme}://{authority}/")).map_err(|e| bad(e.to_string()))?;
-    state.runtime_env().register_object_store(&root, client);
+    state.runtime_env().register_object_store(&root, client.store);
     let slash = if found.is_directory { "/" } else { "" };
-    root.set_path(&format!("/{}{slash}", key.trim_end_matches('/')));
+    root.set_path(&format!("/{}{slash}", client.key.trim_end_matches('/')));
     ListingTableUrl::try_new(root, None).map_err(|e| bad(first_line(&e.strip_backtrace())))
 }
 

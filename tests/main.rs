@@ -5,5 +5,7 @@ mod chunking;
 mod http;
 mod invariants;
 mod naive;
+#[cfg(unix)]
+mod shell;
 mod slt;
 mod ways;

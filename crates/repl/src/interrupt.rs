@@ -1,7 +1,7 @@
 //! Ctrl-C.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_server::engine::CancelToken;
+use tessera_server::engine::Handle;
 use tokio::runtime::Runtime;
 
 /// Hands Ctrl-C to the query that runs.
@@ -10,22 +10,42 @@ use tokio::runtime::Runtime;
 /// alone, unless the input is no terminal: then it ends the process, as it would any program that reads a pipe.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
-    running: Arc<Mutex<Option<CancelToken>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Option<Handle>,
+    /// Presses for the query that runs.
+    presses: usize,
+    /// True while a pager has the terminal: Ctrl-C is its.
+    held: bool,
 }
 
 /// Marks a query as running until it is dropped.
 #[derive(Debug)]
 pub struct Running<'a> {
     interrupt: &'a Interrupt,
-    /// Fired by Ctrl-C.
-    pub token: CancelToken,
+    /// Cancelled by Ctrl-C.
+    pub statement: Handle,
 }
+
+/// Leaves Ctrl-C to another program until it is dropped.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Interrupt);
 
 impl Interrupt {
     /// Listens for SIGINT in the runtime.
     pub fn new(runtime: &Runtime, idle_exits: bool) -> Self {
         let interrupt = Interrupt::default();
         let fire = interrupt.clone();
+        // The line editor puts its own handler in this one's place while it reads, and then this one back: so this one
+        // has to be there first. Should that fail, the loop below fails in the same way.
+        #[cfg(unix)]
+        let _registered = {
+            let _inside = runtime.enter();
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())
+        };
         runtime.spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() {
                 if !fire.fire() && idle_exits {
@@ -38,32 +58,56 @@ impl Interrupt {
 
     /// Cancels the query that runs; false if none does.
     pub fn fire(&self) -> bool {
-        match &*self.lock() {
-            Some(token) => {
-                token.cancel();
+        let mut state = self.lock();
+        if state.held {
+            return true;
+        }
+        state.presses += 1;
+        match &state.running {
+            Some(statement) => {
+                statement.cancel();
                 true
             }
             None => false,
         }
     }
 
-    /// From now on Ctrl-C is for a query.
-    pub fn start(&self) -> Running<'_> {
-        let token = CancelToken::new();
-        *self.lock() = Some(token.clone());
-        Running { interrupt: self, token }
+    /// How often Ctrl-C came since the query began.
+    pub fn presses(&self) -> usize {
+        self.lock().presses
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<CancelToken>> {
-        // The value is replaced whole, so a panic cannot leave it half done.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on Ctrl-C is for a query.
+    pub fn start(&self) -> Running<'_> {
+        let statement = Handle::new();
+        let mut state = self.lock();
+        state.running = Some(statement.clone());
+        state.presses = 0;
+        Running { interrupt: self, statement }
+    }
+
+    /// From now on Ctrl-C is for another program.
+    pub fn hold(&self) -> Held<'_> {
+        self.lock().held = true;
+        Held(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         // Whatever still runs for this query must not outlive it.
-        self.token.cancel();
-        *self.interrupt.lock() = None;
+        self.statement.cancel();
+        self.interrupt.lock().running = None;
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.lock().held = false;
     }
 }

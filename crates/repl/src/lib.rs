@@ -1,23 +1,46 @@
 //! The interactive shell.
 //!
-//! The life of a statement: [`input::Input`] reads lines until they are complete, [`shell::Shell`] tells a command (`\d`)
-//! from SQL, the engine runs the SQL, a [`tessera_server::format::Writer`] prints each answer. Ctrl-C at the prompt clears
-//! the line; while a query runs it cancels the query ([`interrupt::Interrupt`]).
+//! The life of a statement: an [`input::Input`] reads lines until they are complete; [`editor`] is the one for a
+//! terminal, with completion, colours and a history. [`shell::Shell`] tells a command (`.plot`) from SQL; the engine runs
+//! the SQL while a bar on stderr tells how far it is; a [`tessera_server::format::Writer`] prints each answer, through a
+//! pager if it is longer than the [`screen`]. Ctrl-C at the prompt clears the line; while a query runs it cancels the query
+//! ([`interrupt::Interrupt`]).
 //!
-//! Invariants: the shell knows an engine only through its trait; no failure of a query, of the history or of a command
-//! ends it, only the end of its input or of its output.
+//! Completion has three parts: [`context`] tells what may stand at the cursor, [`knowledge`] what names there are,
+//! [`complete`] puts both together.
+//!
+//! Invariants: the shell knows an engine only through its trait, and asks it in SQL alone, so that a server elsewhere
+//! does as well; no failure of a query, of the history or of a command ends it, only the end of its input or of its output;
+//! no key waits for a slow store.
 
 pub mod commands;
+pub mod complete;
+pub mod context;
+pub mod editor;
+pub mod highlight;
+pub mod hint;
 pub mod input;
 pub mod interrupt;
+pub mod knowledge;
+pub mod lex;
+pub mod plot;
+pub mod rows;
+pub mod screen;
+pub mod settings;
 pub mod shell;
+pub mod style;
+pub mod words;
 
-use input::{Input, Piped, Terminal};
+use editor::Terminal;
+use input::{Input, Piped};
 use interrupt::Interrupt;
-use shell::{Options, Shell};
+use knowledge::Knowledge;
+use screen::Screen;
+use shell::{Parts, Shell};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use style::Style;
 use tessera_server::cli::terminal_width;
 use tessera_server::engine::Engine;
 use tessera_server::error::Error;
@@ -37,16 +60,32 @@ pub fn run(
 ) -> Result<u8, Error> {
     let terminal = std::io::stdin().is_terminal();
     let interrupt = Interrupt::new(runtime, !terminal);
-    let options = Options { width: terminal_width(), greet: terminal };
+    let knowledge = Arc::new(Knowledge::new(engine.clone(), runtime.handle().clone()));
+    let shown = std::io::stdout().is_terminal();
+    let style = Style::detect(shown, |name| std::env::var_os(name));
+    let screen =
+        Screen { terminal: shown, bar: std::io::stderr().is_terminal(), size: screen_size, style };
     let mut out = std::io::stdout();
     let mut err = std::io::stderr();
-    let mut shell = Shell::new(&*engine, runtime, &interrupt, options, &mut out, &mut err);
-    let mut input: Box<dyn Input> = if terminal {
-        Box::new(Terminal::new(complete, history_file())?)
-    } else {
-        Box::new(Piped::new(std::io::stdin().lock(), complete))
-    };
-    let result = shell.run(&mut *input);
+    let mut shell = Shell::new(Parts {
+        engine,
+        runtime,
+        interrupt: &interrupt,
+        knowledge: knowledge.clone(),
+        screen,
+        complete,
+        out: &mut out,
+        err: &mut err,
+    });
+    let result = talk(
+        &mut shell,
+        terminal,
+        || {
+            knowledge.prefetch();
+            Terminal::new(complete, knowledge.clone(), style, history_file())
+        },
+        complete,
+    );
     match result {
         Err(e) if e.is_broken_pipe() => Ok(0),
         Err(e) => Err(e),
@@ -54,10 +93,50 @@ pub fn run(
     }
 }
 
+fn talk(
+    shell: &mut Shell<'_>,
+    terminal: bool,
+    open: impl FnOnce() -> Result<Terminal, Error>,
+    complete: fn(&str) -> bool,
+) -> Result<bool, Error> {
+    let mut input: Box<dyn Input> = if terminal {
+        Box::new(open()?)
+    } else {
+        Box::new(Piped::new(std::io::stdin().lock(), "stdin", complete))
+    };
+    if terminal {
+        shell.greet()?;
+    }
+    if let Some(file) = start_file(terminal)
+        && shell.read_file(&file)?
+    {
+        return Ok(false);
+    }
+    shell.run(&mut *input)
+}
+
+/// Characters of a line and lines, as they are now.
+fn screen_size() -> (usize, usize) {
+    let lines = terminal_size::terminal_size().map_or(usize::MAX, |(_, h)| usize::from(h.0).max(4));
+    (terminal_width(), lines)
+}
+
+/// `$TESSERA_RC`, whoever reads; else `~/.tesserarc` for a person, if there is one.
+fn start_file(terminal: bool) -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("TESSERA_RC") {
+        return (!named.is_empty()).then(|| named.into());
+    }
+    let own = absolute("HOME")?.join(".tesserarc");
+    (terminal && own.is_file()).then_some(own)
+}
+
 /// `$XDG_STATE_HOME/tessera/history`, or below `~/.local/state`; `None` without a home.
 fn history_file() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| Some(absolute("HOME")?.join(".local").join("state")))?;
     Some(state.join("tessera").join("history"))
+}
+
+fn absolute(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }

@@ -1,53 +1,74 @@
 //! Reads, runs, prints.
 
-use crate::commands::{Command, HELP, describe_sql};
-use crate::input::{Input, Read};
+mod answer;
+mod info;
+
+use crate::commands::{self, Command, switch};
+use crate::input::{Input, Piped, Read};
 use crate::interrupt::Interrupt;
-use arrow::array::{Array, BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
-use std::io::Write;
-use std::time::Instant;
-use tessera_server::answer::{Answer, Reply};
-use tessera_server::cli::until_cancelled;
-use tessera_server::config::format_bytes;
+use crate::knowledge::Knowledge;
+use crate::screen::Screen;
+use crate::settings::{Settings, unquoted};
+use crate::style::code;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::Path;
+use std::sync::Arc;
 use tessera_server::engine::Engine;
 use tessera_server::error::Error;
-use tessera_server::format::{self, Format, Writer};
 use tokio::runtime::Runtime;
 
-/// How the shell looks.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Characters of a line.
-    pub width: usize,
-    /// True if a person sits there.
-    pub greet: bool,
+/// Files that read files: deeper is a circle.
+const READ_DEPTH_MAX: usize = 16;
+
+/// What the shell works with.
+pub struct Parts<'a> {
+    /// Answers statements.
+    pub engine: Arc<dyn Engine>,
+    /// Runs what the engine needs.
+    pub runtime: &'a Runtime,
+    /// Ctrl-C.
+    pub interrupt: &'a Interrupt,
+    /// What is known for completion: told of statements that may change it.
+    pub knowledge: Arc<Knowledge>,
+    /// The terminal.
+    pub screen: Screen,
+    /// Tells whether a text is a whole script.
+    pub complete: fn(&str) -> bool,
+    /// Where answers go.
+    pub out: &'a mut dyn Write,
+    /// Where errors go.
+    pub err: &'a mut dyn Write,
 }
 
 /// The shell.
 pub struct Shell<'a> {
-    engine: &'a dyn Engine,
-    runtime: &'a Runtime,
-    interrupt: &'a Interrupt,
-    options: Options,
-    out: &'a mut dyn Write,
-    err: &'a mut dyn Write,
-    timing: bool,
+    parts: Parts<'a>,
+    settings: Settings,
+    depth: usize,
     failed: bool,
+    /// What the last command asked the engine.
+    asked: String,
+}
+
+/// How an input went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    Failed,
+    Quit,
 }
 
 impl<'a> Shell<'a> {
-    /// A shell that prints answers to `out` and errors to `err`.
-    pub fn new(
-        engine: &'a dyn Engine,
-        runtime: &'a Runtime,
-        interrupt: &'a Interrupt,
-        options: Options,
-        out: &'a mut dyn Write,
-        err: &'a mut dyn Write,
-    ) -> Self {
-        Shell { engine, runtime, interrupt, options, out, err, timing: false, failed: false }
+    /// A shell with the settings of a new one.
+    pub fn new(parts: Parts<'a>) -> Self {
+        Shell {
+            parts,
+            settings: Settings::default(),
+            depth: 0,
+            failed: false,
+            asked: String::new(),
+        }
     }
 
     /// Reads and runs until the input ends; true if anything failed.
@@ -55,16 +76,12 @@ impl<'a> Shell<'a> {
     /// # Errors
     /// An input or output that is gone.
     pub fn run(&mut self, input: &mut dyn Input) -> Result<bool, Error> {
-        if self.options.greet {
-            let version = env!("CARGO_PKG_VERSION");
-            self.print(&format!("Tessera {version}: SQL for tensors. \\? helps, \\q leaves.\n"))?;
-        }
         loop {
             match input.read()? {
                 Read::End => break,
                 Read::Cleared => {}
                 Read::Text(text) => {
-                    if !self.step(&text)? {
+                    if self.step(&text)? == Step::Quit {
                         break;
                     }
                 }
@@ -73,121 +90,172 @@ impl<'a> Shell<'a> {
         Ok(self.failed)
     }
 
-    /// Runs one input; false if it was the last.
-    fn step(&mut self, text: &str) -> Result<bool, Error> {
-        match Command::parse(text) {
-            None if text.trim().is_empty() => {}
-            None => self.sql(text, |_| Ok(()))?,
-            Some(Command::Quit) => return Ok(false),
-            Some(Command::Help) => self.print(HELP)?,
-            Some(Command::List) => self.sql("SHOW TENSORS", |_| Ok(()))?,
-            Some(Command::Describe(name)) => self.sql(&describe_sql(&name), |_| Ok(()))?,
-            Some(Command::Functions) => self.sql("SHOW FUNCTIONS", |_| Ok(()))?,
-            Some(Command::Function(name)) => {
-                self.sql("SHOW FUNCTIONS", |reply| only_function(reply, &name))?;
-            }
-            Some(Command::Timing) => {
-                self.timing = !self.timing;
-                self.print(if self.timing { "timing is on\n" } else { "timing is off\n" })?;
-            }
-            Some(Command::Unknown(text)) => self.report(
-                &Error::Usage {
-                    reason: format!("there is no command `{text}`"),
-                    hint: Some("`\\?` lists them".into()),
-                },
-                "",
-            ),
-        }
-        Ok(true)
+    /// What a person reads first.
+    ///
+    /// # Errors
+    /// An output that is gone.
+    pub fn greet(&mut self) -> Result<(), Error> {
+        let style = self.parts.screen.style;
+        let name = style.paint("1", &format!("Tessera {}", env!("CARGO_PKG_VERSION")));
+        self.print(&format!("{name}: SQL for tensors. .help helps, .quit leaves.\n"))
     }
 
-    /// Runs a script and prints each answer as it comes, after `change`.
-    fn sql(
-        &mut self,
-        sql: &str,
-        change: impl Fn(&mut Reply) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let running = self.interrupt.start();
-        let options = format::Options { width: self.options.width, ..Default::default() };
-        let mut replies = self.engine.run(sql, running.token.clone());
-        let mut start = Instant::now();
-        loop {
-            let reply = self.runtime.block_on(until_cancelled(&mut replies, &running.token));
-            let Some(reply) = reply else { return Ok(()) };
-            let took = start.elapsed().as_secs_f64();
-            let mut text = Vec::new();
-            let written = reply.and_then(|mut reply| {
-                change(&mut reply)?;
-                let stats = reply.stats;
-                let mut writer = Writer::new(Format::Table, options, &mut text)?;
-                writer.push(reply)?;
-                writer.finish()?;
-                Ok(stats)
-            });
-            match written {
-                Err(e) => {
-                    self.report(&e, sql);
-                    return Ok(());
-                }
-                Ok(stats) => {
-                    if self.timing {
-                        let read = format_bytes(stats.bytes_read);
-                        let line = format!(
-                            "time: {took:.3} s (planning {:.3} s, {read} read)\n",
-                            stats.plan_s
-                        );
-                        text.extend_from_slice(line.as_bytes());
-                    }
-                    self.print_bytes(&text)?;
-                }
-            }
-            start = Instant::now();
+    /// Runs the statements and commands of a file, up to the first that fails. True if one of them was `.quit`.
+    ///
+    /// # Errors
+    /// An output that is gone.
+    pub fn read_file(&mut self, path: &Path) -> Result<bool, Error> {
+        self.read(path).map(|step| step == Step::Quit)
+    }
+
+    fn read(&mut self, path: &Path) -> Result<Step, Error> {
+        let name = format!("`{}`", path.display());
+        if self.depth >= READ_DEPTH_MAX {
+            let reason = format!("{name} is read by a file that it reads");
+            return Ok(self.report(&Error::Usage { reason, hint: None }, ""));
         }
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) => return Ok(self.report(&Error::io("read", name, e), "")),
+        };
+        let mut input = Piped::new(BufReader::new(file), name.clone(), self.parts.complete);
+        self.depth += 1;
+        let end = loop {
+            match input.read() {
+                Ok(Read::End) => break Ok(Step::Done),
+                Ok(Read::Cleared) => {}
+                Ok(Read::Text(text)) => match self.step(&text) {
+                    Ok(Step::Done) => {}
+                    Ok(Step::Failed) => {
+                        let line = input.first_line();
+                        self.say(&format!("stopped in {name}, line {line}\n"));
+                        break Ok(Step::Failed);
+                    }
+                    other => break other,
+                },
+                // A file that cannot be read on (a directory, bytes that are no text) is told; the shell goes on.
+                Err(e) => break Ok(self.report(&e, "")),
+            }
+        };
+        self.depth -= 1;
+        end
+    }
+
+    /// Runs one input.
+    fn step(&mut self, text: &str) -> Result<Step, Error> {
+        match Command::parse(text) {
+            None if text.trim().is_empty() => Ok(Step::Done),
+            None => self.sql(text),
+            Some(Err(e)) => Ok(self.report(&e, "")),
+            Some(Ok(command)) => match self.command(command) {
+                // What cannot be shown ends the shell, all else ends the command.
+                Err(e) if e.is_broken_pipe() => Err(e),
+                Err(e) => {
+                    // What a command asked is shown where its error has a place in it.
+                    let asked = std::mem::take(&mut self.asked);
+                    Ok(self.report(&e, &asked))
+                }
+                Ok(step) => Ok(step),
+            },
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<Step, Error> {
+        let s = &mut self.settings;
+        match command {
+            Command::Quit => return Ok(Step::Quit),
+            Command::Help(about) => {
+                let text = commands::help(&about)?;
+                self.show(&text)?;
+            }
+            Command::Show => {
+                let text = s.list();
+                self.print(&text)?;
+            }
+            Command::Mode(name) if name.is_empty() => {
+                let text = format!("mode is {}\n", s.mode.name());
+                self.print(&text)?;
+            }
+            Command::Mode(name) => s.set_mode(&name)?,
+            Command::MaxRows(n) if n.is_empty() => {
+                let text = format!("maxrows is {}\n", s.max_rows);
+                self.print(&text)?;
+            }
+            Command::MaxRows(n) => s.set_max_rows(&n)?,
+            Command::Timer(to) => {
+                s.timer = switch("timer", &to, s.timer)?;
+                let on = s.timer;
+                self.told("timer", on)?;
+            }
+            Command::Progress(to) => {
+                s.progress = switch("progress", &to, s.progress)?;
+                let on = s.progress;
+                self.told("progress", on)?;
+            }
+            Command::Pager(to) => {
+                s.pager = switch("pager", &to, s.pager)?;
+                let on = s.pager;
+                self.told("pager", on)?;
+            }
+            Command::Output(file) => s.set_output(&file)?,
+            Command::Once(file) => s.once = Some(unquoted(&file).into()),
+            Command::Read(file) => return self.read(Path::new(unquoted(&file))),
+            Command::Tables(pattern) => return self.tables(&pattern),
+            Command::Describe(what) => {
+                return self.sql(&format!("DESCRIBE {}", commands::describable(&what)));
+            }
+            Command::Functions(pattern) => self.functions(&pattern)?,
+            Command::Shape(what) => self.shape(&what)?,
+            Command::Chunks(what) => self.chunks(&what)?,
+            Command::Plot(what) => self.plot(&what)?,
+        }
+        Ok(Step::Done)
+    }
+
+    fn told(&mut self, what: &str, on: bool) -> Result<(), Error> {
+        self.print(&format!("{what} is {}\n", if on { "on" } else { "off" }))
     }
 
     fn print(&mut self, text: &str) -> Result<(), Error> {
-        self.print_bytes(text.as_bytes())
-    }
-
-    fn print_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.out
-            .write_all(bytes)
-            .and_then(|()| self.out.flush())
+        let out = &mut self.parts.out;
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
             .map_err(|e| Error::io("write", "the output", e))
     }
 
-    fn report(&mut self, e: &Error, sql: &str) {
+    /// Tells an error.
+    fn report(&mut self, e: &Error, sql: &str) -> Step {
         self.failed = true;
-        // Without stderr there is nobody to tell; the exit status still does.
-        let _ = self.err.write_all(e.render(sql).as_bytes()).and_then(|()| self.err.flush());
-    }
-}
-
-/// Keeps the rows of `SHOW FUNCTIONS` whose first column is `name`.
-fn only_function(reply: &mut Reply, name: &str) -> Result<(), Error> {
-    let Answer::Rows { batches, .. } = &mut reply.answer else { return Ok(()) };
-    let refused = |source| Error::Rows { source };
-    let mut kept = Vec::new();
-    for batch in batches.iter().filter(|b| b.num_columns() > 0) {
-        let names = batch.column(0);
-        let format = FormatOptions::new();
-        let texts = ArrayFormatter::try_new(names, &format).map_err(refused)?;
-        let same: BooleanArray = (0..names.len())
-            .map(|i| Some(texts.value(i).to_string().eq_ignore_ascii_case(name)))
-            .collect();
-        let rows = filter_record_batch(batch, &same).map_err(refused)?;
-        if rows.num_rows() > 0 {
-            kept.push(rows);
+        let style = self.parts.screen.style;
+        let text = e.render(sql);
+        let mut shown = String::new();
+        for line in text.split_inclusive('\n') {
+            let colour = match line.trim_start() {
+                l if l.starts_with("error[") => match line.split_once(": ") {
+                    Some((head, rest)) => {
+                        shown.push_str(&format!("{}: {rest}", style.paint(code::ERROR, head)));
+                        continue;
+                    }
+                    None => code::ERROR,
+                },
+                l if l.starts_with('^') => code::ERROR,
+                l if l.starts_with("hint: ") => code::FUNCTION,
+                _ => "",
+            };
+            let bare = line.trim_end_matches('\n');
+            let painted = if colour.is_empty() { bare.into() } else { style.paint(colour, bare) };
+            shown.push_str(&painted);
+            shown.push('\n');
         }
+        self.say(&shown);
+        Step::Failed
     }
-    if kept.iter().map(RecordBatch::num_rows).sum::<usize>() == 0 {
-        return Err(Error::Usage {
-            reason: format!("there is no function `{name}`"),
-            hint: Some("`\\h` lists them".into()),
-        });
+
+    fn say(&mut self, text: &str) {
+        // Without stderr there is nobody to tell; the exit status still does.
+        let err = &mut self.parts.err;
+        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
     }
-    *batches = kept;
-    Ok(())
 }
 
 #[cfg(test)]

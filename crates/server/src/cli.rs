@@ -8,11 +8,12 @@ mod bench;
 mod interrupt;
 mod memory;
 mod output;
+mod progress;
 mod query;
 mod serve;
 
-pub use interrupt::until_cancelled;
-pub use output::terminal_width;
+pub use output::{Output, Target, stderr_width, terminal_width};
+pub use progress::{Bar, followed};
 
 use crate::client;
 use crate::config::Config;

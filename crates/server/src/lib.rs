@@ -22,4 +22,6 @@ pub mod routes;
 pub mod session;
 pub mod statement;
 
+pub use tessera_frontend::error::nearest;
 pub use tessera_frontend::is_complete;
+pub use tessera_planner::explain::bytes as readable_bytes;

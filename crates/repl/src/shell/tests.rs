@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::input::Piped;
-use arrow::array::{ArrayRef, StringArray};
+use crate::screen::Screen;
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
 use std::sync::{Arc, Mutex};
+use tessera_server::answer::Answer;
 use tessera_server::engine::{CancelToken, Replies};
 
 /// Remembers what it was asked; `wait` hangs until it is cancelled.
@@ -41,23 +43,36 @@ impl Engine for Fake {
 fn functions() -> Answer {
     let names: ArrayRef = Arc::new(StringArray::from(vec!["mean", "sum"]));
     let help: ArrayRef = Arc::new(StringArray::from(vec!["mean(x)", "sum(x)"]));
-    let batch = RecordBatch::try_from_iter([("name", names), ("usage", help)]).unwrap();
+    let docs: ArrayRef = Arc::new(StringArray::from(vec!["The mean.", "The sum."]));
+    let columns = [("name", names), ("signature", help), ("description", docs)];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
     Answer::Rows { schema: batch.schema(), batches: vec![batch] }
 }
 
 /// Output, errors, what the engine was asked, whether anything failed.
 fn shell(text: &str) -> (String, String, Vec<String>, bool) {
     let interrupt = Interrupt::default();
-    let fake = Fake { asked: Mutex::default(), interrupt: interrupt.clone() };
+    let fake = Arc::new(Fake { asked: Mutex::default(), interrupt: interrupt.clone() });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let options = Options { width: 75, greet: false };
-    let mut shell = Shell::new(&fake, &runtime, &interrupt, options, &mut out, &mut err);
-    let mut input = Piped::new(text.as_bytes(), |t| t.ends_with(';'));
+    let knowledge = Arc::new(Knowledge::new(fake.clone(), runtime.handle().clone()));
+    let mut shell = Shell::new(Parts {
+        engine: fake.clone(),
+        runtime: &runtime,
+        interrupt: &interrupt,
+        knowledge,
+        screen: Screen::PIPE,
+        complete: |t| t.ends_with(';'),
+        out: &mut out,
+        err: &mut err,
+    });
+    let mut input = Piped::new(text.as_bytes(), "text", |t| t.ends_with(';'));
     let failed = shell.run(&mut input).unwrap();
+    drop(shell);
     assert!(!interrupt.fire(), "a query is still marked as running");
     let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
-    (text(out), text(err), fake.asked.into_inner().unwrap(), failed)
+    let asked = fake.asked.lock().unwrap().clone();
+    (text(out), text(err), asked, failed)
 }
 
 #[test]
@@ -81,8 +96,9 @@ fn a_failure_or_a_cancelled_query_leaves_the_shell() {
 
 #[test]
 fn commands_ask_the_engine() {
-    let (out, err, asked, _) =
-        shell("\\d\n\\d era5\n\\d a/b.zarr\n\\h SUM\n\\h nope\n\\nope\n\\q\nSELECT 1;");
+    let (out, err, asked, _) = shell(
+        "\\d\n\\d era5\n.describe a/b.zarr\n\\h SUM\n.functions nope\n.functions m\n.nope\n\\q\nSELECT 1;",
+    );
     assert_eq!(
         asked,
         [
@@ -90,26 +106,72 @@ fn commands_ask_the_engine() {
             "DESCRIBE era5",
             "DESCRIBE 'a/b.zarr'",
             "SHOW FUNCTIONS",
+            "SHOW FUNCTIONS",
             "SHOW FUNCTIONS"
         ]
     );
-    assert!(out.contains("│ sum  │ sum(x) │\n") && !out.contains("mean"), "{out}");
+    assert!(out.contains("sum(x)\n  The sum.\n"), "{out}");
+    assert!(out.contains("mean  The mean.\nsum   The sum.\n"), "{out}");
     assert_eq!(
         err,
-        "error[usage]: there is no function `nope`\nhint: `\\h` lists them\n\
-         error[usage]: there is no command `\\nope`\nhint: `\\?` lists them\n"
+        "error[usage]: there is no function `nope`\nhint: `.functions` lists them\n\
+         error[usage]: there is no command `.nope`\nhint: `.help` lists them\n"
     );
 }
 
 #[test]
 fn timing_is_told_when_asked_for() {
-    let (out, _, _, _) = shell("a;\n\\timing\nb;\n\\timing\nc;");
+    let (out, _, _, _) = shell("a;\n\\timing\nb;\n.timer off\nc;");
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 6, "{out}");
     assert!(
-        lines[3].starts_with("time: 0.") && lines[3].ends_with(" s (planning 0.000 s, 0B read)")
+        lines[3].starts_with("time: 0.") && lines[3].ends_with(" s (planning 0.000 s, 0 B read)"),
+        "{out}"
     );
-    assert_eq!((lines[1], lines[4], lines[5]), ("timing is on", "timing is off", "did c"));
+    assert_eq!((lines[1], lines[4], lines[5]), ("timer is on", "timer is off", "did c"));
+}
+
+#[test]
+fn answers_go_where_they_are_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (all, one) = (path("all.txt"), path("one.json"));
+    let (out, err, _, _) = shell(&format!(
+        ".output {all}\na;\nb;\n.once {one}\nSHOW FUNCTIONS;\n.output\n.mode json\nc;\n\
+         .mode npy\n.mode nonsense\n.maxrows 0\n.once {}/no/x.csv\nSHOW FUNCTIONS;\n.show\n",
+        dir.path().display()
+    ));
+    assert_eq!(std::fs::read_to_string(&all).unwrap(), "did a\ndid b\n");
+    let json = std::fs::read_to_string(&one).unwrap();
+    assert!(json.starts_with('{') && json.contains("mean(x)"), "{json}");
+    assert!(out.contains(&format!("wrote {one}\n{{\"ok\":\"did c\"}}\n")), "{out}");
+    assert!(out.contains("mode      json\n"), "{out}");
+    let told: Vec<&str> = err.lines().filter(|l| l.starts_with("error")).collect();
+    assert_eq!(told.len(), 4, "{err}");
+    assert!(
+        told[0].contains("npy is not for a screen") && told[3].starts_with("error[io]"),
+        "{err}"
+    );
+}
+
+#[test]
+fn files_are_read_until_one_statement_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sql");
+    let circle = dir.path().join("b.sql");
+    std::fs::write(&path, "one;\n.timer on\n\nbad;\nnever;\n").unwrap();
+    std::fs::write(&circle, format!(".read {}\n", circle.display())).unwrap();
+    let (out, err, asked, failed) = shell(&format!(
+        ".read {}\n.read {}\n.read {}\n.read nowhere.sql\nlast;",
+        path.display(),
+        circle.display(),
+        dir.path().display(),
+    ));
+    assert_eq!(asked, ["one;", "bad;", "last;"]);
+    assert!(failed && out.contains("did last"), "{out}");
+    assert!(err.contains(&format!("stopped in `{}`, line 4\n", path.display())), "{err}");
+    assert!(err.contains("is read by a file that it reads"), "{err}");
+    assert!(err.contains("error[io]: cannot read `nowhere.sql`"), "{err}");
 }
 
 #[test]
@@ -124,13 +186,20 @@ fn a_closed_output_ends_the_shell() {
         }
     }
     let interrupt = Interrupt::default();
-    let fake = Fake { asked: Mutex::default(), interrupt: interrupt.clone() };
+    let fake = Arc::new(Fake { asked: Mutex::default(), interrupt: interrupt.clone() });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let mut err = Vec::new();
-    let options = Options { width: 75, greet: false };
-    let mut closed = Closed;
-    let mut shell = Shell::new(&fake, &runtime, &interrupt, options, &mut closed, &mut err);
-    let mut input = Piped::new(&b"a;\nb;\n"[..], |t| t.ends_with(';'));
+    let (mut closed, mut err) = (Closed, Vec::new());
+    let mut shell = Shell::new(Parts {
+        engine: fake.clone(),
+        runtime: &runtime,
+        interrupt: &interrupt,
+        knowledge: Arc::new(Knowledge::new(fake.clone(), runtime.handle().clone())),
+        screen: Screen::PIPE,
+        complete: |t| t.ends_with(';'),
+        out: &mut closed,
+        err: &mut err,
+    });
+    let mut input = Piped::new(&b"a;\nb;\n"[..], "text", |t| t.ends_with(';'));
     assert!(shell.run(&mut input).unwrap_err().is_broken_pipe());
-    assert_eq!(fake.asked.into_inner().unwrap(), ["a;"]);
+    assert_eq!(*fake.asked.lock().unwrap(), ["a;"]);
 }

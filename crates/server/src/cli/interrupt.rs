@@ -25,7 +25,7 @@ pub(super) fn ctrl_c() -> CancelToken {
 }
 
 /// The next answer, or [`Error::Cancelled`] if the engine does not come back soon after `cancel` fired.
-pub async fn until_cancelled(
+pub(super) async fn until_cancelled(
     replies: &mut Replies<'_>,
     cancel: &CancelToken,
 ) -> Option<Result<Reply, Error>> {

@@ -1,5 +1,6 @@
 //! Where answers go: stdout, or a file that appears only when it is whole.
 
+use crate::answer::Reply;
 use crate::error::Error;
 use crate::format::{Format, Options, Writer};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -8,14 +9,14 @@ use tempfile::NamedTempFile;
 
 /// Where to and how.
 #[derive(Debug)]
-pub(super) struct Target {
+pub struct Target {
     pub(super) format: Format,
     file: Option<PathBuf>,
 }
 
 impl Target {
     /// By `--format`, else by the file's name, else a table.
-    pub(super) fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
+    pub fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
         let format = match (format, file) {
             (Some(name), _) => Format::parse(name)?,
             (None, Some(path)) => Format::from_path(path)?,
@@ -33,7 +34,7 @@ impl Target {
     }
 
     /// Opens it.
-    pub(super) fn open(&self) -> Result<Output, Error> {
+    pub fn open(&self) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),
             fit: self.file.is_none() && io::stdout().is_terminal(),
@@ -53,14 +54,22 @@ impl Target {
 }
 
 /// An open target.
-pub(super) struct Output {
-    pub(super) writer: Writer<BufWriter<Sink>>,
+pub struct Output {
+    writer: Writer<BufWriter<Sink>>,
     file: Option<PathBuf>,
 }
 
 impl Output {
+    /// Takes the next answer.
+    ///
+    /// # Errors
+    /// A format that cannot hold it, an output that cannot be written.
+    pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
+        self.writer.push(reply)
+    }
+
     /// Writes what is held back; only now a file gets its name.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), Error> {
         let buffer = self.writer.finish()?;
         let sink =
             buffer.into_inner().map_err(|e| Error::io("write", "the output", e.into_error()))?;
@@ -75,7 +84,7 @@ impl Output {
 }
 
 /// The stream below the buffer.
-pub(super) enum Sink {
+enum Sink {
     Stdout(io::StdoutLock<'static>),
     /// A regular file, under another name until it is whole.
     New(NamedTempFile),
@@ -127,6 +136,12 @@ impl Write for Sink {
 
 pub(super) fn quoted(path: &Path) -> String {
     format!("`{}`", path.display())
+}
+
+/// Characters of a line of stderr.
+pub fn stderr_width() -> usize {
+    terminal_size::terminal_size_of(io::stderr())
+        .map_or(Options::default().width, |(w, _)| usize::from(w.0).max(20))
 }
 
 /// Characters of a line: the terminal's if stdout is one, else NumPy's 75.

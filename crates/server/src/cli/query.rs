@@ -1,14 +1,15 @@
 //! `tessera query`.
 
-use super::interrupt::{ctrl_c, until_cancelled};
-use super::output::{Target, quoted};
+use super::interrupt::ctrl_c;
+use super::output::{Target, quoted, stderr_width};
+use super::progress::{Bar, followed};
 use super::{Remote, fail};
 use crate::answer::Reply;
-use crate::config::format_bytes;
 use crate::engine::{CancelToken, Engine};
 use crate::error::Error;
+use crate::readable_bytes;
 use clap::Args;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -98,10 +99,17 @@ impl Query {
         let mut output = self.target.open()?;
         let mut replies = engine.run(&self.sql, cancel.clone());
         let mut start = Instant::now();
-        while let Some(reply) = until_cancelled(&mut replies, &cancel).await {
+        let mut stderr = std::io::stderr();
+        loop {
+            let terminal = stderr.is_terminal();
+            let out: Option<&mut dyn Write> = if terminal { Some(&mut stderr) } else { None };
+            let mut bar = Bar::new(out, stderr_width, true);
+            let next = followed(&mut replies, &cancel, &mut bar, &mut || None).await;
+            drop(bar);
+            let Some(reply) = next else { break };
             let reply = reply?;
             let timing = self.timing.then(|| timing(&reply, start));
-            output.writer.push(reply)?;
+            output.push(reply)?;
             if let Some(line) = timing {
                 // Without stderr there is nobody to tell.
                 let _ = writeln!(std::io::stderr().lock(), "{line}");
@@ -118,6 +126,6 @@ fn timing(reply: &Reply, start: Instant) -> String {
         "time: {:.3} s (planning {:.3} s, {} read)",
         start.elapsed().as_secs_f64(),
         reply.stats.plan_s,
-        format_bytes(reply.stats.bytes_read)
+        readable_bytes(reply.stats.bytes_read)
     )
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 impl Cell<'_> {
     /// The cell as text for CSV and boxes: NULL is empty, floats have their shortest digits.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         match self {
             Cell::Null => String::new(),
             Cell::Bool(b) => b.to_string(),

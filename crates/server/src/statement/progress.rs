@@ -64,6 +64,12 @@ impl Progress {
         }
     }
 
+    /// Operands that fetch or compute now: what a cancelled statement still waits for.
+    pub fn running(&self) -> u64 {
+        self.operands[OperandState::Running as usize]
+            + self.operands[OperandState::Cancelling as usize]
+    }
+
     /// The `progress` of answers over HTTP.
     pub fn to_json(&self) -> Value {
         let by_state: Map<String, Value> = OperandState::ALL

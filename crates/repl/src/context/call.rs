@@ -1,0 +1,87 @@
+//! The call that the cursor is an argument of.
+
+use crate::lex::{Kind, Token};
+
+/// A call, as far as it is typed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Call {
+    /// The function, in lower case; empty for a subscript `x[…]`.
+    pub function: String,
+    /// The number of the argument at the cursor, from 0.
+    pub position: usize,
+    /// The name of the argument at the cursor, if `name =>` is before it.
+    pub named: Option<String>,
+    /// Names that are given already.
+    pub given: Vec<String>,
+    /// True if nothing of the argument is typed before the word at the cursor, so that a name may still come.
+    pub fresh: bool,
+}
+
+/// The innermost call that is open after these tokens (blanks left out); brackets of lists are looked through, and those
+/// of a subquery end the search.
+pub fn call(left: &[Token<'_>]) -> Option<Call> {
+    let mut depth = 0usize;
+    let mut fresh = left.last().is_some_and(|t| matches!(t.text, "(" | ","));
+    for (i, t) in left.iter().enumerate().rev() {
+        match t.kind {
+            Kind::Close => depth += 1,
+            Kind::Open if depth > 0 => depth -= 1,
+            Kind::Open => {
+                let before = i.checked_sub(1).map(|b| left[b]);
+                let inside = &left[i + 1..];
+                if t.text == "(" && inside.first().is_some_and(|t| t.is("SELECT") || t.is("WITH")) {
+                    return None;
+                }
+                let callee = before.filter(|b| {
+                    b.kind == Kind::Word && (t.text == "(" || t.text == "[") && !is_reserved(b)
+                });
+                if let Some(callee) = callee {
+                    let function = if t.text == "(" {
+                        callee.text.to_ascii_lowercase()
+                    } else {
+                        String::new()
+                    };
+                    return Some(arguments(function, inside, fresh || inside.is_empty()));
+                }
+                // A list or a parenthesis is a part of an argument of what is around it.
+                fresh = false;
+            }
+            Kind::Semicolon => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Keywords before a parenthesis that is no call.
+fn is_reserved(t: &Token<'_>) -> bool {
+    [
+        "AND", "OR", "NOT", "IN", "FROM", "SELECT", "WHERE", "ON", "BY", "AS", "THEN", "ELSE",
+        "WHEN", "USING", "OVER",
+    ]
+    .iter()
+    .any(|w| t.is(w))
+}
+
+fn arguments(function: String, inside: &[Token<'_>], fresh: bool) -> Call {
+    let mut call = Call { function, fresh, ..Call::default() };
+    let mut depth = 0usize;
+    for (i, t) in inside.iter().enumerate() {
+        match t.kind {
+            Kind::Open => depth += 1,
+            Kind::Close => depth = depth.saturating_sub(1),
+            Kind::Sign if depth == 0 && t.text == "," => {
+                call.position += 1;
+                call.named = None;
+            }
+            Kind::Sign if depth == 0 && t.text == "=>" => {
+                if let Some(name) = i.checked_sub(1).map(|b| inside[b].name()) {
+                    call.given.push(name.clone());
+                    call.named = Some(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    call
+}

@@ -1,0 +1,240 @@
+//! Tokens of SQL that is still being typed.
+//!
+//! The frontend's tokens are for whole statements and stop at the first fault; these never fail, know their bytes, and
+//! an open text or comment simply goes on to the end.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// White space.
+    Space,
+    /// `-- …` or `/* … */`.
+    Comment,
+    /// A bare word.
+    Word,
+    /// A name in double quotes.
+    Quoted,
+    /// A text in single quotes.
+    Text,
+    /// A number.
+    Number,
+    /// `(`, `[` or `{`.
+    Open,
+    /// `)`, `]` or `}`.
+    Close,
+    /// `;`
+    Semicolon,
+    /// Operators, commas and all else.
+    Sign,
+}
+
+/// A token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// As typed.
+    pub text: &'a str,
+    /// Its first byte in the input.
+    pub start: usize,
+    /// False for a text, name or comment that has no end yet.
+    pub closed: bool,
+}
+
+impl Token<'_> {
+    /// The byte after its last.
+    pub fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+
+    /// True for a bare word that is `word` in any case.
+    pub fn is(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+    }
+
+    /// True for white space and comments.
+    pub fn is_blank(&self) -> bool {
+        matches!(self.kind, Kind::Space | Kind::Comment)
+    }
+
+    /// The name that a word or a quoted name stands for.
+    pub fn name(&self) -> String {
+        if self.kind != Kind::Quoted {
+            return self.text.into();
+        }
+        let inner = self.text.strip_prefix('"').unwrap_or(self.text);
+        let inner = if self.closed { inner.strip_suffix('"').unwrap_or(inner) } else { inner };
+        inner.replace("\"\"", "\"")
+    }
+}
+
+/// All tokens of `text`; one after the other they are `text`.
+pub fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    while let Some(first) = text[start..].chars().next() {
+        let rest = &text[start..];
+        let (kind, length, closed) = next(rest, first);
+        out.push(Token { kind, text: &rest[..length], start, closed });
+        start += length;
+    }
+    out
+}
+
+/// Kind, bytes and whether it has its end.
+fn next(rest: &str, first: char) -> (Kind, usize, bool) {
+    let span = |accept: fn(char) -> bool| {
+        rest.char_indices().find(|(_, c)| !accept(*c)).map_or(rest.len(), |(i, _)| i)
+    };
+    let until = |end: &str, skip: usize| match rest[skip..].find(end) {
+        Some(at) => (skip + at + end.len(), true),
+        None => (rest.len(), false),
+    };
+    let two = |pair: &str| rest.starts_with(pair);
+    match first {
+        c if c.is_whitespace() => (Kind::Space, span(char::is_whitespace), true),
+        _ if two("--") => {
+            let end = rest.find('\n').unwrap_or(rest.len());
+            (Kind::Comment, end, true)
+        }
+        _ if two("/*") => {
+            let (end, closed) = until("*/", 2);
+            (Kind::Comment, end, closed)
+        }
+        '\'' | '"' => {
+            let (end, closed) = quoted(rest, first);
+            (if first == '"' { Kind::Quoted } else { Kind::Text }, end, closed)
+        }
+        c if c.is_ascii_digit() => (Kind::Number, number(rest), true),
+        c if c.is_alphabetic() || c == '_' => {
+            (Kind::Word, span(|c| c.is_alphanumeric() || c == '_'), true)
+        }
+        '(' | '[' | '{' => (Kind::Open, 1, true),
+        ')' | ']' | '}' => (Kind::Close, 1, true),
+        ';' => (Kind::Semicolon, 1, true),
+        _ if ["=>", "->", "::", "<=", ">=", "<>", "!=", "//", "||"].iter().any(|s| two(s)) => {
+            (Kind::Sign, 2, true)
+        }
+        c => (Kind::Sign, c.len_utf8(), true),
+    }
+}
+
+/// Bytes up to the closing quote; a doubled quote is a quote.
+fn quoted(rest: &str, quote: char) -> (usize, bool) {
+    let mut chars = rest.char_indices().skip(1).peekable();
+    while let Some((i, c)) = chars.next() {
+        if c == quote {
+            match chars.peek() {
+                Some((_, next)) if *next == quote => {
+                    chars.next();
+                }
+                _ => return (i + 1, true),
+            }
+        }
+    }
+    (rest.len(), false)
+}
+
+/// Bytes of a number: digits, `_`, one point that no second one follows, an exponent.
+fn number(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let mut i = 0;
+    while i < bytes.len() {
+        let sign_after_e = matches!(bytes[i], b'+' | b'-')
+            && matches!(bytes[i - 1], b'e' | b'E')
+            && bytes.get(i + 1).is_some_and(u8::is_ascii_digit);
+        if !(bytes[i].is_ascii_alphanumeric() || matches!(bytes[i], b'_' | b'.') || sign_after_e) {
+            break;
+        }
+        i += 1;
+    }
+    i
+}
+
+/// Brackets that have no partner, by the numbers of their tokens. One that is still open at the end is not among them:
+/// it may be closed yet.
+pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut out = Vec::new();
+    for (i, t) in tokens.iter().enumerate() {
+        match t.kind {
+            Kind::Open => open.push(t.text),
+            Kind::Close => {
+                let partner = match t.text {
+                    ")" => "(",
+                    "]" => "[",
+                    _ => "{",
+                };
+                match open.last() {
+                    Some(last) if *last == partner => {
+                        open.pop();
+                    }
+                    _ => out.push(i),
+                }
+            }
+            Kind::Semicolon => open.clear(),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The other bracket of the one at byte `at`: the numbers of both tokens.
+pub fn pair(tokens: &[Token<'_>], at: usize) -> Option<(usize, usize)> {
+    let here =
+        tokens.iter().position(|t| t.start == at && matches!(t.kind, Kind::Open | Kind::Close))?;
+    let mut depth = 0i64;
+    let mut step = |i: usize| {
+        match tokens[i].kind {
+            Kind::Open => depth += 1,
+            Kind::Close => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    };
+    let found = if tokens[here].kind == Kind::Open {
+        (here..tokens.len()).find(|i| step(*i))
+    } else {
+        (0..=here).rev().find(|i| step(*i))
+    };
+    found.map(|other| (here, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let all = tokens(text);
+        assert_eq!(all.iter().map(|t| t.text).collect::<String>(), text);
+        all.iter()
+            .filter(|t| t.kind != Kind::Space)
+            .map(|t| format!("{:?}:{}{} ", t.kind, t.text, if t.closed { "" } else { "…" }))
+            .collect()
+    }
+
+    #[test]
+    fn tokens_of_half_a_statement() {
+        insta::assert_snapshot!(
+            shown("SELECT mean(t2m, axis => 'ti"),
+            @"Word:SELECT Word:mean Open:( Word:t2m Sign:, Word:axis Sign:=> Text:'ti…"
+        );
+        insta::assert_snapshot!(
+            shown("1.5e-3+x[::2] -- c\n\"a\"\"b\" 'it''s' /* open"),
+            @r#"Number:1.5e-3 Sign:+ Word:x Open:[ Sign::: Number:2 Close:] Comment:-- c Quoted:"a""b" Text:'it''s' Comment:/* open…"#
+        );
+        insta::assert_snapshot!(shown("温度 é'ü"), @"Word:温度 Word:é Text:'ü…");
+    }
+
+    #[test]
+    fn brackets_find_each_other() {
+        let all = tokens("f(a[1)]; )(");
+        assert_eq!(unmatched(&all).iter().map(|i| all[*i].start).collect::<Vec<_>>(), [5, 9]);
+        let all = tokens("f(a[1], (2))");
+        let ends = pair(&all, 1).map(|(a, b)| (all[a].start, all[b].start));
+        assert_eq!(ends, Some((1, 11)));
+        let ends = pair(&all, 5).map(|(a, b)| (all[a].start, all[b].start));
+        assert_eq!(ends, Some((5, 3)));
+        assert_eq!(pair(&all, 0), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! What `.mode` and its kin set.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use tessera_server::error::Error;
+use tessera_server::format::Format;
+
+/// Rows of a table that are shown before anybody says otherwise.
+const ROWS_SHOWN: usize = 40;
+
+/// What `.mode` and its kin set.
+pub struct Settings {
+    /// Format of answers.
+    pub mode: Format,
+    /// Rows of a table that are shown.
+    pub max_rows: usize,
+    /// True if the time of each statement is told.
+    pub timer: bool,
+    /// True if long answers are paged.
+    pub pager: bool,
+    /// True if long statements have a bar.
+    pub progress: bool,
+    /// Where answers go, if not to the screen.
+    pub output: Option<(PathBuf, BufWriter<File>)>,
+    /// Where the next answer goes.
+    pub once: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            mode: Format::Table,
+            max_rows: ROWS_SHOWN,
+            timer: false,
+            pager: true,
+            progress: true,
+            output: None,
+            once: None,
+        }
+    }
+}
+
+impl Settings {
+    /// `.mode FORMAT`
+    ///
+    /// # Errors
+    /// `usage`: an unknown format, or one that is not for a screen.
+    pub fn set_mode(&mut self, name: &str) -> Result<(), Error> {
+        let format = Format::parse(name)?;
+        if !format.is_text() {
+            return Err(Error::Usage {
+                reason: format!("{} is not for a screen", format.name()),
+                hint: Some(format!("`.once FILE.{}` writes the next answer so", format.name())),
+            });
+        }
+        self.mode = format;
+        Ok(())
+    }
+
+    /// `.maxrows N`
+    ///
+    /// # Errors
+    /// `usage`: not a number from 1 on.
+    pub fn set_max_rows(&mut self, text: &str) -> Result<(), Error> {
+        match text.parse::<usize>() {
+            Ok(n) if n >= 1 => {
+                self.max_rows = n;
+                Ok(())
+            }
+            _ => Err(Error::Usage {
+                reason: format!("`.maxrows` takes a number from 1 on, not `{text}`"),
+                hint: None,
+            }),
+        }
+    }
+
+    /// `.output FILE`: the file is made anew.
+    ///
+    /// # Errors
+    /// `io`: it cannot be made.
+    pub fn set_output(&mut self, name: &str) -> Result<(), Error> {
+        self.output = None;
+        if !name.is_empty() {
+            let path = PathBuf::from(unquoted(name));
+            let file = File::create(&path)
+                .map_err(|e| Error::io("write", format!("`{}`", path.display()), e))?;
+            self.output = Some((path, BufWriter::new(file)));
+        }
+        Ok(())
+    }
+
+    /// One line for each setting.
+    pub fn list(&self) -> String {
+        let switch = |on: bool| if on { "on" } else { "off" };
+        let file = |p: Option<&PathBuf>| {
+            p.map_or_else(|| "the screen".to_string(), |p| p.display().to_string())
+        };
+        format!(
+            "mode      {}\nmaxrows   {}\ntimer     {}\npager     {}\nprogress  {}\noutput    {}\n",
+            self.mode.name(),
+            self.max_rows,
+            switch(self.timer),
+            switch(self.pager),
+            switch(self.progress),
+            file(self.once.as_ref().or(self.output.as_ref().map(|o| &o.0))),
+        )
+    }
+}
+
+/// A path as typed, without quotes around it.
+pub fn unquoted(text: &str) -> &str {
+    text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')).unwrap_or(text)
+}

@@ -4,6 +4,7 @@
 mod chunking;
 mod http;
 mod invariants;
+mod islands;
 mod naive;
 #[cfg(unix)]
 mod shell;

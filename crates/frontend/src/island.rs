@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sqlparser::ast::Query;
 use tessera_planner::catalog::{Dataset, SourceRef};
 use tessera_planner::ir::ConstArray;
 use tessera_planner::optimize::Rooted;
@@ -79,8 +80,10 @@ pub struct RowsToTensor {
     pub plan: CellPlan,
     /// What each column is.
     pub columns: Vec<RowsColumn>,
-    /// The place of the block: it tells the island from others.
+    /// The place of the block and the block itself with the CTEs that it sees: they tell the island from others.
     pub site: Site,
+    /// See `site`.
+    pub query: Arc<Query>,
 }
 
 /// What a column of rows is in a tensor.
@@ -121,8 +124,34 @@ pub struct Islands {
     wanted: Option<Island>,
     /// Tensor blocks that cell blocks read, and cell blocks that give tensors: planned once for the statement, as a
     /// block at one place always means the same.
-    pub(crate) cubes: BTreeMap<Site, Arc<Cube>>,
-    pub(crate) labelled: BTreeMap<Site, Arc<Labelled>>,
+    pub(crate) cubes: Planned<Cube>,
+    pub(crate) labelled: Planned<Labelled>,
+}
+
+/// What was planned, by the place of its query and the query with the CTEs that it sees: the place alone would not tell
+/// texts apart that were put together from several, the query alone not two calls of a random function.
+#[derive(Debug)]
+pub(crate) struct Planned<T>(BTreeMap<Site, Vec<(Query, Arc<T>)>>);
+
+impl<T> Default for Planned<T> {
+    fn default() -> Self {
+        Planned(BTreeMap::new())
+    }
+}
+
+impl<T> Planned<T> {
+    /// What was planned for the query at that place.
+    pub(crate) fn get(&self, site: Option<Site>, query: &Query) -> Option<Arc<T>> {
+        let known = self.0.get(&site?)?;
+        known.iter().find(|(of, _)| of == query).map(|(_, planned)| planned.clone())
+    }
+
+    /// Keeps it; what has no place is planned each time.
+    pub(crate) fn insert(&mut self, site: Option<Site>, query: &Query, planned: Arc<T>) {
+        if let Some(site) = site {
+            self.0.entry(site).or_default().push((query.clone(), planned));
+        }
+    }
 }
 
 impl Islands {
@@ -200,7 +229,7 @@ fn same(a: &Work, b: &Work) -> bool {
         (Work::Values(a), Work::Values(b))
         | (Work::Compress(a), Work::Compress(b))
         | (Work::Distinct(a), Work::Distinct(b)) => a == b,
-        (Work::Rows(a), Work::Rows(b)) => a.site == b.site,
+        (Work::Rows(a), Work::Rows(b)) => a.site == b.site && a.query == b.query,
         _ => false,
     }
 }

@@ -70,8 +70,8 @@ pub fn labelled(
     because: &str,
 ) -> Result<Arc<Labelled>, Error> {
     let site = scope::site(text, query);
-    if let Some(known) = site.and_then(|site| context.islands.labelled.get(&site)) {
-        return Ok(known.clone());
+    if let Some(known) = context.islands.labelled.get(site, query) {
+        return Ok(known);
     }
     let mut plain = query.clone();
     let (columns, names) = columns(&mut plain)?;
@@ -93,12 +93,10 @@ pub fn labelled(
         Density::Auto => dense(&plan, &columns),
         Density::Off => None,
     };
-    let site = site.unwrap_or(Site { text, start: (0, 0), end: (0, 0) });
-    let rows = RowsToTensor { plan, columns, site };
+    let place = site.unwrap_or(Site { text, start: (0, 0), end: (0, 0) });
+    let rows = RowsToTensor { plan, columns, site: place, query: Arc::new(query.clone()) };
     let labelled = Arc::new(Labelled { rows, dense, names });
-    if site.start.0 > 0 {
-        context.islands.labelled.insert(site, labelled.clone());
-    }
+    context.islands.labelled.insert(site, query, labelled.clone());
     Ok(labelled)
 }
 

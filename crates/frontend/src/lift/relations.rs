@@ -69,14 +69,12 @@ fn subquery(
         return Ok(CellRelation::Sql);
     }
     let site = scope::site(scope.text, query);
-    if let Some(known) = site.and_then(|site| context.islands.cubes.get(&site)) {
-        return Ok(CellRelation::Cube(Arc::new(Cube { name, ..Cube::clone(known) })));
+    if let Some(known) = context.islands.cubes.get(site, &whole) {
+        return Ok(CellRelation::Cube(Arc::new(Cube { name, ..Cube::clone(&known) })));
     }
     let lowered = lower_in(&whole, scope.text, context)?;
     let cube = Arc::new(cube(name, lowered));
-    if let Some(site) = site {
-        context.islands.cubes.insert(site, cube.clone());
-    }
+    context.islands.cubes.insert(site, &whole, cube.clone());
     Ok(CellRelation::Cube(cube))
 }
 

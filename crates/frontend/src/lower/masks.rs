@@ -97,7 +97,14 @@ impl Lowerer<'_, '_> {
                 _ => {}
             }
         }
-        let open = base.dims.len().saturating_sub(given);
+        let rank = base.dims.len();
+        if given > rank {
+            return super::fail(
+                crate::error::BindError::TooManySubscripts { given, rank },
+                subscript.span,
+            );
+        }
+        let open = rank - given;
         // Where each value begins; from the last on, so that those before stay where they are.
         let mut at = 0;
         let mut starts = Vec::with_capacity(values.len());
@@ -116,12 +123,6 @@ impl Lowerer<'_, '_> {
             let (start, rank) = (starts[n], ranks[n]);
             if rank < 2 {
                 continue;
-            }
-            if start + rank > base.dims.len() {
-                return super::fail(
-                    crate::error::BindError::TooManySubscripts { given, rank: base.dims.len() },
-                    subscript.span,
-                );
             }
             let Value::Tensor(mask) = values[n].clone() else { continue };
             let covered = start..start + rank;

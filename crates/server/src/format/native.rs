@@ -249,7 +249,7 @@ fn tensor(
     let shape = s.grid.shape();
     let cells = tessera_planner::region::cells(&shape);
     let bytes = cells.and_then(|n| n.checked_mul(dtype.size() as u64 + u64::from(s.nullable)));
-    let is_cut = s.grid.axes.iter().all(|a| a.chunk > 0 && a.first <= a.len);
+    let is_cut = s.grid.axes.iter().all(|a| a.len == 0 || (a.chunk > 0 && a.first <= a.len));
     let is_sound = is_cut && s.grid.is_sound();
     let (true, true, Some(bytes)) = (is_sound, s.dims.len() == shape.len(), bytes) else {
         return Err(bad("a tensor has no sound grid"));

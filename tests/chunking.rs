@@ -62,7 +62,7 @@ fn array(url: &str, shape: &[u64], chunk: &[u64], seed: u64) -> (SourceRef, Orig
         nullable: true,
         version: None,
     };
-    (source, Origin::Resident(Arc::new(Resident { grid, chunks })), whole)
+    (source, Origin::Resident(Resident::new(grid, chunks)), whole)
 }
 
 struct Keep(Mutex<Vec<Option<Arc<Chunk>>>>, Grid);

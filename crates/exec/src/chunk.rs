@@ -12,12 +12,13 @@ pub use dense::dense;
 use crate::error::Error;
 use crate::pool::{Plain, PooledBuf};
 use crate::quota::Charge;
+use crate::store::Spilled;
 use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{self as types, ArrowNativeType, ArrowPrimitiveType};
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, cells};
 
@@ -121,6 +122,10 @@ pub struct Chunk {
     /// What the quota counts for this chunk, until its last holder lets go. Dropped first, so that the pool sees the
     /// room that the buffers leave.
     charge: Option<Charge>,
+    /// The file that holds the same cells, if there is one: such a chunk can be dropped and read again.
+    file: OnceLock<Arc<Spilled>>,
+    /// The chunk whose memory this one shares; its bytes are charged there.
+    owner: Option<Arc<Chunk>>,
 }
 
 impl Chunk {
@@ -134,7 +139,7 @@ impl Chunk {
                 return Err(Error::Broken { what });
             }
         }
-        Ok(Chunk { shape: shape.into(), fields, charge: None })
+        Ok(Chunk { shape: shape.into(), fields, charge: None, file: OnceLock::new(), owner: None })
     }
 
     /// A chunk of one field that takes a vector over.
@@ -190,6 +195,38 @@ impl Chunk {
     /// Gives the charge back to whoever makes another chunk of these cells.
     pub(crate) fn take_charge(&mut self) -> Option<Charge> {
         self.charge.take()
+    }
+
+    /// A chunk of the same cells in the same memory, which stays charged to `owner`.
+    pub(crate) fn shared(owner: &Arc<Chunk>) -> Self {
+        Chunk {
+            shape: owner.shape.clone(),
+            fields: owner.fields.clone(),
+            charge: None,
+            file: OnceLock::new(),
+            owner: Some(owner.clone()),
+        }
+    }
+
+    /// True if its bytes are charged to another chunk.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Bytes of the quota that go back with the chunk.
+    pub(crate) fn charged(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// The file with the same cells.
+    pub(crate) fn file(&self) -> Option<&Arc<Spilled>> {
+        self.file.get()
+    }
+
+    /// Notes that a file has the same cells; the first one counts.
+    pub(crate) fn is_also(&self, file: Arc<Spilled>) {
+        // Two that were written at a time have the same bytes, and the second is unlinked here.
+        let _ = self.file.set(file);
     }
 
     /// A field as an array, without a copy.

@@ -1,6 +1,7 @@
 //! The numbers that bound a runtime.
 
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// What a runtime may use. None of it changes the bits of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +13,10 @@ pub struct Config {
     pub quota_bytes_max: u64,
     /// Bytes of freed buffers that are kept for the next operand. They are given up before a reservation fails.
     pub pool_bytes_max: u64,
+    /// Where a directory for spilled chunks is made; the system's directory for temporary files if not given.
+    pub spill_dir: Option<PathBuf>,
+    /// Bytes that spilled chunks may take there; 0 keeps all chunks in memory.
+    pub spill_bytes_max: u64,
     /// Reads from sources under way at a time, for each statement.
     pub fetches_max: usize,
     /// How often an operand is run again after an error of class `retry`.
@@ -30,6 +35,8 @@ impl Default for Config {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             quota_bytes_max: 2 << 30,
             pool_bytes_max: 512 << 20,
+            spill_dir: None,
+            spill_bytes_max: 0,
             fetches_max: 32,
             retries_max: 3,
             retry_backoff_ms: 50,

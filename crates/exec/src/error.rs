@@ -3,6 +3,7 @@
 use crate::kernels::KernelError;
 use crate::source::SourceError;
 use std::fmt;
+use std::path::PathBuf;
 use tessera_planner::error::Class;
 use thiserror::Error;
 
@@ -56,6 +57,38 @@ pub enum Error {
         result_bytes: u64,
         /// The quota.
         limit_bytes: u64,
+    },
+    /// Chunks that should wait on disk do not fit there.
+    #[error(
+        "out of scratch space: {used_bytes} of {limit_bytes} bytes are in use in {}{}: {reason}",
+        directory.display(),
+        wanted(*wanted_bytes)
+    )]
+    ScratchFull {
+        /// Where the files are.
+        directory: PathBuf,
+        /// The limit of their bytes.
+        limit_bytes: u64,
+        /// Bytes in use.
+        used_bytes: u64,
+        /// Bytes that the next file has; 0 if they were granted and the disk refused them.
+        wanted_bytes: u64,
+        /// What is full.
+        reason: String,
+    },
+    /// The scratch directory cannot be used.
+    #[error("chunks cannot be spilled to {}: {reason}", directory.display())]
+    ScratchUnusable {
+        /// The directory.
+        directory: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// A spilled chunk is not what was written.
+    #[error("a spilled chunk was changed: the checksum of {} does not hold", file.display())]
+    ScratchCorrupt {
+        /// Its file.
+        file: PathBuf,
     },
     /// A kernel refused: a value outside an operation's domain, an overflow.
     #[error(transparent)]
@@ -130,6 +163,9 @@ impl Error {
         match self {
             Error::Plan(e) => e.code(),
             Error::MemoryExceeded { .. } | Error::ResultTooLarge { .. } => "memory_exceeded",
+            Error::ScratchFull { .. } => "scratch_full",
+            Error::ScratchUnusable { .. } => "scratch_unusable",
+            Error::ScratchCorrupt { .. } => "scratch_corrupt",
             Error::Kernel(e) => e.code(),
             Error::Source(e) => e.code(),
             Error::Cancelled => "cancelled",
@@ -150,10 +186,14 @@ impl Error {
             Error::Source(e) => e.class(),
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
+            | Error::ScratchFull { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. } => Class::Limit,
-            Error::Cancelled | Error::ReceiverGone { .. } | Error::Rows { .. } => Class::User,
-            Error::SourceUnavailable { .. } => Class::Retry,
+            Error::Cancelled
+            | Error::ReceiverGone { .. }
+            | Error::Rows { .. }
+            | Error::ScratchUnusable { .. } => Class::User,
+            Error::SourceUnavailable { .. } | Error::ScratchCorrupt { .. } => Class::Retry,
             Error::Panicked { .. } | Error::Broken { .. } => Class::Internal,
         }
     }
@@ -177,6 +217,15 @@ impl Error {
             Error::ResultTooLarge { .. } => {
                 Some("ask for a slice or a reduction, or raise --memory-limit".into())
             }
+            Error::ScratchFull { .. } => Some(
+                "raise --spill-limit or --memory-limit, or put --spill-dir on a larger disk".into(),
+            ),
+            Error::ScratchUnusable { .. } => {
+                Some("give a directory that can be written to as --spill-dir".into())
+            }
+            Error::ScratchCorrupt { .. } => {
+                Some("try again; if it happens again, the disk of --spill-dir is at fault".into())
+            }
             Error::Kernel(e) => e.hint(),
             Error::Source(e) => e.hint(),
             Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
@@ -188,6 +237,13 @@ impl Error {
             Error::Rows { hint, .. } => hint.clone(),
             Error::Cancelled | Error::ReceiverGone { .. } => None,
         }
+    }
+}
+
+fn wanted(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        n => format!(", and {n} more are wanted"),
     }
 }
 

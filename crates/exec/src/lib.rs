@@ -6,7 +6,8 @@
 //! 3. The threads of the runtime walk it depth-first from its results and find operands ([`schedule`]).
 //! 4. An operand that has its inputs and its memory ([`quota`]) runs: [`task::PlanRunner`] views its inputs, takes
 //!    buffers from the [`pool`], calls a kernel ([`kernels`]) and gives [`chunk`]s.
-//! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader.
+//! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader. When memory is short,
+//!    those that are needed last wait in files ([`store`]).
 //!
 //! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
 
@@ -24,4 +25,5 @@ pub mod run;
 pub mod schedule;
 pub mod select;
 pub mod source;
+pub mod store;
 pub mod task;

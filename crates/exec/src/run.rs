@@ -13,7 +13,9 @@ use crate::quota::Quota;
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::core::{After, Core, Finished};
 use crate::schedule::job::{Job, Statement};
+use crate::schedule::spill::{Spill, SpillDone};
 use crate::schedule::{Inputs, Outcome, Sink, Stats, TaskContext, TaskRunner, Tiling};
+use crate::store::{Held, Store};
 use futures::FutureExt;
 use smallvec::SmallVec;
 use std::fmt;
@@ -39,6 +41,7 @@ struct Shared {
     config: Config,
     quota: Arc<Quota>,
     pool: Arc<Pool>,
+    store: Arc<Store>,
     io: Handle,
     next_statement: AtomicU64,
     operands: AtomicU64,
@@ -80,7 +83,10 @@ impl Runtime {
         let quota = Quota::new(config.quota_bytes_max);
         let pool = Pool::new(quota.clone(), config.pool_bytes_max);
         let fetches = config.fetches_max.max(1);
-        let limits = Limits { threads, fetches, quota: quota.clone() };
+        let parent = config.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let store = Store::open(&parent, config.spill_bytes_max);
+        let limits =
+            Limits { threads, fetches, quota: quota.clone(), store: store.clone(), claim: None };
         let stall_timeout = Duration::from_millis(config.stall_timeout_ms);
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(limits, config.retries_max, stall_timeout)),
@@ -89,6 +95,7 @@ impl Runtime {
             config,
             quota: quota.clone(),
             pool,
+            store,
             io,
             next_statement: AtomicU64::new(1),
             operands: AtomicU64::new(0),
@@ -126,6 +133,11 @@ impl Runtime {
         &self.shared.pool
     }
 
+    /// Where chunks are spilled to.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.shared.store
+    }
+
     /// Operands that threads have run, over all statements.
     pub fn operands(&self) -> u64 {
         self.shared.operands.load(Ordering::Relaxed)
@@ -151,13 +163,22 @@ impl Runtime {
         let (sender, outcome) = oneshot::channel();
         // The watcher ends with the statement: `ended` is dropped when the outcome is sent.
         let (ended, wait) = oneshot::channel::<()>();
-        let statement = Statement { id, tiling: plan, runner, sink, token: token.clone(), account };
+        let statement = Statement {
+            id,
+            tiling: plan,
+            runner,
+            sink,
+            token: token.clone(),
+            account,
+            read_back: AtomicU64::new(0),
+        };
         let done = Box::new(move |outcome| {
             drop(ended);
             // A receiver that is gone did not want to know.
             let _ = sender.send(outcome);
         });
-        let job = Job::new(statement, done, self.shared.config.idle_chunks_max)?;
+        let (idle_max, spills) = (self.shared.config.idle_chunks_max, self.shared.store.is_on());
+        let job = Job::new(statement, done, idle_max, spills)?;
         self.shared.lock().add(job);
         self.shared.wake.notify_one();
         let (shared, watched) = (self.shared.clone(), token.clone());
@@ -208,6 +229,8 @@ impl Drop for Runtime {
             // A thread's panics are fenced; one that got through was reported by the panic hook.
             let _ = thread.join();
         }
+        // Tasks on tokio may hold the rest of it for a moment longer.
+        self.shared.store.close();
     }
 }
 
@@ -260,15 +283,19 @@ impl Shared {
     /// The life of a thread.
     fn work(self: &Arc<Self>) {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
+        let (mut spill, mut spilled) = (None, None);
         let mut after = After::default();
         let mut core = self.lock();
         loop {
             core.complete(&mut finished, &mut after);
+            if let Some(done) = spilled.take() {
+                core.spilled(done, &mut after);
+            }
             let mut wait = None;
             if after.is_empty() {
-                wait = core.pick(&mut batch, &mut after);
+                wait = core.pick(&mut batch, &mut spill, &mut after);
             }
-            if !after.is_empty() || !batch.is_empty() {
+            if !after.is_empty() || !batch.is_empty() || spill.is_some() {
                 let more = core.has_more();
                 let settles = !after.is_empty();
                 core.settling += usize::from(settles);
@@ -277,10 +304,12 @@ impl Shared {
                     self.wake.notify_one();
                 }
                 self.settle(std::mem::take(&mut after));
-                if settles && !batch.is_empty() {
+                let works = !batch.is_empty() || spill.is_some();
+                if settles && works {
                     self.lock().settling -= 1;
                 }
-                let settles = settles && batch.is_empty();
+                let settles = settles && !works;
+                spilled = spill.take().map(|s| self.spill(s));
                 for work in batch.drain(..) {
                     self.begin(work, &mut finished);
                 }
@@ -291,8 +320,7 @@ impl Shared {
             if core.shutdown && core.is_idle() {
                 return;
             }
-            let time = wait.unwrap_or_default();
-            let starved = time < Duration::from_secs(1);
+            let (time, starved) = wait.map_or_else(Default::default, |w| (w.time, w.starved));
             self.starved.store(starved, Ordering::Relaxed);
             core = self.wake.wait_timeout(core, time).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -379,15 +407,44 @@ impl Shared {
         Finished { statement: statement.id, slot, result, nanos, fetch, again }
     }
 
-    fn run(&self, work: &mut Work) -> Result<SmallVec<[Arc<Chunk>; 1]>, Error> {
+    /// Writes a chunk to a file.
+    fn spill(&self, spill: Spill) -> SpillDone {
+        let Spill { victim, chunk, space } = spill;
+        let write = catch_unwind(AssertUnwindSafe(|| self.store.write(&chunk, space)));
+        let result = write.unwrap_or_else(|p| {
+            let operand = "spilling a chunk".to_owned();
+            let message = crate::schedule::core::panic_message(p.as_ref());
+            Err(Error::Panicked { operand, message })
+        });
+        SpillDone { victim, chunk, result }
+    }
+
+    /// Brings inputs back from files that the operand does not read in parts; their bytes are reserved.
+    fn bring_back(&self, work: &mut Work, index: &[u64]) -> Result<(), Error> {
         let statement = &work.statement;
-        statement.token.check()?;
+        for (from, _, held) in &mut work.inputs {
+            let Held::File(file) = held else { continue };
+            if statement.tiling.parts(work.key.stage, index, *from).is_none() {
+                statement.token.check()?;
+                let mut chunk = file.load(&self.pool, &statement.read_back)?;
+                chunk.charge(work.reservation.split(chunk.bytes()));
+                *held = Held::Memory(Arc::new(chunk));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, work: &mut Work) -> Result<SmallVec<[Arc<Chunk>; 1]>, Error> {
+        work.statement.token.check()?;
+        let index = work.statement.tiling.grid(work.key.stage).unravel(work.key.number);
+        self.bring_back(work, &index)?;
+        let statement = &work.statement;
         let (stage, tiling) = (work.key.stage, &statement.tiling);
-        let index = tiling.grid(stage).unravel(work.key.number);
         let cx = TaskContext {
             pool: &self.pool,
             reserved: work.reservation.bytes(),
             cancel: &statement.token,
+            read_back: &statement.read_back,
         };
         let inputs = Inputs::new(tiling.clone(), work.inputs.clone());
         let chunks = statement.runner.run(stage, &index, &inputs, work.prepared.take(), &cx)?;
@@ -403,15 +460,20 @@ impl Shared {
         }
         let mut shared: SmallVec<[Arc<Chunk>; 1]> = SmallVec::new();
         for mut chunk in chunks {
-            let charge = work.reservation.split(chunk.bytes());
-            chunk.charge(charge);
+            if !chunk.is_shared() {
+                chunk.charge(work.reservation.split(chunk.bytes()));
+            }
             shared.push(Arc::new(chunk));
         }
         for &(result, output) in &work.deliver {
             let of = tessera_planner::plan::OutputRef { stage, output };
             let region = tiling.output_grid(of).region(&index);
             let chunk = shared[output as usize].clone();
-            statement.sink.chunk(result as usize, index.clone(), region, chunk)?;
+            if let Err(e) = statement.sink.chunk(result as usize, index.clone(), region, chunk) {
+                // A sink tries again by itself: it must not be given a chunk twice.
+                work.attempts = u32::MAX;
+                return Err(e);
+            }
         }
         Ok(shared)
     }

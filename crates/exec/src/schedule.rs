@@ -9,9 +9,10 @@
 //! 4. Its outputs are kept until their last reader is done (FINISHED → FREED); chunks of results go to the [`Sink`].
 //!
 //! Loaded chunks that nothing known waits for are dropped when memory is short and read again on demand. If nothing
-//! runs and nothing fits, what the plan has computed ahead is given up and the plan goes on one operand at a time, in
-//! plain depth-first order, which needs the least memory; only if that does not fit either, it fails. So whether a plan
-//! can run does not depend on the number of threads.
+//! runs and nothing fits, finished chunks go to files, those needed last first ([`spill`]); then an operand fits if its
+//! peak and its inputs do. Without a place for files, what the plan has computed ahead is given up and the plan goes on
+//! one operand at a time, in plain depth-first order, which needs the least memory; only if that does not fit either,
+//! it fails. So whether a plan can run does not depend on the number of threads.
 //!
 //! Invariants: no list of a stage's operands is ever made; an operand never waits for memory while it runs; results
 //! do not depend on the order of arrival; nothing here knows what an operand computes.
@@ -21,10 +22,12 @@ use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::operand::StateCounts;
 use crate::pool::{Pool, PooledBuf};
+use crate::store::Held;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Region;
@@ -34,6 +37,7 @@ pub(crate) mod core;
 pub(crate) mod job;
 pub(crate) mod ranges;
 pub(crate) mod ready;
+pub(crate) mod spill;
 pub(crate) mod table;
 pub(crate) mod walk;
 
@@ -63,6 +67,15 @@ pub trait Tiling: Send + Sync {
     fn depth(&self, stage: StageId) -> u32;
     /// True for loads: their chunks may be dropped and read again.
     fn is_rereadable(&self, stage: StageId) -> bool;
+    /// Bytes beside the peak and [`crate::store::Spilled::staging`] that an operand needs to read chunks of `from` if they are
+    /// in files and it reads what it needs of them ([`Inputs::held`]). `None` if they are to be brought back whole.
+    fn parts(&self, _stage: StageId, _index: &[u64], _from: OutputRef) -> Option<u64> {
+        None
+    }
+    /// True if readers of a stage's chunks need but a small part of a chunk each.
+    fn is_read_in_parts(&self, _stage: StageId) -> bool {
+        false
+    }
 }
 
 /// What a load fetched and has not decoded yet.
@@ -77,6 +90,17 @@ pub trait TaskRunner: Send + Sync {
         stage: StageId,
         index: &[u64],
     ) -> Option<BoxFuture<'static, Result<Prepared, Error>>>;
+
+    /// True if operands of a stage read memory that is neither theirs nor an input's: [`TaskRunner::pin`] is called.
+    fn pins(&self, _stage: StageId) -> bool {
+        false
+    }
+
+    /// Keeps what an operand reads beside its inputs where it is, until it runs: bytes that it needs beside its peak,
+    /// and what `run` gets as `prepared`. Called by the scheduler, so it does not wait.
+    fn pin(&self, _stage: StageId, _index: &[u64]) -> (u64, Option<Prepared>) {
+        (0, None)
+    }
 
     /// True if loads of a stage may have I/O to do. Those are started ahead of the threads, several at a time; a load
     /// that only computes is run when its chunk is wanted.
@@ -125,6 +149,8 @@ pub struct TaskContext<'a> {
     pub reserved: u64,
     /// Polled between blocks of work.
     pub cancel: &'a CancelToken,
+    /// Counts the bytes that are read of spilled chunks.
+    pub read_back: &'a AtomicU64,
 }
 
 impl TaskContext<'_> {
@@ -138,7 +164,7 @@ impl TaskContext<'_> {
 #[derive(Default)]
 pub struct Inputs {
     /// Output, row-major number of the chunk, chunk.
-    chunks: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+    chunks: SmallVec<[(OutputRef, u64, Held); 2]>,
     tiling: Option<Arc<dyn Tiling>>,
     /// True if there are enough chunks that they were sorted to be searched.
     sorted: bool,
@@ -147,7 +173,7 @@ pub struct Inputs {
 impl Inputs {
     pub(crate) fn new(
         tiling: Arc<dyn Tiling>,
-        mut chunks: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+        mut chunks: SmallVec<[(OutputRef, u64, Held); 2]>,
     ) -> Self {
         let sorted = chunks.len() > 8;
         if sorted {
@@ -156,8 +182,19 @@ impl Inputs {
         Inputs { chunks, tiling: Some(tiling), sorted }
     }
 
-    /// A chunk by its place; an error if the operand's reads do not name it.
+    /// A chunk by its place; an error if the operand's reads do not name it, or if it is in a file because
+    /// [`Tiling::parts`] says that the operand reads parts of it.
     pub fn get(&self, from: OutputRef, index: &[u64]) -> Result<&Arc<Chunk>, Error> {
+        match self.held(from, index)? {
+            Held::Memory(chunk) => Ok(chunk),
+            Held::File(_) => Err(Error::Broken {
+                what: format!("chunk {index:?} of {from:?} is in a file and is read as a whole"),
+            }),
+        }
+    }
+
+    /// A chunk by its place, in memory or in a file.
+    pub fn held(&self, from: OutputRef, index: &[u64]) -> Result<&Held, Error> {
         let number = self.tiling.as_ref().map_or(0, |t| t.grid(from.stage).ravel(index));
         let found = if self.sorted {
             self.chunks.binary_search_by_key(&(from, number), |c| (c.0, c.1)).ok()
@@ -170,7 +207,7 @@ impl Inputs {
     }
 
     /// All chunks with their row-major numbers, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = (OutputRef, u64, &Arc<Chunk>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (OutputRef, u64, &Held)> {
         self.chunks.iter().map(|(r, n, c)| (*r, *n, c))
     }
 
@@ -206,6 +243,12 @@ pub struct Stats {
     pub evictions: u64,
     /// Operands tried again after an error of class `retry`.
     pub retries: u64,
+    /// Chunks written to files for want of memory.
+    pub spills: u64,
+    /// Their bytes.
+    pub bytes_spilled: u64,
+    /// Bytes of them that were read again.
+    pub bytes_read_back: u64,
     /// How often work was given up to go on with less memory.
     pub restarts: u64,
     /// Time on threads for each stage, in the plan's order.

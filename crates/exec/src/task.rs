@@ -16,6 +16,7 @@ mod load;
 mod product;
 mod tiling;
 
+pub use crate::store::Resident;
 pub(crate) use gather::copy_common;
 
 use crate::chunk::{Chunk, Field};
@@ -29,25 +30,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::dtype::DType;
-use tessera_planner::grid::Grid;
 use tessera_planner::plan::{Plan, Stage, StageId, Task};
 use tessera_planner::tile::Tiling;
-
-/// An array that lives in memory, chunk by chunk.
-#[derive(Debug)]
-pub struct Resident {
-    /// Its cells and chunks.
-    pub grid: Grid,
-    /// The chunks, by their row-major number.
-    pub chunks: Vec<Arc<Chunk>>,
-}
 
 /// Where the cells of a source come from.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A stored array.
     Stored(Arc<ArrayReader>),
-    /// An array in memory.
+    /// An array beside the plan.
     Resident(Arc<Resident>),
 }
 
@@ -135,6 +126,20 @@ impl TaskRunner for PlanRunner {
             }
             _ => None,
         }
+    }
+
+    fn pins(&self, stage: StageId) -> bool {
+        matches!(&self.stages[stage.0 as usize], Ready::Load(Origin::Resident(_)))
+    }
+
+    fn pin(&self, stage: StageId, index: &[u64]) -> (u64, Option<Prepared>) {
+        let Ready::Load(Origin::Resident(array)) = &self.stages[stage.0 as usize] else {
+            return (0, None);
+        };
+        let region = self.tiling.load_region(stage, index);
+        let Task::Load { source, .. } = &self.plan().stage(stage).task else { return (0, None) };
+        let (bytes, pinned) = load::pin(source, array, &region);
+        (bytes, Some(Box::new(pinned) as Prepared))
     }
 
     fn fetches(&self, stage: StageId) -> bool {

@@ -345,6 +345,13 @@ impl Tiling {
                     bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
                 }
                 bytes = bytes.saturating_add(line_bytes(s, index));
+                if let Task::Scan { axis, .. } = &s.task {
+                    // The last position of the chunk before.
+                    let out = &s.outputs[0];
+                    let region = out.grid.region(index);
+                    let slice = region.cells() / region.len(*axis).max(1);
+                    bytes = bytes.saturating_add(slice.saturating_mul(out.cell_bytes() as u64));
+                }
             }
             _ => {}
         }

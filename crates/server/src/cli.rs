@@ -50,6 +50,12 @@ struct Common {
     /// Memory that queries may take, such as 2GiB [default: 75 % of what there is]
     #[arg(long, global = true, value_name = "BYTES")]
     memory_limit: Option<String>,
+    /// Directory where chunks that do not fit into memory wait [default: the system's for temporary files]
+    #[arg(long, global = true, value_name = "DIR")]
+    spill_dir: Option<String>,
+    /// Bytes that they may take there, or a part of what is free; 0 for none [default: 80%]
+    #[arg(long, global = true, value_name = "BYTES")]
+    spill_limit: Option<String>,
     /// Threads that compute [default: one for each core]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<String>,
@@ -200,6 +206,8 @@ impl Common {
         let pairs = [
             ("warehouse", &self.warehouse),
             ("memory-limit", &self.memory_limit),
+            ("spill-dir", &self.spill_dir),
+            ("spill-limit", &self.spill_limit),
             ("threads", &self.threads),
             ("log", &self.log),
         ];

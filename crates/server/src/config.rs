@@ -44,6 +44,10 @@ pub struct Config {
     pub warehouse: String,
     /// Bytes that queries and tensors in memory may take together.
     pub memory_limit_bytes: u64,
+    /// Where chunks that do not fit into memory wait: a directory, in which each process makes one of its own.
+    pub spill_dir: std::path::PathBuf,
+    /// Bytes that they may take there; 0 keeps everything in memory.
+    pub spill_limit_bytes: u64,
     /// Threads that compute, at least 1.
     pub threads: usize,
     /// What is logged: `info`, `tessera_exec=debug`, ….
@@ -84,9 +88,11 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 15] = [
     "warehouse",
     "memory-limit",
+    "spill-dir",
+    "spill-limit",
     "threads",
     "log",
     "listen",
@@ -108,6 +114,8 @@ const LATER: [&str; 5] = ["flight", "cluster", "cluster-listen", "scheduler", "s
 struct RawConfig {
     warehouse: String,
     memory_limit: Text,
+    spill_dir: String,
+    spill_limit: Text,
     threads: Text,
     log: String,
     listen: String,
@@ -216,6 +224,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
     if memory_limit_bytes < MEMORY_LEAST {
         return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
     }
+    let (spill_dir, spill_limit_bytes) = spill(&raw, at)?;
     let max_request = at.bytes("max-request", &raw.max_request)?;
     let listen: SocketAddr = raw.listen.trim().parse().map_err(|_| {
         at.error(
@@ -243,6 +252,8 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
     };
     let mut config = Config {
         memory_limit_bytes,
+        spill_dir,
+        spill_limit_bytes,
         threads: small("threads", &raw.threads)?,
         max_queries: small("max-queries", &raw.max_queries)?,
         max_queued: match at.whole("max-queued", &raw.max_queued, 0)? {
@@ -272,12 +283,41 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
     Ok(config)
 }
 
+/// Where and how much may be spilled. A limit in per cent is a part of what is free there now.
+fn spill(raw: &RawConfig, at: &Origins<'_>) -> Result<(std::path::PathBuf, u64), Error> {
+    let dir = raw.spill_dir.trim();
+    if dir.is_empty() {
+        return Err(at.error("spill-dir", "it is empty", Some("write a directory")));
+    }
+    let dir = std::path::PathBuf::from(dir);
+    let text = raw.spill_limit.to_string();
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return Ok((dir, at.bytes("spill-limit", &raw.spill_limit)?));
+    };
+    let part = percent.trim().parse::<u64>().ok().filter(|p| *p <= 100).ok_or_else(|| {
+        let hint = "write `80%`, `100GiB`, or 0 to keep everything in memory";
+        at.error("spill-limit", format!("`{text}` is not a part of what is free"), Some(hint))
+    })?;
+    match machine::free_bytes(&dir) {
+        Ok(free) => Ok((dir, free / 100 * part)),
+        // A directory that somebody named must be there; the system's own may be missing where nothing spills.
+        Err(_) if at.of("spill-dir") == "default" => Ok((dir, 0)),
+        Err(e) => Err(at.error(
+            "spill-dir",
+            format!("`{}` cannot be used: {e}", dir.display()),
+            Some("give a directory that is there"),
+        )),
+    }
+}
+
 impl Config {
     /// The effective value of a key as text; a secret is hidden.
     fn value(&self, key: &str) -> String {
         match key {
             "warehouse" => self.warehouse.clone(),
             "memory-limit" => format_bytes(self.memory_limit_bytes),
+            "spill-dir" => self.spill_dir.display().to_string(),
+            "spill-limit" => format_bytes(self.spill_limit_bytes),
             "threads" => self.threads.to_string(),
             "log" => self.log.clone(),
             "listen" => self.listen.to_string(),

@@ -29,6 +29,7 @@ use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
 use crate::statement::{Entered, Handle, Queries, State};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -51,9 +52,6 @@ use warehouse::Warehouse;
 
 /// Storage that does not answer in this time is unreachable.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Bytes of results that may wait in files.
-const SCRATCH_BYTES: u64 = 64 << 30;
 
 /// What all sessions of a process share: threads, memory, connections and the durable catalog.
 pub struct Host {
@@ -88,11 +86,14 @@ impl Host {
             threads: config.threads,
             quota_bytes_max: config.memory_limit_bytes,
             pool_bytes_max: config.memory_limit_bytes / 4,
+            spill_dir: Some(config.spill_dir.clone()),
+            spill_bytes_max: config.spill_limit_bytes,
             ..Default::default()
         };
         // The first seed is drawn from the clock, once for the process: two runs draw different ones.
         let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
+        let scratch = Scratch::new(&config.spill_dir, config.spill_limit_bytes);
         Ok(Arc::new(Host {
             runtime: Runtime::new(exec, io).map_err(Error::stage)?,
             stores: Stores::new(STORAGE_TIMEOUT),
@@ -100,7 +101,7 @@ impl Host {
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
-            scratch: Scratch::new(&std::env::temp_dir(), SCRATCH_BYTES),
+            scratch,
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
         }))
     }
@@ -127,8 +128,13 @@ impl Host {
 
     /// What plans and runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
     fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        let limit = self.config.memory_limit_bytes / cells::ROWS_SHARE;
+        let limit = (self.config.memory_limit_bytes / cells::ROWS_SHARE).max(cells::ROWS_LEAST);
+        // What sorts spill goes to the place of all that is spilled, and is bounded like it.
+        let files = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![self.config.spill_dir.clone()]))
+            .with_max_temp_directory_size(self.config.spill_limit_bytes);
         let environment = RuntimeEnvBuilder::new()
+            .with_disk_manager_builder(files)
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
             .with_object_store_registry(self.storages.clone())
             .build_arc()
@@ -139,7 +145,11 @@ impl Host {
                 hint: None,
             })?;
         let state = tessera_frontend::lift::session_state()?;
-        Ok(SessionStateBuilder::new_from_existing(state).with_runtime_env(environment).build())
+        // A sort keeps this much for the merge of what it spilled: a part of what there is.
+        let config = state.config().clone();
+        let config = config.with_sort_spill_reservation_bytes((limit / 8).min(10 << 20) as usize);
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config);
+        Ok(state.with_runtime_env(environment).build())
     }
 
     fn next_seed(&self) -> u64 {

@@ -8,7 +8,6 @@
 //! What brings new bytes in leaves room for what turns bytes into fewer. When nothing of the plan runs, only the limit
 //! counts.
 
-use crate::chunk::Chunk;
 use crate::error::{Demand, Error};
 use crate::operand::State;
 use crate::quota::{Quota, Reservation};
@@ -16,6 +15,7 @@ use crate::schedule::Prepared;
 use crate::schedule::job::{Job, Statement, Trash};
 use crate::schedule::ready::Ready;
 use crate::schedule::table::{Key, Slot};
+use crate::store::{Held, Store};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_planner::plan::OutputRef;
@@ -24,12 +24,25 @@ use tessera_planner::plan::OutputRef;
 const SMALL: u64 = 256 << 10;
 /// The most operands that a thread takes at a time.
 const BATCH: usize = 32;
+/// Reads that the walk finds ahead, over all operands that have not run.
+const EDGES: usize = 1 << 18;
 
 /// What bounds a plan.
 pub(crate) struct Limits {
     pub(crate) threads: usize,
     pub(crate) fetches: usize,
     pub(crate) quota: Arc<Quota>,
+    pub(crate) store: Arc<Store>,
+    /// Memory that is kept free for a statement: its number, and the bytes.
+    pub(crate) claim: Option<(u64, u64)>,
+}
+
+impl Limits {
+    /// What a statement's operands may fill.
+    fn open_to(&self, statement: u64) -> u64 {
+        let kept = self.claim.filter(|&(s, _)| s != statement).map_or(0, |(_, bytes)| bytes);
+        self.quota.limit().saturating_sub(kept)
+    }
 }
 
 /// An operand that was admitted.
@@ -37,7 +50,7 @@ pub(crate) struct Work {
     pub(crate) statement: Arc<Statement>,
     pub(crate) slot: Slot,
     pub(crate) key: Key,
-    pub(crate) inputs: SmallVec<[(OutputRef, u64, Arc<Chunk>); 2]>,
+    pub(crate) inputs: SmallVec<[(OutputRef, u64, Held); 2]>,
     pub(crate) reservation: Reservation,
     pub(crate) prepared: Option<Prepared>,
     /// Results that the chunks go to: result, output.
@@ -46,6 +59,12 @@ pub(crate) struct Work {
     pub(crate) fetch: bool,
     /// How often it failed before.
     pub(crate) attempts: u32,
+}
+
+/// What an operand that starts was given.
+struct Admitted {
+    reservation: Reservation,
+    prepared: Option<Prepared>,
 }
 
 impl Job {
@@ -75,12 +94,14 @@ impl Job {
             self.walk(limits, true);
             self.start(limits, out);
         }
-        if out.len() == before && self.running == 0 && self.startable() == 0 && !self.is_over() {
+        let still = out.len() == before && self.running == 0 && self.spilling == 0;
+        if still && self.startable() == 0 && !self.is_over() {
             let what = format!("{} operands wait for each other", self.table.len());
             self.fail(Error::Broken { what }, None, trash);
         }
         if out.len() > before {
             self.stalled = None;
+            self.hungry = None;
         }
     }
 
@@ -97,6 +118,7 @@ impl Job {
                 let used = limits.quota.used().saturating_sub(self.idle_bytes);
                 let short = used > half && !regardless && startable + self.running > 0;
                 short
+                    || (self.edges > EDGES && startable + self.running > 0)
                     || self.ready.len() >= threads * BATCH
                     || self.loads.len() + self.fetching >= limits.fetches + threads * 4
             };
@@ -110,10 +132,10 @@ impl Job {
         let mut denied: SmallVec<[Ready; 16]> = SmallVec::new();
         while self.fetching < limits.fetches && !(self.serial && self.running > 0) {
             let Some(ready) = self.loads.pop() else { break };
-            match self.admit(ready.slot, limits.quota.limit() / 2) {
-                Some(reservation) => {
+            match self.admit(ready.slot, limits.quota.limit() / 2, limits) {
+                Some(admitted) => {
                     self.fetching += 1;
-                    out.push(self.work(ready.slot, reservation, true));
+                    out.push(self.work(ready.slot, admitted, true));
                 }
                 None => {
                     denied.push(ready);
@@ -137,8 +159,8 @@ impl Job {
             let (small, leaf) = (operand.peak <= SMALL, operand.reads.is_empty());
             let limit = limits.quota.limit();
             let limit = if leaf { limit - limit / 4 } else { limit };
-            if let Some(reservation) = self.admit(ready.slot, limit) {
-                out.push(self.work(ready.slot, reservation, false));
+            if let Some(admitted) = self.admit(ready.slot, limit, limits) {
+                out.push(self.work(ready.slot, admitted, false));
                 taken += 1;
                 if !small {
                     break;
@@ -174,19 +196,68 @@ impl Job {
         self.table.get(work.slot).is_some_and(|o| o.root < first.root)
     }
 
-    /// Reserves an operand's peak, dropping idle chunks if they are in the way.
-    fn admit(&mut self, slot: Slot, limit: u64) -> Option<Reservation> {
-        let peak = self.table.at(slot).peak;
+    /// Holds what an operand reads beside its inputs, and says what that needs.
+    pub(super) fn pin(&self, slot: Slot) -> (u64, Option<Prepared>) {
+        match self.table.get(slot) {
+            Some(o) if self.stages[o.key.stage.0 as usize].pins => {
+                let index = self.statement.tiling.grid(o.key.stage).unravel(o.key.number);
+                self.statement.runner.pin(o.key.stage, &index)
+            }
+            _ => (0, None),
+        }
+    }
+
+    /// Bytes that an operand needs beside its inputs in memory: its peak, and what it reads of files.
+    pub(crate) fn need(&self, slot: Slot) -> u64 {
+        let Some(operand) = self.table.get(slot) else { return 0 };
+        let mut bytes = operand.peak;
+        if self.files == 0 {
+            return bytes;
+        }
+        let tiling = &self.statement.tiling;
+        let index = tiling.grid(operand.key.stage).unravel(operand.key.number);
+        let mut staging = 0;
+        // Chunks of one output stand together.
+        let mut known: Option<(OutputRef, Option<u64>)> = None;
+        for r in &operand.reads {
+            let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
+            let Some(Held::File(file)) = made.and_then(|m| m.chunk.as_ref()) else { continue };
+            let from = OutputRef { stage: r.stage, output: r.output };
+            let parts = match known {
+                Some((of, parts)) if of == from => parts.map(|_| 0),
+                _ => tiling.parts(operand.key.stage, &index, from),
+            };
+            known = Some((from, parts));
+            match parts {
+                Some(more) => {
+                    staging = file.staging().max(staging);
+                    bytes = bytes.saturating_add(more);
+                }
+                None => bytes = bytes.saturating_add(file.bytes()),
+            }
+        }
+        bytes.saturating_add(staging)
+    }
+
+    /// Reserves what an operand needs, dropping idle chunks if they are in the way.
+    fn admit(&mut self, slot: Slot, limit: u64, limits: &Limits) -> Option<Admitted> {
+        let (more, prepared) = self.pin(slot);
+        let need = self.need(slot).saturating_add(more);
         let statement = self.statement.clone();
         let quota = statement.account.quota();
+        let open = limits.open_to(statement.id);
+        let limit = if self.running == 0 { open } else { limit.min(open) };
         let mut trash = Trash::new();
         loop {
-            if (self.running == 0 || quota.used().saturating_add(peak) <= limit)
-                && let Some(reservation) = statement.account.try_reserve(peak)
+            let used = quota.used();
+            if used.saturating_add(need) <= limit
+                && let Some(reservation) = statement.account.try_reserve(need)
             {
-                return Some(reservation);
+                return Some(Admitted { reservation, prepared });
             }
-            if !self.evict(&mut trash) {
+            // Chunks are dropped only if that makes enough room.
+            let least = used.saturating_sub(self.idle_bytes);
+            if least.saturating_add(need) > limit || !self.evict(&mut trash) {
                 return None;
             }
             // Dropped here and now, since the next attempt needs the room.
@@ -194,11 +265,14 @@ impl Job {
         }
     }
 
-    fn work(&mut self, slot: Slot, reservation: Reservation, fetch: bool) -> Work {
+    fn work(&mut self, slot: Slot, admitted: Admitted, fetch: bool) -> Work {
+        let Admitted { reservation, prepared } = admitted;
         self.table.turn(slot, State::Running);
         self.running += 1;
+        self.reserved += reservation.bytes();
         let deliver = self.deliveries(slot);
         let operand = self.table.at(slot);
+        operand.reserved = reservation.bytes();
         let (key, attempts) = (operand.key, operand.attempts);
         let reads = operand.reads.clone();
         let inputs = reads
@@ -210,7 +284,7 @@ impl Job {
             })
             .collect();
         let statement = self.statement.clone();
-        Work { statement, slot, key, inputs, reservation, prepared: None, deliver, fetch, attempts }
+        Work { statement, slot, key, inputs, reservation, prepared, deliver, fetch, attempts }
     }
 
     /// What to say when nothing fits: the ready operands that ask for most.

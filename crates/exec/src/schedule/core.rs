@@ -1,16 +1,19 @@
 //! All plans that run, and which of them a thread works for next.
 //!
-//! Plans take turns. They share the quota; when all of them stand still for want of memory, the youngest that holds
-//! some gives its work up and waits until the older ones are over.
+//! Plans take turns. They share the quota; when all of them stand still for want of memory, chunks are spilled
+//! ([`crate::schedule::spill`]). Where nothing can be spilled, the youngest plan that holds memory gives its work up
+//! and waits until the older ones are over.
 
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::operand::{State, StateCounts};
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::job::{Done, Job, Statement, Trash};
+use crate::schedule::spill::{Claim, Spill, SpillDone, Victim};
 use crate::schedule::table::Slot;
 use crate::schedule::{Outcome, Stats};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,10 +50,17 @@ impl After {
 /// The scheduler's state, under one lock.
 pub(crate) struct Core {
     /// By age: the oldest first.
-    jobs: Vec<Job>,
+    pub(super) jobs: Vec<Job>,
     /// Statement that had the last turn.
     last: u64,
-    limits: Limits,
+    pub(super) limits: Limits,
+    /// Chunks to spill, in this order.
+    pub(super) victims: VecDeque<Victim>,
+    /// Chunks of arrays beside plans that threads are writing.
+    pub(super) spilling: usize,
+    /// Why the last chunk could not be spilled; nothing is tried again until a plan comes or files go.
+    pub(super) refused: Option<(Error, u64)>,
+    pub(super) claim: Option<Claim>,
     retries_max: u32,
     stall_timeout: Duration,
     pub(crate) shutdown: bool,
@@ -64,6 +74,10 @@ impl Core {
             jobs: Vec::new(),
             last: 0,
             limits,
+            victims: VecDeque::new(),
+            spilling: 0,
+            refused: None,
+            claim: None,
             retries_max,
             stall_timeout,
             shutdown: false,
@@ -74,6 +88,7 @@ impl Core {
     pub(crate) fn add(&mut self, job: Job) {
         let at = self.jobs.partition_point(|j| j.statement.id < job.statement.id);
         self.jobs.insert(at, job);
+        self.refused = None;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -90,7 +105,7 @@ impl Core {
         self.jobs.iter().find(|j| j.statement.id == statement).map(Job::stats)
     }
 
-    fn job(&mut self, statement: u64) -> Option<&mut Job> {
+    pub(super) fn job(&mut self, statement: u64) -> Option<&mut Job> {
         self.jobs.iter_mut().find(|j| j.statement.id == statement)
     }
 
@@ -150,10 +165,20 @@ impl Core {
         }
     }
 
-    /// Hands out operands of the statement whose turn it is. The time to wait is `None` if something was handed out,
-    /// and bounded if a statement waits for memory that others hold.
-    pub(crate) fn pick(&mut self, out: &mut Vec<Work>, after: &mut After) -> Option<Duration> {
+    /// Hands out a chunk to spill, or operands of the statement whose turn it is. The time to wait is `None` if
+    /// something was handed out, and bounded if a statement waits for memory that others hold.
+    pub(crate) fn pick(
+        &mut self,
+        out: &mut Vec<Work>,
+        spill: &mut Option<Spill>,
+        after: &mut After,
+    ) -> Option<Wait> {
         loop {
+            *spill = self.next_spill(&mut after.trash);
+            if spill.is_some() {
+                return None;
+            }
+            self.keep_claim();
             let count = self.jobs.len();
             // Jobs are sorted by id, so the turn goes to the first after the last one, or around to the oldest.
             let first = self.jobs.partition_point(|j| j.statement.id <= self.last);
@@ -161,8 +186,10 @@ impl Core {
                 let (job, limits) = (&mut self.jobs[i], &self.limits);
                 job.parked &= i > 0;
                 fenced(job, after, |job, after| job.pick(limits, out, &mut after.trash));
+                job.note_hunger();
                 if !out.is_empty() {
                     self.last = self.jobs[i].statement.id;
+                    self.feed();
                     self.reap(after);
                     return None;
                 }
@@ -174,21 +201,33 @@ impl Core {
             }
             match self.resolve(after) {
                 Resolved::Again => {}
-                Resolved::Wait(time) => return Some(time),
+                Resolved::Wait(wait) => return Some(wait),
             }
         }
     }
 
     /// True if another thread would find something to do.
     pub(crate) fn has_more(&self) -> bool {
-        self.jobs.iter().any(|j| j.error.is_none() && !j.parked && !j.serial && j.startable() > 0)
+        !self.victims.is_empty()
+            || self
+                .jobs
+                .iter()
+                .any(|j| j.error.is_none() && !j.parked && !j.serial && j.startable() > 0)
     }
 
     /// What to do when nothing can start.
     fn resolve(&mut self, after: &mut After) -> Resolved {
-        const FOREVER: Duration = Duration::from_secs(3600);
-        if self.jobs.is_empty() || self.settling > 0 || self.jobs.iter().any(|j| j.running > 0) {
-            return Resolved::Wait(FOREVER);
+        let busy = self.is_spilling() || self.jobs.iter().any(|j| j.running > 0);
+        if self.jobs.is_empty() || self.settling > 0 || busy {
+            if self.feed() {
+                return Resolved::Again;
+            }
+            let hungry = self.jobs.iter().any(|j| j.hungry.is_some());
+            let time = if hungry { Wait::HUNGRY } else { Wait::FOREVER };
+            return Resolved::Wait(Wait { time, starved: false });
+        }
+        if self.claim.take().is_some() {
+            return Resolved::Again;
         }
         // Every statement stands still: each has ready operands, and none fits. What others keep for later goes first.
         let mut evicted = false;
@@ -201,8 +240,21 @@ impl Core {
             after.trash.clear();
             return Resolved::Again;
         }
-        if let Some(job) = self.jobs.iter_mut().skip(1).rev().find(|j| j.held_bytes > 0) {
-            job.restart(&mut after.trash);
+        if self.make_room() {
+            return Resolved::Again;
+        }
+        for job in &mut self.jobs {
+            evicted |= job.drop_dear(&mut after.trash);
+        }
+        if evicted {
+            after.trash.clear();
+            return Resolved::Again;
+        }
+        let spills = self.limits.store.is_on();
+        if let Some(job) =
+            self.jobs.iter_mut().skip(1).rev().find(|j| j.held_bytes > 0 || j.files > 0)
+        {
+            job.restart(!spills, &mut after.trash);
             job.parked = true;
             after.trash.clear();
             return Resolved::Again;
@@ -218,22 +270,69 @@ impl Core {
         if outside > collected {
             let since = *job.stalled.get_or_insert_with(Instant::now);
             if since.elapsed() < self.stall_timeout {
-                return Resolved::Wait(Duration::from_millis(20));
+                return Resolved::Wait(Wait { time: Duration::from_millis(20), starved: true });
             }
         }
-        if job.serial {
-            let error = job.memory_exceeded(quota);
+        if job.serial || spills {
+            let error = match self.refused.take() {
+                Some((error, _)) => error,
+                None => job.memory_exceeded(quota),
+            };
             job.fail(error, None, &mut after.trash);
             self.reap(after);
         } else {
-            job.restart(&mut after.trash);
+            job.restart(true, &mut after.trash);
             after.trash.clear();
         }
         Resolved::Again
     }
 
+    /// Takes note of a chunk that was written, or could not be.
+    pub(crate) fn spilled(&mut self, done: SpillDone, after: &mut After) {
+        let SpillDone { victim, chunk, result } = done;
+        let used = self.limits.store.figures().bytes;
+        if let Victim::Resident(..) = &victim {
+            self.spilling -= 1;
+        }
+        let made = match &victim {
+            Victim::Made(made) => Some(*made),
+            Victim::Resident(..) => None,
+        };
+        if let Some(job) = made.and_then(|m| self.job(m.statement)) {
+            job.spilling -= 1;
+            if result.is_ok() {
+                job.stats.spills += 1;
+                job.stats.bytes_spilled += chunk.bytes();
+            }
+        }
+        match result {
+            Ok(file) => {
+                chunk.is_also(file);
+                match &victim {
+                    // The table and this function hold it. If an operand does too, it goes when it is chosen again.
+                    Victim::Made(made) => {
+                        if let Some(job) = self.job(made.statement)
+                            && job.holds(made, &chunk)
+                        {
+                            job.move_to_file(made.slot, made.output, 2, &mut after.trash);
+                        }
+                    }
+                    Victim::Resident(array, number) => {
+                        after.trash.extend(array.upgrade().and_then(|a| a.move_to_file(*number)));
+                    }
+                }
+            }
+            Err(error) => {
+                self.refused = Some((error, used));
+                self.victims.clear();
+            }
+        }
+        after.trash.push(crate::store::Held::Memory(chunk));
+        self.reap(after);
+    }
+
     /// Takes plans out that are over.
-    fn reap(&mut self, after: &mut After) {
+    pub(super) fn reap(&mut self, after: &mut After) {
         let mut i = 0;
         while i < self.jobs.len() {
             if self.jobs[i].is_over() {
@@ -249,7 +348,21 @@ impl Core {
 
 enum Resolved {
     Again,
-    Wait(Duration),
+    Wait(Wait),
+}
+
+/// How a thread without work waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) time: Duration,
+    /// True if memory that clients give back may end the wait.
+    pub(crate) starved: bool,
+}
+
+impl Wait {
+    const FOREVER: Duration = Duration::from_secs(3600);
+    /// A statement stands still while others run: how often that is looked at, if nobody finishes meanwhile.
+    const HUNGRY: Duration = Duration::from_millis(50);
 }
 
 /// Runs a part of the scheduler for a statement. A panic there, as by a fault in the plan's arithmetic, ends that

@@ -10,9 +10,11 @@ use crate::schedule::ranges::RangeSet;
 use crate::schedule::ready::ReadyQueue;
 use crate::schedule::table::{Key, Read, Slot, Table};
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
+use crate::store::Held;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use tessera_planner::plan::StageId;
 
@@ -24,6 +26,8 @@ pub(crate) struct Statement {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) token: CancelToken,
     pub(crate) account: Arc<Account>,
+    /// Bytes of spilled chunks that its operands read.
+    pub(crate) read_back: AtomicU64,
 }
 
 /// Called once, when nothing of the plan runs any more.
@@ -35,6 +39,11 @@ pub(super) struct StageInfo {
     pub(super) rereadable: bool,
     /// True for loads that do I/O.
     pub(super) fetches: bool,
+    /// True if operands pin what they read beside their inputs.
+    pub(super) pins: bool,
+    /// True for loads whose chunks are spilled rather than read again while several readers are left: each reads a
+    /// part of them only, or they come from afar.
+    pub(super) dear: bool,
     pub(super) outputs: u32,
     /// Results that are outputs of this stage: result, output.
     pub(super) results: SmallVec<[(u32, u32); 1]>,
@@ -70,13 +79,21 @@ pub(crate) struct Job {
     pub(super) redo: BTreeSet<(u64, u32)>,
     pub(super) roots_opened: u64,
     pub(super) found: u64,
+    /// Reads of all operands found that have not run.
+    pub(crate) edges: usize,
     /// Operands found that have chunks to deliver.
     pub(crate) undelivered: usize,
     /// Operands admitted, and those of them that fetch or were fetched and wait for a thread.
     pub(crate) running: usize,
     pub(crate) fetching: usize,
-    /// Bytes of chunks in the table.
+    /// Bytes of memory of the chunks in the table.
     pub(crate) held_bytes: u64,
+    /// Bytes that running operands were admitted with.
+    pub(crate) reserved: u64,
+    /// Chunks in the table that are in files.
+    pub(crate) files: usize,
+    /// Chunks that threads are writing.
+    pub(crate) spilling: usize,
     pub(super) live_chunks: u64,
     /// Chunks that nothing known waits for and that can be made again: slot and time; stale entries are skipped.
     pub(super) idle: VecDeque<(Slot, u64)>,
@@ -90,18 +107,27 @@ pub(crate) struct Job {
     pub(crate) impossible: Option<Demand>,
     /// One operand at a time.
     pub(crate) serial: bool,
+    /// True once work was given up: operands run again, so that counts of readers may be off.
+    pub(super) restarted: bool,
     /// Waits until every older statement is over.
     pub(crate) parked: bool,
     /// Since when it waits for memory that others hold.
     pub(crate) stalled: Option<Instant>,
+    /// Since when it has stood still for want of memory while others ran.
+    pub(crate) hungry: Option<Instant>,
     pub(crate) stats: Stats,
 }
 
 /// Chunks to drop once the scheduler is unlocked.
-pub(crate) type Trash = Vec<Arc<Chunk>>;
+pub(crate) type Trash = Vec<Held>;
 
 impl Job {
-    pub(crate) fn new(statement: Statement, done: Done, idle_max: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        statement: Statement,
+        done: Done,
+        idle_max: usize,
+        spills: bool,
+    ) -> Result<Self, Error> {
         let tiling = &statement.tiling;
         let mut stages = Vec::with_capacity(tiling.stages());
         for s in 0..tiling.stages() {
@@ -109,10 +135,14 @@ impl Job {
             if tiling.grid(id).count() > i64::MAX as u64 {
                 return Err(Error::TooManyChunks { stage: tiling.name(id) });
             }
+            let rereadable = tiling.is_rereadable(id);
+            let fetches = rereadable && statement.runner.fetches(id);
             stages.push(StageInfo {
                 depth: tiling.depth(id),
-                rereadable: tiling.is_rereadable(id),
-                fetches: tiling.is_rereadable(id) && statement.runner.fetches(id),
+                rereadable,
+                fetches,
+                pins: statement.runner.pins(id),
+                dear: spills && rereadable && (fetches || tiling.is_read_in_parts(id)),
                 outputs: tiling.outputs(id) as u32,
                 results: SmallVec::new(),
                 ran: 0,
@@ -143,10 +173,14 @@ impl Job {
             redo: BTreeSet::new(),
             roots_opened: 0,
             found: 0,
+            edges: 0,
             undelivered: 0,
             running: 0,
             fetching: 0,
             held_bytes: 0,
+            reserved: 0,
+            files: 0,
+            spilling: 0,
             live_chunks: 0,
             idle: VecDeque::new(),
             idle_count: 0,
@@ -156,8 +190,10 @@ impl Job {
             error: None,
             impossible: None,
             serial: false,
+            restarted: false,
             parked: false,
             stalled: None,
+            hungry: None,
             stats: Stats::default(),
         })
     }
@@ -165,6 +201,7 @@ impl Job {
     /// True when nothing is left to do and nothing runs.
     pub(crate) fn is_over(&self) -> bool {
         self.running == 0
+            && self.spilling == 0
             && (self.error.is_some()
                 || (self.undelivered == 0
                     && self.redo.is_empty()
@@ -187,11 +224,12 @@ impl Job {
         trash: &mut Trash,
     ) {
         self.running -= 1;
+        self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
         if self.table.at(slot).state == State::Cancelling {
             self.table.turn(slot, State::Cancelled);
             self.table.remove(slot);
             if let Ok(chunks) = result {
-                trash.extend(chunks);
+                trash.extend(chunks.into_iter().map(Held::Memory));
             }
             return;
         }
@@ -211,14 +249,15 @@ impl Job {
             bytes += chunk.bytes();
             if made.remaining > 0 {
                 live += 1;
-                self.held_bytes += chunk.bytes();
-                made.chunk = Some(chunk);
+                self.held_bytes += chunk.charged();
+                made.chunk = Some(Held::Memory(chunk));
             } else {
-                trash.push(chunk);
+                trash.push(Held::Memory(chunk));
             }
         }
         let reads = std::mem::take(&mut operand.reads);
         let waiters = std::mem::take(&mut operand.waiters);
+        self.edges -= reads.len();
         self.live_chunks += live;
         self.stats.max_live_chunks = self.stats.max_live_chunks.max(self.live_chunks);
         let info = &mut self.stages[key.stage.0 as usize];
@@ -248,27 +287,37 @@ impl Job {
             made.remaining = made.remaining.saturating_sub(1);
         }
         if made.remaining == 0
-            && !self.serial
+            && !self.restarted
             && let Some(chunk) = made.chunk.take()
         {
-            self.held_bytes -= chunk.bytes();
-            self.live_chunks -= 1;
-            trash.push(chunk);
+            self.let_go(chunk, trash);
         }
         self.settle(read.slot, trash);
     }
 
+    /// A chunk leaves the table.
+    fn let_go(&mut self, chunk: Held, trash: &mut Trash) {
+        self.held_bytes -= chunk.memory_bytes();
+        self.files -= usize::from(matches!(chunk, Held::File(_)));
+        self.live_chunks -= 1;
+        trash.push(chunk);
+    }
+
     /// Frees a finished operand that nothing reads any more, or lists it as idle if it can be made again.
     fn settle(&mut self, slot: Slot, trash: &mut Trash) {
-        let serial = self.serial;
+        let restarted = self.restarted;
         let operand = self.table.at(slot);
         if operand.state != State::Finished || operand.pins > 0 {
             return;
         }
+        let info = &self.stages[operand.key.stage.0 as usize];
+        // What is dear waits to be spilled instead, unless its last reader is all that is left.
+        let cheap = !info.dear || operand.made.iter().all(|m| m.remaining <= 1);
         if operand.is_read() {
             self.release(slot, trash);
-        } else if (serial || self.stages[operand.key.stage.0 as usize].rereadable)
+        } else if (restarted || (info.rereadable && cheap))
             && operand.idle_since == 0
+            && operand.is_in_memory()
         {
             self.idle_clock += 1;
             operand.idle_since = self.idle_clock;
@@ -292,11 +341,59 @@ impl Job {
             self.idle_count -= 1;
             self.idle_bytes -= operand.bytes();
         }
-        self.held_bytes -= operand.bytes();
         for chunk in operand.made.into_iter().filter_map(|m| m.chunk) {
-            self.live_chunks -= 1;
-            trash.push(chunk);
+            self.let_go(chunk, trash);
         }
+    }
+
+    /// Drops all chunks in memory that can be read again and that nothing known waits for; false if there are none.
+    pub(crate) fn drop_dear(&mut self, trash: &mut Trash) -> bool {
+        let mut dropped = false;
+        for slot in self.table.slots() {
+            let operand = self.table.at(slot);
+            let key = operand.key;
+            if operand.state == State::Finished
+                && operand.pins == 0
+                && operand.is_in_memory()
+                && self.stages[key.stage.0 as usize].rereadable
+            {
+                self.stages[key.stage.0 as usize].dropped.insert(key.number);
+                self.stats.evictions += 1;
+                self.release(slot, trash);
+                dropped = true;
+            }
+        }
+        dropped
+    }
+
+    /// Moves a chunk that has a file out of memory; false if it is not there or somebody else holds it too. `holders`
+    /// are the clones of it that the caller knows of, the table's included.
+    pub(crate) fn move_to_file(
+        &mut self,
+        slot: Slot,
+        output: u32,
+        holders: usize,
+        trash: &mut Trash,
+    ) -> bool {
+        let operand = self.table.at(slot);
+        let Some(made) = operand.made.get_mut(output as usize) else { return false };
+        let Some(Held::Memory(chunk)) = &made.chunk else { return false };
+        let Some(file) = chunk.file() else { return false };
+        if Arc::strong_count(chunk) > holders {
+            return false;
+        }
+        let (bytes, file) = (chunk.charged(), file.clone());
+        trash.extend(made.chunk.replace(Held::File(file)));
+        self.held_bytes -= bytes;
+        self.files += 1;
+        if operand.idle_since != 0 {
+            self.idle_bytes -= bytes;
+            if !operand.is_in_memory() {
+                operand.idle_since = 0;
+                self.idle_count -= 1;
+            }
+        }
+        true
     }
 
     /// Drops the chunk that has been idle longest; false if there is none.
@@ -328,6 +425,7 @@ impl Job {
         for fetched in self.fetched.drain(..) {
             self.running -= 1;
             self.fetching -= 1;
+            self.reserved -= std::mem::take(&mut self.table.at(fetched.slot).reserved);
             self.table.turn(fetched.slot, State::Cancelling);
             self.table.turn(fetched.slot, State::Cancelled);
             self.table.remove(fetched.slot);
@@ -346,6 +444,7 @@ impl Job {
         }
         self.redo.clear();
         self.undelivered = 0;
+        self.edges = 0;
     }
 
     /// FATAL for an operand and all that would have read what it makes.
@@ -362,8 +461,8 @@ impl Job {
         }
     }
 
-    /// Drops all that was computed and not delivered, and goes on one operand at a time. Nothing runs.
-    pub(crate) fn restart(&mut self, trash: &mut Trash) {
+    /// Drops all that was computed and not delivered, and goes on, `serial` one operand at a time. Nothing runs.
+    pub(crate) fn restart(&mut self, serial: bool, trash: &mut Trash) {
         debug_assert_eq!(self.running, 0, "only a plan that stands still is started again");
         self.clear_queues();
         for slot in self.table.slots() {
@@ -385,7 +484,9 @@ impl Job {
             self.table.remove(slot);
         }
         self.undelivered = 0;
-        self.serial = true;
+        self.edges = 0;
+        self.serial |= serial;
+        self.restarted = true;
         self.stats.restarts += 1;
     }
 
@@ -419,6 +520,7 @@ impl Job {
             states: self.table.counts.clone(),
             max_live_operands: self.table.max_live,
             peak_bytes: self.statement.account.peak(),
+            bytes_read_back: self.statement.read_back.load(Relaxed),
             ..self.stats.clone()
         }
     }

@@ -1,11 +1,10 @@
 //! The operands that the scheduler knows of: found, and not yet freed.
 
-use crate::chunk::Chunk;
 use crate::operand::{State, StateCounts};
+use crate::store::Held;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use tessera_planner::plan::StageId;
 
 /// A place in the table.
@@ -31,7 +30,7 @@ pub(crate) struct Read {
 /// One output of an operand.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    pub(crate) chunk: Option<Arc<Chunk>>,
+    pub(crate) chunk: Option<Held>,
     /// Readers that have not read it yet, found or not.
     pub(crate) remaining: u64,
 }
@@ -49,6 +48,8 @@ pub(crate) struct Operand {
     pub(crate) root: u64,
     pub(crate) found: u64,
     pub(crate) peak: u64,
+    /// Bytes that it was admitted with.
+    pub(crate) reserved: u64,
     pub(crate) output_bytes: u64,
     /// When it last became idle, in the order of such events.
     pub(crate) idle_since: u64,
@@ -62,9 +63,14 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Bytes of the chunks that it holds.
+    /// Bytes of memory of the chunks that it holds.
     pub(crate) fn bytes(&self) -> u64 {
-        self.made.iter().filter_map(|m| m.chunk.as_ref()).map(|c| c.bytes()).sum()
+        self.made.iter().filter_map(|m| m.chunk.as_ref()).map(Held::memory_bytes).sum()
+    }
+
+    /// True if one of its chunks is in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.made.iter().any(|m| matches!(m.chunk, Some(Held::Memory(_))))
     }
 
     /// True if no output has a reader left.
@@ -136,6 +142,16 @@ impl Table {
         self.names.remove(&operand.key);
         self.free.push(slot);
         Some(operand)
+    }
+
+    /// Live operands with their slots, in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Operand)> {
+        (0..).zip(&self.slots).filter_map(|(i, o)| Some((i, o.as_ref()?)))
+    }
+
+    /// One past the last slot that was ever in use.
+    pub(crate) fn end(&self) -> usize {
+        self.slots.len()
     }
 
     /// Slots in use, in ascending order.

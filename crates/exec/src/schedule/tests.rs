@@ -15,6 +15,7 @@ mod failures;
 mod figures;
 mod memory;
 mod random;
+mod spill;
 
 type Reads = Box<dyn Fn(u64) -> Vec<(u32, u64)> + Send + Sync>;
 
@@ -25,6 +26,8 @@ struct ToyStage {
     outputs: u32,
     scratch: u64,
     load: bool,
+    /// Operands read what they need of chunks in files.
+    parts: bool,
     depth: u32,
     /// Stage and number of the chunks that an operand reads (of output `number % outputs`).
     reads: Reads,
@@ -51,6 +54,7 @@ impl Toy {
             outputs: 1,
             scratch: 0,
             load: false,
+            parts: false,
             depth: 0,
             reads,
             readers: Box::new(|_, _| 1),
@@ -166,6 +170,12 @@ impl Tiling for Toy {
     fn is_rereadable(&self, stage: StageId) -> bool {
         self.stages[stage.0 as usize].load
     }
+    fn parts(&self, stage: StageId, _: &[u64], _: OutputRef) -> Option<u64> {
+        self.stages[stage.0 as usize].parts.then_some(0)
+    }
+    fn is_read_in_parts(&self, _: StageId) -> bool {
+        self.stages.iter().any(|s| s.parts)
+    }
 }
 
 type Hook = Box<dyn Fn(StageId, u64, &CancelToken) -> Result<(), Error> + Send + Sync>;
@@ -234,7 +244,17 @@ impl TaskRunner for ToyRunner {
         }
         let mut v = seed(stage.0, index[0]);
         for (i, (r, n)) in self.plan.all_reads(stage.0, index[0]).into_iter().enumerate() {
-            v = mix(v, i, inputs.get(r, &[n])?.field(0)?.values::<i64>()?[0]);
+            let cell = match inputs.held(r, &[n])? {
+                Held::Memory(chunk) => chunk.field(0)?.values::<i64>()?[0],
+                Held::File(file) => {
+                    assert!(info.parts, "brought back, as the stage reads it whole");
+                    let mut cell = [0u8; 8];
+                    let reader = file.reader(cx.read_back);
+                    reader?.copy(0, &[1], (0, &[1]), &mut cell, (0, &[1]))?;
+                    i64::from_ne_bytes(cell)
+                }
+            };
+            v = mix(v, i, cell);
         }
         (0..info.outputs)
             .map(|o| {
@@ -286,9 +306,16 @@ impl Sink for Collect {
 struct Bench {
     runtime: Runtime,
     _io: tokio::runtime::Runtime,
+    scratch: Option<tempfile::TempDir>,
 }
 
 fn bench(threads: usize, quota_bytes_max: u64) -> Bench {
+    spilling(threads, quota_bytes_max, 0)
+}
+
+/// One that may spill so many bytes.
+fn spilling(threads: usize, quota_bytes_max: u64, spill_bytes_max: u64) -> Bench {
+    let scratch = (spill_bytes_max > 0).then(|| tempfile::tempdir().unwrap());
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let io = io.unwrap();
     let config = Config {
@@ -296,9 +323,11 @@ fn bench(threads: usize, quota_bytes_max: u64) -> Bench {
         quota_bytes_max,
         retry_backoff_ms: 1,
         stall_timeout_ms: 200,
+        spill_dir: scratch.as_ref().map(|d| d.path().into()),
+        spill_bytes_max,
         ..Config::default()
     };
-    Bench { runtime: Runtime::new(config, io.handle().clone()).unwrap(), _io: io }
+    Bench { runtime: Runtime::new(config, io.handle().clone()).unwrap(), _io: io, scratch }
 }
 
 impl Bench {
@@ -314,12 +343,22 @@ impl Bench {
     /// Waits until threads that are past the end of a statement have let go of their last bytes.
     fn is_empty(&self) {
         for _ in 0..2000 {
-            if self.quota().used() == 0 {
-                return;
+            let files = self.runtime.store().figures();
+            if self.quota().used() == 0 && files.files == 0 && files.bytes == 0 {
+                return self.has_no_files();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        panic!("{} bytes are still charged", self.quota().used());
+        let files = self.runtime.store().figures();
+        panic!("{} bytes are still charged, {files:?}", self.quota().used());
+    }
+
+    /// Counts the files themselves: all that may be there is the lock.
+    fn has_no_files(&self) {
+        for dir in self.scratch.iter().flat_map(|d| std::fs::read_dir(d.path()).unwrap()) {
+            let left: Vec<_> = std::fs::read_dir(dir.unwrap().path()).unwrap().collect();
+            assert_eq!(left.len(), 1, "{left:?}");
+        }
     }
 }
 

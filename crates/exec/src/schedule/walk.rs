@@ -118,6 +118,7 @@ impl Job {
         }
         self.undelivered += usize::from(!pending.is_empty());
         self.found += 1;
+        self.edges += reads.len();
         let peak = tiling.peak(key.stage, &index);
         let limit = statement.account.quota().limit();
         if peak > limit && self.impossible.is_none() {
@@ -137,6 +138,7 @@ impl Job {
             root,
             found: self.found,
             peak,
+            reserved: 0,
             output_bytes: tiling.output_bytes(key.stage, &index),
             idle_since: 0,
             reads,

@@ -1,12 +1,16 @@
 //! Tasks that move cells: copies and scans.
 
 use super::Operand;
-use super::gather::{gather, lie};
+use super::gather::{copy_held, gather, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
 use crate::kernels::scan as kernel;
 use crate::pool::PooledBuf;
+use crate::schedule::TaskContext;
+use crate::store::{Held, Reader};
+use smallvec::SmallVec;
+use tessera_planner::dtype::DType;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::ir::ScanKind;
 use tessera_planner::plan::Access;
@@ -23,20 +27,97 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
         let grid = &op.plan().output(input.from).grid;
         for piece in op.tiling.pieces(op.id, op.index, k) {
             op.cx.cancel.check()?;
-            let chunk = op.inputs.get(input.from, &piece)?;
+            let mut chunk = Cells::new(op.inputs.held(input.from, &piece)?, op.cx)?;
             let held = grid.region(&piece);
             let mut to = Target { region: &region, buffers: &mut buffers, masked };
             match &input.access {
                 Access::Part { axis, offset, len, view } => {
-                    to.part(chunk, &held, (*axis, *offset, *len), view, &op.stage.grid.shape())?;
+                    to.part(
+                        &mut chunk,
+                        &held,
+                        (*axis, *offset, *len),
+                        view,
+                        &op.stage.grid.shape(),
+                    )?;
                 }
-                Access::Take { axis, positions } => to.take(chunk, &held, *axis, positions)?,
-                Access::Reshape(from) => to.reshape(chunk, &held, from, &op.stage.grid.shape())?,
+                Access::Take { axis, positions } => to.take(&mut chunk, &held, *axis, positions)?,
+                Access::Reshape(from) => {
+                    to.reshape(&mut chunk, &held, from, &op.stage.grid.shape())?
+                }
                 other => return Err(Error::Broken { what: format!("a copy reads by {other:?}") }),
             }
         }
     }
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// A chunk that cells are copied from, in either place.
+enum Cells<'a> {
+    Memory(&'a Chunk),
+    File(Reader<'a>),
+}
+
+impl<'a> Cells<'a> {
+    fn new(held: &'a Held, cx: &'a TaskContext<'_>) -> Result<Self, Error> {
+        Ok(match held {
+            Held::Memory(chunk) => Cells::Memory(chunk),
+            Held::File(file) => Cells::File(file.reader(cx.read_back)?),
+        })
+    }
+
+    /// Types of its fields.
+    fn fields(&self) -> SmallVec<[DType; 2]> {
+        match self {
+            Cells::Memory(chunk) => chunk.fields().iter().map(|f| f.dtype()).collect(),
+            Cells::File(reader) => reader.fields().into(),
+        }
+    }
+
+    /// Copies cells of a field, as [`copy::copy_box`] does.
+    fn copy(
+        &mut self,
+        field: usize,
+        shape: &[u64],
+        (offset, strides): (i64, &[i64]),
+        to: &mut [u8],
+        (to_offset, to_strides): (i64, &[i64]),
+    ) -> Result<(), Error> {
+        match self {
+            Cells::Memory(chunk) => {
+                let field = chunk.field(field)?;
+                let from = Strided { bytes: field.buffer().as_slice(), offset, strides };
+                let size = field.dtype().size();
+                Ok(copy::copy_box(size, shape, from, to, to_offset, to_strides)?)
+            }
+            Cells::File(r) => r.copy(field, shape, (offset, strides), to, (to_offset, to_strides)),
+        }
+    }
+}
+
+impl Cells<'_> {
+    /// Copies neighbouring cells of a field.
+    fn run(
+        &mut self,
+        field: usize,
+        from: usize,
+        count: usize,
+        to: &mut [u8],
+        at: usize,
+    ) -> Result<(), Error> {
+        match self {
+            Cells::Memory(chunk) => {
+                let field = chunk.field(field)?;
+                let size = field.dtype().size();
+                let bytes = &field.buffer().as_slice()[from * size..(from + count) * size];
+                to[at * size..(at + count) * size].copy_from_slice(bytes);
+                Ok(())
+            }
+            Cells::File(reader) => {
+                let (from, at) = ((from as i64, &[1][..]), (at as i64, &[1][..]));
+                reader.copy(field, &[count as u64], from, to, at)
+            }
+        }
+    }
 }
 
 /// The chunk that is filled.
@@ -53,7 +134,7 @@ impl Target<'_> {
     /// `moved` along an axis.
     fn copy(
         &mut self,
-        chunk: &Chunk,
+        chunk: &mut Cells<'_>,
         held: &Region,
         to: &Region,
         view: &View,
@@ -67,22 +148,12 @@ impl Target<'_> {
         let (source, source_steps) = lie(view, &seen, held);
         let (target, target_steps) = lie(&View::identity(to.rank()), to, self.region);
         let shape = to.shape();
-        for (field, buffer) in chunk.fields().iter().zip(self.buffers.iter_mut()) {
-            let from = Strided {
-                bytes: field.buffer().as_slice(),
-                offset: source,
-                strides: &source_steps,
-            };
-            copy::copy_box(
-                field.dtype().size(),
-                &shape,
-                from,
-                buffer.as_mut_slice(),
-                target,
-                &target_steps,
-            )?;
+        let fields = chunk.fields().len();
+        for (field, buffer) in self.buffers.iter_mut().enumerate().take(fields) {
+            let (from, to) = ((source, &source_steps[..]), (target, &target_steps[..]));
+            chunk.copy(field, &shape, from, buffer.as_mut_slice(), to)?;
         }
-        if self.masked && chunk.fields().len() == 1 {
+        if self.masked && fields == 1 {
             let zero: Dims = Dims::from_elem(0, shape.len());
             let still: Vec<i64> = zero.iter().map(|_| 0).collect();
             let yes = Strided { bytes: &[1], offset: 0, strides: &still };
@@ -93,7 +164,7 @@ impl Target<'_> {
 
     fn part(
         &mut self,
-        chunk: &Chunk,
+        chunk: &mut Cells<'_>,
         held: &Region,
         (axis, offset, len): (usize, u64, u64),
         view: &View,
@@ -127,7 +198,7 @@ impl Target<'_> {
 
     fn take(
         &mut self,
-        chunk: &Chunk,
+        chunk: &mut Cells<'_>,
         held: &Region,
         axis: usize,
         positions: &[u64],
@@ -166,7 +237,7 @@ impl Target<'_> {
     /// Copies the rows of the chunk that lie in the target's run of the row-major order.
     fn reshape(
         &mut self,
-        chunk: &Chunk,
+        chunk: &mut Cells<'_>,
         held: &Region,
         from: &[u64],
         to: &[u64],
@@ -186,26 +257,27 @@ impl Target<'_> {
         let steps = strides(&held_shape);
         let fields = chunk.fields();
         let (buffers, masked) = (&mut *self.buffers, self.masked);
+        let mut result = Ok(());
         for_each_index(&rows, &mut |at| {
             let start = ravel(from, at);
             let (lo, hi) = (start.max(first), (start + row).min(first + n));
-            if lo >= hi {
+            if lo >= hi || result.is_err() {
                 return;
             }
             let inside: i64 = (0..rank).map(|a| (at[a] - held.start[a]) as i64 * steps[a]).sum();
             let source = inside as usize + (lo - start) as usize;
             let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
-            for (f, b) in fields.iter().zip(buffers.iter_mut()) {
-                let size = f.dtype().size();
-                b.as_mut_slice()[target * size..(target + count) * size].copy_from_slice(
-                    &f.buffer().as_slice()[source * size..(source + count) * size],
-                );
+            for (f, b) in buffers.iter_mut().enumerate().take(fields.len()) {
+                result = chunk.run(f, source, count, b.as_mut_slice(), target);
+                if result.is_err() {
+                    return;
+                }
             }
             if masked && fields.len() == 1 {
                 buffers[1].as_mut_slice()[target..target + count].fill(1);
             }
         });
-        Ok(())
+        result
     }
 }
 
@@ -251,15 +323,15 @@ fn last_slice(
     previous: &ChunkIndex,
     axis: usize,
 ) -> Result<Vec<PooledBuf>, Error> {
-    let chunk = op.inputs.get(op.stage.inputs[1].from, previous)?;
+    let chunk = op.inputs.held(op.stage.inputs[1].from, previous)?;
     let held = op.stage.outputs[0].grid.region(previous);
     let mut last = held.clone();
     last.start[axis] = last.end[axis] - 1;
-    let mut buffers: Vec<PooledBuf> = chunk
-        .fields()
+    let mut buffers: Vec<PooledBuf> = op.stage.outputs[0]
+        .fields
         .iter()
-        .map(|f| op.cx.buffer(last.cells() as usize * f.dtype().size()))
+        .map(|d| op.cx.buffer(last.cells() as usize * d.size()))
         .collect();
-    super::gather::copy_common(chunk, &held, &last, &mut buffers)?;
+    copy_held(chunk, &held, &last, &mut buffers, op.cx)?;
     Ok(buffers)
 }

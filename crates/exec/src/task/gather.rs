@@ -5,6 +5,8 @@ use crate::chunk::{Chunk, Element};
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
 use crate::pool::{Plain, PooledBuf};
+use crate::schedule::TaskContext;
+use crate::store::Held;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
@@ -109,25 +111,51 @@ pub(super) fn gather_region(
             let steps = SmallVec::from_elem(0, region.rank());
             Ok(Seen { data: Gathered::Nothing, fields, offset: 0, steps })
         }
-        [one] => {
-            let chunk = op.inputs.get(input.from, one)?.clone();
+        [one] if let Held::Memory(chunk) = op.inputs.held(input.from, one)? => {
             let (offset, steps) = lie(view, region, &output.grid.region(one));
-            Ok(Seen { data: Gathered::Place(chunk), fields, offset, steps })
+            Ok(Seen { data: Gathered::Place(chunk.clone()), fields, offset, steps })
         }
-        several => {
+        pieces => {
             let image = view.image(region);
             let cells = image.cells() as usize;
             let mut buffers: Vec<PooledBuf> =
                 fields.iter().map(|d| op.cx.buffer(cells * d.size())).collect();
-            for piece in several {
+            for piece in pieces {
                 op.cx.cancel.check()?;
-                let chunk = op.inputs.get(input.from, piece)?;
-                copy_common(chunk, &output.grid.region(piece), &image, &mut buffers)?;
+                let held = op.inputs.held(input.from, piece)?;
+                copy_held(held, &output.grid.region(piece), &image, &mut buffers, op.cx)?;
             }
             let (offset, steps) = lie(view, region, &image);
             Ok(Seen { data: Gathered::Copied(buffers), fields, offset, steps })
         }
     }
+}
+
+/// [`copy_common`] of a chunk in either place; of one in a file no more is read than is needed.
+pub(super) fn copy_held(
+    held: &Held,
+    from: &Region,
+    to: &Region,
+    buffers: &mut [PooledBuf],
+    cx: &TaskContext<'_>,
+) -> Result<(), Error> {
+    let file = match held {
+        Held::Memory(chunk) => return copy_common(chunk, from, to, buffers),
+        Held::File(file) => file,
+    };
+    let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
+    else {
+        return Ok(());
+    };
+    let view = View::identity(common.rank());
+    let (source, source_steps) = lie(&view, &common, from);
+    let (target, target_steps) = lie(&view, &common, to);
+    let mut reader = file.reader(cx.read_back)?;
+    for (f, buffer) in buffers.iter_mut().enumerate().take(file.fields().len()) {
+        let to = (target, &target_steps[..]);
+        reader.copy(f, &common.shape(), (source, &source_steps), buffer.as_mut_slice(), to)?;
+    }
+    Ok(())
 }
 
 /// Copies the cells that a chunk (which holds the box `from`) shares with the dense box `to`, field by field.

@@ -5,10 +5,12 @@ use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::schedule::Prepared;
 use crate::source::{ArrayReader, Fetched};
+use crate::store::Held;
 use arrow::buffer::Buffer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
+use tessera_planner::catalog::SourceRef;
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::Task;
 use tessera_planner::region::Region;
@@ -53,32 +55,64 @@ pub(super) fn run(
             reader.decode(fetched, &region, buffers[0].as_mut_slice())?;
             Ok(vec![op.chunk(0, buffers)?])
         }
-        Origin::Resident(array) => resident(op, array, &region),
+        Origin::Resident(array) => resident(op, array, &region, prepared),
     }
 }
 
-/// A box of an array in memory: the chunk itself where it is exactly one, else a copy.
-fn resident(op: &Operand<'_>, array: &Resident, region: &Region) -> Result<Vec<Chunk>, Error> {
-    let chunk = |index: &[u64]| {
-        array.chunks.get(array.grid.ravel(index) as usize).ok_or_else(|| Error::Broken {
-            what: format!("chunk {index:?} of a tensor in memory is missing"),
-        })
+/// What a load reads of an array beside the plan, where it was when the load was admitted.
+pub(super) struct Pinned(Vec<(Region, Held)>);
+
+/// Holds the chunks that a load reads, and says what bringing them back needs beside the peak.
+pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64, Pinned) {
+    let mut chunks = Vec::new();
+    for_each_index(&array.grid.overlapping(region), &mut |index| {
+        if let Some(held) = array.held(array.grid.ravel(index)) {
+            chunks.push((array.grid.region(index), held));
+        }
+    });
+    let whole = resident_chunk(source, region).is_some();
+    let of = |held: &Held| match held {
+        Held::Memory(_) => 0,
+        Held::File(file) if whole => file.bytes(),
+        Held::File(file) => file.staging(),
     };
+    (chunks.iter().map(|(_, h)| of(h)).max().unwrap_or(0), Pinned(chunks))
+}
+
+/// A box of an array beside the plan: the chunk itself where it is exactly one, else a copy.
+fn resident(
+    op: &Operand<'_>,
+    array: &Resident,
+    region: &Region,
+    prepared: Option<Prepared>,
+) -> Result<Vec<Chunk>, Error> {
     let Task::Load { source, .. } = &op.stage.task else {
         return Err(Error::Broken { what: "a read of a stage that loads nothing".into() });
     };
-    if let Some(index) = resident_chunk(source, region) {
-        let whole = chunk(&index)?;
-        return Ok(vec![Chunk::new(whole.shape(), whole.fields().iter().cloned())?]);
+    let Pinned(chunks) = match prepared {
+        Some(p) => *p
+            .downcast::<Pinned>()
+            .map_err(|_| Error::Broken { what: "a read was prepared by somebody else".into() })?,
+        // The second try of a read that failed.
+        None => pin(source, array, region).1,
+    };
+    let wanted = array.grid.overlapping(region).cells();
+    if chunks.len() as u64 != wanted {
+        let what = format!("{} of {wanted} chunks of a tensor in memory", chunks.len());
+        return Err(Error::Broken { what });
+    }
+    if resident_chunk(source, region).is_some()
+        && let [(_, held)] = &chunks[..]
+    {
+        return Ok(vec![match held {
+            Held::Memory(chunk) => Chunk::shared(chunk),
+            Held::File(file) => file.load(op.cx.pool, op.cx.read_back)?,
+        }]);
     }
     let mut buffers = op.buffers(0);
-    let mut result = Ok(());
-    for_each_index(&array.grid.overlapping(region), &mut |index| {
-        if result.is_ok() {
-            let from = array.grid.region(index);
-            result = chunk(index).and_then(|c| gather::copy_common(c, &from, region, &mut buffers));
-        }
-    });
-    result?;
+    for (from, held) in &chunks {
+        op.cx.cancel.check()?;
+        gather::copy_held(held, from, region, &mut buffers, op.cx)?;
+    }
     Ok(vec![op.chunk(0, buffers)?])
 }

@@ -3,7 +3,8 @@
 use crate::error::WHOLE;
 use crate::schedule::Tiling;
 use tessera_planner::grid::{ChunkIndex, Grid};
-use tessera_planner::plan::{OutputRef, StageId, Task};
+use tessera_planner::plan::{Access, OutputRef, StageId, Task};
+use tessera_planner::region::Region;
 use tessera_planner::tile;
 
 impl Tiling for tile::Tiling {
@@ -72,5 +73,49 @@ impl Tiling for tile::Tiling {
 
     fn is_rereadable(&self, stage: StageId) -> bool {
         self.is_rereadable(stage)
+    }
+
+    fn parts(&self, stage: StageId, index: &[u64], from: OutputRef) -> Option<u64> {
+        let s = self.plan().stage(stage);
+        match &s.task {
+            // What is read goes straight into the output.
+            Task::Copy => Some(0),
+            Task::Fused(_) | Task::Scan { .. } => {
+                let mut bytes = 0u64;
+                for (k, input) in s.inputs.iter().enumerate().filter(|(_, i)| i.from == from) {
+                    // Several chunks are copied together in any case, which the peak has. Of a single one the box
+                    // that the operand sees is copied instead of being read in place.
+                    if let Access::View(view) = &input.access
+                        && self.assembled_bytes(stage, index, k) == 0
+                    {
+                        let cells = view.image(&s.grid.region(index)).cells();
+                        let cell = self.plan().output(from).cell_bytes() as u64;
+                        bytes = bytes.saturating_add(cells.saturating_mul(cell));
+                    }
+                }
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_read_in_parts(&self, stage: StageId) -> bool {
+        self.plan().stages.iter().any(|s| {
+            s.inputs.iter().filter(|i| i.from.stage == stage).any(|input| match &input.access {
+                Access::View(view) => {
+                    let (read, held) = (&s.grid, &self.plan().output(input.from).grid);
+                    if read.count() == 0 || held.count() == 0 {
+                        return false;
+                    }
+                    // The first operand and the chunk where its cells begin stand for all.
+                    let image = view.image(&read.region(&read.unravel(0)));
+                    let at = held.overlapping(&image).start;
+                    let chunk: Region = held.region(&at);
+                    image.intersect(&chunk).is_some_and(|c| c.cells() * 2 <= chunk.cells())
+                }
+                Access::Part { .. } | Access::Take { .. } | Access::Reshape(_) => true,
+                Access::Fan(_) | Access::Previous { .. } | Access::Window { .. } => false,
+            })
+        })
     }
 }

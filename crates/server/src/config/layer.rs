@@ -50,6 +50,8 @@ impl Layer {
             ("warehouse", "./tessera-data".into()),
             // An empty text is refused later with a hint, unless another layer says more.
             ("memory_limit", memory.unwrap_or_default()),
+            ("spill_dir", std::env::temp_dir().display().to_string()),
+            ("spill_limit", "80%".into()),
             ("threads", threads.to_string()),
             ("log", "warn".into()),
             ("listen", "127.0.0.1:8080".into()),

@@ -10,6 +10,12 @@ pub(super) fn memory_bytes() -> Option<u64> {
     limits(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
 }
 
+/// Bytes that this user may still write to the file system of a directory.
+pub(super) fn free_bytes(dir: &Path) -> std::io::Result<u64> {
+    let of = rustix::fs::statvfs(dir)?;
+    Ok(of.f_bavail.saturating_mul(of.f_frsize))
+}
+
 /// `MemTotal:       16384 kB` in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;

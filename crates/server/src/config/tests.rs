@@ -99,6 +99,26 @@ fn secrets_stay_hidden() {
 }
 
 #[test]
+fn a_scratch_directory_has_a_limit() {
+    let c = load("", &[], &[]).unwrap();
+    assert_eq!(c.spill_dir, std::env::temp_dir());
+    let free = machine::free_bytes(&c.spill_dir).unwrap();
+    assert!(c.spill_limit_bytes > free / 2 && c.spill_limit_bytes < free, "80 % of {free}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let c = load("spill_limit = '10GiB'", &[("TESSERA_SPILL_DIR", path)], &[]).unwrap();
+    assert_eq!((c.spill_dir.as_path(), c.spill_limit_bytes), (dir.path(), 10 << 30));
+    assert_eq!(["spill-dir", "spill-limit"].map(|k| origin(&c, k)), ["environment", "file"]);
+    assert!(c.describe().contains("spill-limit = \"10.0 GiB\"") || c.describe().contains("10GiB"));
+    assert_eq!(load("", &[], &[("spill-limit", "0")]).unwrap().spill_limit_bytes, 0);
+    let error = |flags: &[(&'static str, &str)]| load("", &[], flags).unwrap_err().to_string();
+    assert!(error(&[("spill-limit", "120%")]).contains("`120%` is not a part"));
+    assert!(error(&[("spill-limit", "much")]).contains("spill-limit"));
+    let text = error(&[("spill-dir", "/no/such/place")]);
+    assert!(text.contains("`/no/such/place` cannot be used"), "{text}");
+}
+
+#[test]
 fn the_default_limit_is_three_quarters_of_the_memory() {
     let c = load("", &[], &[]).unwrap();
     assert_eq!(c.memory_limit_bytes, machine::memory_bytes().unwrap() / 4 * 3);

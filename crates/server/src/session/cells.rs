@@ -33,6 +33,8 @@ use tessera_planner::{compile, explain};
 
 /// DataFusion's share of the memory limit is one part of this many: the rest is for chunks.
 pub(super) const ROWS_SHARE: u64 = 4;
+/// What it gets at least: less does not hold the rows of a batch.
+pub(super) const ROWS_LEAST: u64 = 4 << 20;
 
 /// A cell query that is ready to run.
 pub(super) struct PlannedCells {
@@ -104,7 +106,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<(Answer, u64), Error> {
         let exploded = Arc::new(AtomicU64::new(0));
-        let limit = self.host.config.memory_limit_bytes / ROWS_SHARE;
+        let limit = (self.host.config.memory_limit_bytes / ROWS_SHARE).max(ROWS_LEAST);
         let run = async {
             let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
             let memory = limit.min(self.memory_result_bytes);

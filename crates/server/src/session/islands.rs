@@ -304,8 +304,8 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
                 nullable: value.nullable,
                 version: None,
             };
-            let resident = Resident { grid: value.grid, chunks: value.chunks };
-            sources.add(source.clone(), Origin::Resident(Arc::new(resident)));
+            let resident = Resident::new(value.grid, value.chunks);
+            sources.add(source.clone(), Origin::Resident(resident));
             Variable {
                 name,
                 dims: dims.clone(),
@@ -361,7 +361,7 @@ fn keep(
         nullable,
         version: None,
     };
-    sources.add(source.clone(), Origin::Resident(Arc::new(Resident { grid, chunks })));
+    sources.add(source.clone(), Origin::Resident(Resident::new(grid, chunks)));
     Arc::new(source)
 }
 

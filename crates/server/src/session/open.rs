@@ -11,12 +11,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_exec::chunk::Chunk;
 use tessera_exec::source::{self, Opened, Options};
 use tessera_exec::task::{Origin, Resident, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
-use tessera_planner::grid::Grid;
 
 /// Results that a session keeps: a dataset whose variables live in memory.
 #[derive(Debug)]
@@ -29,8 +27,7 @@ pub(super) struct Temp {
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) labels: Labels,
-    pub(super) grid: Grid,
-    pub(super) chunks: Vec<Arc<Chunk>>,
+    pub(super) array: Arc<Resident>,
 }
 
 /// Names of arrays in memory are never used twice: a plan's key must not name another array.
@@ -51,7 +48,7 @@ impl Temp {
                 path: own.clone(),
                 dtype: l.dtype,
                 shape: l.shape.iter().copied().collect(),
-                grid: kept.grid.clone(),
+                grid: kept.array.grid.clone(),
                 nullable: l.nullable,
                 version: None,
             };
@@ -83,10 +80,7 @@ impl Temp {
                 decode: Decode::default(),
                 attrs: l.attrs,
             });
-            origins.push((
-                source,
-                Origin::Resident(Arc::new(Resident { grid: kept.grid, chunks: kept.chunks })),
-            ));
+            origins.push((source, Origin::Resident(kept.array)));
         }
         Ok(Temp { dataset: Arc::new(dataset), origins })
     }
@@ -94,7 +88,7 @@ impl Temp {
     /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> u64 {
         let of = |o: &Origin| match o {
-            Origin::Resident(r) => r.chunks.iter().map(|c| c.bytes()).sum(),
+            Origin::Resident(r) => r.bytes(),
             Origin::Stored(_) => 0,
         };
         self.origins.iter().map(|(_, o)| of(o)).sum()

@@ -12,6 +12,7 @@ use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::schedule::Sink;
+use tessera_exec::store::{Fill, Resident};
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
@@ -94,24 +95,31 @@ impl Session {
         }
     }
 
-    /// Runs a tensor query and keeps the chunks of its results.
+    /// Runs a tensor query and keeps its results as arrays, which may be spilled.
     pub(super) async fn run_tensors(
         &self,
         query: &Query,
         cancel: &CancelToken,
     ) -> Result<(Vec<Kept>, Reply), Error> {
         let planned = self.plan(query, cancel).await?;
-        let results = self.run(&planned.tiling, &planned.sources, cancel).await?.0;
-        let kept = planned
-            .labels
-            .into_iter()
-            .zip(results)
-            .zip(&planned.tiling.plan().results)
-            .map(|((labels, chunks), out)| {
-                let grid = grid_of(&planned.tiling, *out, &labels);
-                Kept { labels, grid, chunks }
-            })
-            .collect();
+        let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
+        let cost = explain::cost(tiling);
+        let limit = runtime.quota().limit().saturating_add(runtime.store().limit());
+        let many = grids(tiling).iter().any(|g| g.count() > RESULT_CHUNKS_MAX);
+        if cost.result_bytes > limit || many {
+            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                result_bytes: cost.result_bytes,
+                limit_bytes: limit,
+            }));
+        }
+        let outs = planned.labels.iter().zip(&tiling.plan().results);
+        let arrays: Vec<Arc<Resident>> =
+            outs.map(|(labels, out)| Resident::empty(grid_of(tiling, *out, labels))).collect();
+        arrays.iter().for_each(|a| runtime.store().adopt(a));
+        let sink = Arc::new(Fill(arrays.clone()));
+        self.run_into(tiling, &planned.sources, sink, cancel).await?;
+        let kept = planned.labels.into_iter().zip(arrays);
+        let kept = kept.map(|(labels, array)| Kept { labels, array }).collect();
         let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
         Ok((
             kept,
@@ -280,6 +288,9 @@ impl Session {
                         "reads": m.reads,
                         "reruns": m.reruns,
                         "evictions": m.evictions,
+                        "spills": m.spills,
+                        "bytes_spilled": m.bytes_spilled,
+                        "bytes_read_back": m.bytes_read_back,
                         "stages": m.stages.iter().map(|s| serde_json::json!({
                             "name": s.name, "operands": s.operands, "seconds": s.seconds,
                         })).collect::<Vec<_>>(),
@@ -362,6 +373,14 @@ pub(super) fn measurements(m: &tessera_exec::schedule::Stats) -> String {
         m.evictions,
         m.reruns
     );
+    if m.spills > 0 {
+        text.push_str(&format!(
+            "spilled: {} in {} chunks, {} read back\n",
+            explain::bytes(m.bytes_spilled),
+            m.spills,
+            explain::bytes(m.bytes_read_back)
+        ));
+    }
     for (i, s) in m.stages.iter().enumerate() {
         text.push_str(&format!(
             "   #{i} {}: {} operands, {:.6} s\n",

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Stages as count, outputs, is-load, and a number that decides what each operand reads.
-fn plan(shape: &[(u64, u32, bool, u64)], results: u64) -> Arc<Toy> {
+pub(super) fn plan(shape: &[(u64, u32, bool, u64)], results: u64) -> Arc<Toy> {
     let mut toy = Toy::default();
     for (s, &(count, outputs, load, bits)) in shape.iter().enumerate() {
         let below: Vec<u64> = toy.stages.iter().map(|t| t.count).collect();

@@ -1,0 +1,393 @@
+//! Making room: which chunks go to files, for whom, and when.
+//!
+//! ```text
+//!   all plans stand still, nothing fits     make_room   for the oldest plan that files can help
+//!   one stands still while others run       feed        after a moment: from plans that hold more than their share;
+//!                                                       if what runs is in the way, memory is kept free for it (a claim)
+//! ```
+//! A chunk is spilled if only the table holds it. Those that nothing known waits for go first, then those whose most
+//! urgent reader is last in the order of the queues, and of two alike the larger one. A chunk that was brought back
+//! keeps its file, so it is written once.
+//!
+//! Why this ends: an operand that was admitted runs to its end without asking for more, so what runs comes to a stop.
+//! Then every finished chunk that nobody outside holds can be spilled, and an operand fits if its peak, the inputs that
+//! it reads whole and what clients hold do. `docs/memory.md` has the argument in full.
+
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::operand::State;
+use crate::schedule::core::Core;
+use crate::schedule::job::{Job, Trash};
+use crate::schedule::table::{Key, Slot};
+use crate::store::{Held, Resident, Space, Spilled, Store, staging_of};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tessera_planner::plan::OutputRef;
+
+/// How long a plan stands still before others make room for it.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long memory is kept free for an operand before it is looked at again.
+const CLAIM: Duration = Duration::from_secs(1);
+
+/// A chunk that was chosen.
+#[derive(Debug, Clone)]
+pub(crate) enum Victim {
+    /// One of a plan.
+    Made(MadeBy),
+    /// One of an array beside plans, by its number.
+    Resident(Weak<Resident>, u64),
+}
+
+/// The operand and output that made a chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MadeBy {
+    pub(crate) statement: u64,
+    pub(crate) slot: Slot,
+    key: Key,
+    pub(crate) output: u32,
+}
+
+/// A chunk to write, with the room for it.
+pub(crate) struct Spill {
+    pub(crate) victim: Victim,
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) space: Space,
+}
+
+/// What became of it.
+pub(crate) struct SpillDone {
+    pub(crate) victim: Victim,
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) result: Result<Arc<Spilled>, Error>,
+}
+
+/// Memory that is kept free for an operand of a statement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    statement: u64,
+    bytes: u64,
+    until: Instant,
+}
+
+/// A chunk that could be spilled.
+struct Candidate {
+    /// Whose chunks go first: the smaller.
+    order: usize,
+    /// Root and number of the most urgent operand that waits for it.
+    needed: (u64, u64),
+    bytes: u64,
+    job: usize,
+    victim: Victim,
+}
+
+impl Candidate {
+    fn slot(&self) -> Option<Slot> {
+        match &self.victim {
+            Victim::Made(made) => Some(made.slot),
+            Victim::Resident(..) => None,
+        }
+    }
+}
+
+/// What an operand needs if all that can be spilled is.
+struct Want {
+    bytes: u64,
+    /// Producers of inputs in memory that it reads whole: spilling them would not help it.
+    keep: SmallVec<[Slot; 8]>,
+}
+
+enum Next {
+    Write(Spill),
+    Moved,
+    Gone,
+    Refused(Error),
+}
+
+impl Core {
+    /// The next chosen chunk that has to be written. Those that have a file are let go at once.
+    pub(super) fn next_spill(&mut self, trash: &mut Trash) -> Option<Spill> {
+        while let Some(victim) = self.victims.pop_front() {
+            let store = self.limits.store.clone();
+            let next = match victim {
+                Victim::Made(made) => match self.job(made.statement) {
+                    Some(job) => job.spill(made, &store, trash),
+                    None => Next::Gone,
+                },
+                Victim::Resident(array, number) => resident(array, number, &store, trash),
+            };
+            match next {
+                Next::Write(spill) => {
+                    self.spilling += usize::from(matches!(spill.victim, Victim::Resident(..)));
+                    return Some(spill);
+                }
+                Next::Moved | Next::Gone => {}
+                Next::Refused(error) => {
+                    self.refused = Some((error, store.figures().bytes));
+                    self.victims.clear();
+                }
+            }
+        }
+        None
+    }
+
+    /// Drops a claim that is over.
+    pub(super) fn keep_claim(&mut self) {
+        let claim = self.claim.filter(|c| {
+            let job = self.jobs.iter().find(|j| j.statement.id == c.statement);
+            job.is_some_and(|j| j.hungry.is_some()) && Instant::now() < c.until
+        });
+        self.claim = claim;
+        self.limits.claim = claim.map(|c| (c.statement, c.bytes));
+    }
+
+    /// Nothing runs and nothing fits: chooses chunks to spill so that something does. False if that cannot help.
+    pub(super) fn make_room(&mut self) -> bool {
+        (0..self.jobs.len()).any(|i| !self.jobs[i].parked && self.choose(i, false))
+    }
+
+    /// Looks after a statement that has stood still for a while for want of memory, though others run. True if there
+    /// is something to do now.
+    pub(super) fn feed(&mut self) -> bool {
+        let waited = |j: &Job| j.hungry.is_some_and(|since| since.elapsed() > PATIENCE);
+        let Some(i) = self.jobs.iter().position(waited) else { return false };
+        self.jobs[i].hungry = Some(Instant::now());
+        if !self.victims.is_empty() || self.is_spilling() {
+            return false;
+        }
+        if self.choose(i, true) {
+            return true;
+        }
+        if self.claim.is_none() {
+            self.claim = self.claim_for(i);
+        }
+        false
+    }
+
+    /// Chooses chunks whose memory lets an operand of a statement start. While others run (`fair`), only plans that
+    /// hold more than their share are asked, unless the statement is the oldest.
+    fn choose(&mut self, i: usize, fair: bool) -> bool {
+        let (store, quota) = (&self.limits.store, &self.limits.quota);
+        if let Some((_, used)) = &self.refused
+            && store.figures().bytes >= *used
+        {
+            return false;
+        }
+        if !store.is_on() {
+            return false;
+        }
+        self.refused = None;
+        let share = quota.limit() / self.jobs.len() as u64;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for (j, job) in self.jobs.iter().enumerate() {
+            if j == i || !fair || i == 0 || job.held_bytes > share {
+                // The youngest give first, the one that asks last.
+                let order = if j == i { usize::MAX } else { self.jobs.len() - j };
+                job.candidates(j, order, &mut candidates);
+            }
+        }
+        self.residents(&mut candidates);
+        let all: u64 = candidates.iter().map(|c| c.bytes).sum();
+        let used = quota.used();
+        let job = &self.jobs[i];
+        for slot in job.wants() {
+            let want = job.want(slot);
+            let kept =
+                |c: &Candidate| c.job == i && c.slot().is_some_and(|s| want.keep.contains(&s));
+            let keep: u64 = candidates.iter().filter(|c| kept(c)).map(|c| c.bytes).sum();
+            let least = used.saturating_sub(all - keep);
+            if least.saturating_add(want.bytes) > quota.limit() {
+                continue;
+            }
+            candidates.retain(|c| !kept(c));
+            candidates.sort_by_key(|c| (c.order, Reverse(c.needed), Reverse(c.bytes)));
+            // Some more than is missing, so that all threads write and this is not done for every operand.
+            let missing = used.saturating_add(want.bytes).saturating_sub(quota.limit());
+            let goal = missing + quota.limit() / 8;
+            let mut sum = 0;
+            for c in candidates {
+                if sum >= goal {
+                    break;
+                }
+                sum += c.bytes;
+                self.victims.push_back(c.victim);
+            }
+            return !self.victims.is_empty();
+        }
+        false
+    }
+
+    /// True while a thread writes a chunk.
+    pub(super) fn is_spilling(&self) -> bool {
+        self.spilling > 0 || self.jobs.iter().any(|j| j.spilling > 0)
+    }
+
+    /// Chunks of arrays beside plans: they go before all others, those read longest ago first.
+    fn residents(&self, out: &mut Vec<Candidate>) {
+        let arrays = self.limits.store.residents();
+        for (age, array) in (0..).zip(&arrays) {
+            array.in_memory(&mut |number, bytes| {
+                let victim = Victim::Resident(Arc::downgrade(array), number);
+                let needed = (u64::MAX - age, 0);
+                out.push(Candidate { order: 0, needed, bytes, job: usize::MAX, victim });
+            });
+        }
+    }
+
+    /// Memory for the most urgent operand of a statement, if it is there once what runs has ended.
+    fn claim_for(&self, i: usize) -> Option<Claim> {
+        let job = &self.jobs[i];
+        let mut candidates = Vec::new();
+        let mut running = 0;
+        for (j, job) in self.jobs.iter().enumerate() {
+            running += job.reserved;
+            if self.limits.store.is_on() {
+                job.candidates(j, 0, &mut candidates);
+            }
+        }
+        self.residents(&mut candidates);
+        let spillable: u64 = candidates.iter().map(|c| c.bytes).sum();
+        let quota = &self.limits.quota;
+        let rest = quota.used().saturating_sub(running).saturating_sub(spillable);
+        let bytes = job.want(*job.wants().first()?).bytes;
+        (rest.saturating_add(bytes) <= quota.limit()).then(|| Claim {
+            statement: job.statement.id,
+            bytes,
+            until: Instant::now() + CLAIM,
+        })
+    }
+}
+
+/// Spills a chunk of an array beside plans.
+fn resident(array: Weak<Resident>, number: u64, store: &Arc<Store>, trash: &mut Trash) -> Next {
+    let Some(live) = array.upgrade() else { return Next::Gone };
+    if let Some(held) = live.move_to_file(number) {
+        trash.push(held);
+        return Next::Moved;
+    }
+    let Some(chunk) = live.chunk(number) else { return Next::Gone };
+    match store.reserve(&chunk) {
+        Ok(space) => Next::Write(Spill { victim: Victim::Resident(array, number), chunk, space }),
+        Err(error) => Next::Refused(error),
+    }
+}
+
+impl Job {
+    /// Notes since when the plan stands still with operands that could start.
+    pub(super) fn note_hunger(&mut self) {
+        let still = self.running == 0
+            && self.error.is_none()
+            && !self.parked
+            && self.startable() > 0
+            && self.spilling == 0;
+        self.hungry = still.then(|| self.hungry.unwrap_or_else(Instant::now));
+    }
+
+    /// Operands to make room for, the first that can be helped: the most urgent, the most urgent load, the smallest.
+    fn wants(&self) -> SmallVec<[Slot; 3]> {
+        let all = || self.ready.iter().chain(self.loads.iter());
+        let smallest = all().min_by_key(|r| (self.need(r.slot), r.found));
+        let fronts = [self.ready.peek(), self.loads.peek(), smallest];
+        fronts.into_iter().flatten().map(|r| r.slot).collect()
+    }
+
+    fn want(&self, slot: Slot) -> Want {
+        let mut want = Want { bytes: 0, keep: SmallVec::new() };
+        let Some(operand) = self.table.get(slot) else { return want };
+        want.bytes = operand.peak.saturating_add(self.pin(slot).0);
+        let tiling = &self.statement.tiling;
+        let index = tiling.grid(operand.key.stage).unravel(operand.key.number);
+        let mut staging = 0;
+        let mut known: Option<(OutputRef, Option<u64>)> = None;
+        for r in &operand.reads {
+            let from = OutputRef { stage: r.stage, output: r.output };
+            let parts = match known {
+                Some((of, parts)) if of == from => parts.map(|_| 0),
+                _ => tiling.parts(operand.key.stage, &index, from),
+            };
+            known = Some((from, parts));
+            let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
+            match (parts, made.and_then(|m| m.chunk.as_ref())) {
+                (Some(more), held) => {
+                    staging = held.map_or(0, |h| staging_of(h.bytes())).max(staging);
+                    want.bytes = want.bytes.saturating_add(more);
+                }
+                (None, Some(Held::File(file))) => {
+                    want.bytes = want.bytes.saturating_add(file.bytes());
+                }
+                (None, _) => want.keep.push(r.slot),
+            }
+        }
+        want.bytes = want.bytes.saturating_add(staging);
+        want
+    }
+
+    /// Chunks of this plan that only its table holds.
+    fn candidates(&self, job: usize, order: usize, out: &mut Vec<Candidate>) {
+        if self.error.is_some() || self.held_bytes == 0 {
+            return;
+        }
+        let mut needed = vec![(u64::MAX, u64::MAX); self.table.end()];
+        for (_, operand) in self.table.iter() {
+            if matches!(operand.state, State::Unscheduled | State::Ready) {
+                for read in operand.reads.iter().filter(|r| r.slot != Slot::MAX) {
+                    let known = &mut needed[read.slot as usize];
+                    *known = (*known).min((operand.root, operand.found));
+                }
+            }
+        }
+        for (slot, operand) in self.table.iter() {
+            if operand.state != State::Finished {
+                continue;
+            }
+            for (output, made) in (0..).zip(&operand.made) {
+                if let Some(Held::Memory(chunk)) = &made.chunk
+                    && Arc::strong_count(chunk) == 1
+                    && chunk.charged() > 0
+                {
+                    let statement = self.statement.id;
+                    let made = MadeBy { statement, slot, key: operand.key, output };
+                    let victim = Victim::Made(made);
+                    let needed = needed[slot as usize];
+                    out.push(Candidate { order, needed, bytes: chunk.charged(), job, victim });
+                }
+            }
+        }
+    }
+
+    /// True if the table holds just this chunk as what was chosen.
+    pub(super) fn holds(&self, victim: &MadeBy, chunk: &Arc<Chunk>) -> bool {
+        let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
+        let made = operand.and_then(|o| o.made.get(victim.output as usize));
+        matches!(made.and_then(|m| m.chunk.as_ref()), Some(Held::Memory(c)) if Arc::ptr_eq(c, chunk))
+    }
+
+    fn spill(&mut self, victim: MadeBy, store: &Arc<Store>, trash: &mut Trash) -> Next {
+        if self.error.is_some() {
+            return Next::Gone;
+        }
+        let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
+        let made = operand.and_then(|o| o.made.get(victim.output as usize));
+        let Some(Held::Memory(chunk)) = made.and_then(|m| m.chunk.as_ref()) else {
+            return Next::Gone;
+        };
+        if Arc::strong_count(chunk) > 1 {
+            return Next::Gone;
+        }
+        if chunk.file().is_some() {
+            return match self.move_to_file(victim.slot, victim.output, 1, trash) {
+                true => Next::Moved,
+                false => Next::Gone,
+            };
+        }
+        let chunk = chunk.clone();
+        match store.reserve(&chunk) {
+            Ok(space) => {
+                self.spilling += 1;
+                Next::Write(Spill { victim: Victim::Made(victim), chunk, space })
+            }
+            Err(error) => Next::Refused(error),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Arrays that live beside plans: of tensors in memory, and of parts of statements that later parts read.
+
+use super::Held;
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::schedule::Sink;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_planner::grid::{ChunkIndex, Grid};
+use tessera_planner::region::Region;
+
+/// An array whose chunks are in memory or, once a store has adopted it and memory is short, in files.
+#[derive(Debug)]
+pub struct Resident {
+    /// Its cells and chunks.
+    pub grid: Grid,
+    /// By row-major number.
+    slots: Vec<Mutex<Option<Held>>>,
+    /// When it was last read, in the order of such events.
+    touched: AtomicU64,
+}
+
+/// Counts reads of all arrays.
+static CLOCK: AtomicU64 = AtomicU64::new(1);
+
+impl Resident {
+    /// An array of chunks in row-major order.
+    pub fn new(grid: Grid, chunks: Vec<Arc<Chunk>>) -> Arc<Self> {
+        let slots = chunks.into_iter().map(|c| Mutex::new(Some(Held::Memory(c)))).collect();
+        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0) })
+    }
+
+    /// An array whose chunks are still to come.
+    pub fn empty(grid: Grid) -> Arc<Self> {
+        let slots = (0..grid.count()).map(|_| Mutex::default()).collect();
+        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0) })
+    }
+
+    fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<Held>>> {
+        let slot = self.slots.get(number as usize)?;
+        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a chunk in.
+    pub fn put(&self, number: u64, chunk: Arc<Chunk>) {
+        if let Some(mut slot) = self.slot(number) {
+            *slot = Some(Held::Memory(chunk));
+        }
+    }
+
+    /// A chunk where it is; `None` if it never came.
+    pub fn held(&self, number: u64) -> Option<Held> {
+        self.touched.store(CLOCK.fetch_add(1, Relaxed), Relaxed);
+        self.slot(number)?.clone()
+    }
+
+    /// Bytes of all cells, wherever they are.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |n| self.slot(n).and_then(|s| s.as_ref().map(Held::bytes)).unwrap_or(0);
+        (0..self.slots.len() as u64).map(bytes).sum()
+    }
+
+    /// True if all chunks came.
+    pub fn is_complete(&self) -> bool {
+        (0..self.slots.len() as u64).all(|n| self.slot(n).is_some_and(|s| s.is_some()))
+    }
+
+    /// When it was last read: the least first.
+    pub(crate) fn touched(&self) -> u64 {
+        self.touched.load(Relaxed)
+    }
+
+    /// Calls `f` with the number of each chunk in memory that could be let go, and the bytes that go back then.
+    ///
+    /// Besides the array one more may hold a chunk: a plan that made it for its other readers lets go of it too.
+    pub(crate) fn in_memory(&self, f: &mut dyn FnMut(u64, u64)) {
+        for n in 0..self.slots.len() as u64 {
+            if let Some(slot) = self.slot(n)
+                && let Some(Held::Memory(chunk)) = &*slot
+                && chunk.charged() > 0
+                && Arc::strong_count(chunk) <= 2
+            {
+                f(n, chunk.charged());
+            }
+        }
+    }
+
+    /// A chunk, if it is in memory.
+    pub(crate) fn chunk(&self, number: u64) -> Option<Arc<Chunk>> {
+        match self.slot(number)?.as_ref()? {
+            Held::Memory(chunk) => Some(chunk.clone()),
+            Held::File(_) => None,
+        }
+    }
+
+    /// Lets go of a chunk that has a file.
+    pub(crate) fn move_to_file(&self, number: u64) -> Option<Held> {
+        let mut slot = self.slot(number)?;
+        match slot.as_ref()? {
+            Held::Memory(chunk) => {
+                let file = Held::File(chunk.file()?.clone());
+                slot.replace(file)
+            }
+            Held::File(_) => None,
+        }
+    }
+}
+
+/// Fills arrays with the results of a plan, one for each.
+#[derive(Debug)]
+pub struct Fill(pub Vec<Arc<Resident>>);
+
+impl Sink for Fill {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        _region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        let array = self.0.get(result).ok_or_else(|| Error::Broken {
+            what: format!("result {result} of a plan that fills {} arrays", self.0.len()),
+        })?;
+        // A contraction's index has a last axis of length 1 more than the array.
+        let rank = array.grid.axes.len().min(index.len());
+        array.put(array.grid.ravel(&index[..rank]), chunk);
+        Ok(())
+    }
+}

@@ -102,3 +102,13 @@ f.error("SELECT * FROM read_csv('tests/data/tables/regions.csv', wrong => 1)", "
 f.error("SELECT * FROM read_csv('tests/data/tables/regions.csv', header => 'perhaps')", "unknown_option")
 f.error("CREATE EXTERNAL TABLE bad STORED AS PARQUET LOCATION 'tests/data/tables/regions.csv'", "not_a_table")
 f.error("SELECT lat0[0] FROM regions", "wrong_surface")
+
+ALL = "SELECT [month], [lat], [lon], avg(t2m) AS clim FROM (SELECT *, date_part('month', time) AS month FROM era5) GROUP BY month, lat, lon"
+f = Script("dialect/q11", "A climatology as a labelled tensor.", 1e-12, setup=(ERA5,))
+f.q(ALL, clim=da(monthly))
+f.q(f"SELECT mean(clim, axis => ['lat', 'lon']) AS m FROM ({ALL})", m=da(monthly.mean(["lat", "lon"])))
+
+f = Script("dialect/q20", "Regions of a table, means of a tensor.", 1e-12, setup=(ERA5,))
+every = joined.groupby(["name", "time"]).t2m.mean().reset_index()
+f.rows("SELECT r.name, e.time, avg(e.t2m) FROM era5 e JOIN read_parquet('tests/data/tables/regions.parquet') r ON e.lat BETWEEN r.lat0 AND r.lat1 AND e.lon BETWEEN r.lon0 AND r.lon1 GROUP BY r.name, e.time ORDER BY r.name, e.time",
+       every.values.tolist())

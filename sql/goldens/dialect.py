@@ -62,8 +62,8 @@ f.q("SELECT stack([a, c], dim => 'member') FROM a, c", T(np.ma.stack([ma(one), m
 f.note("Coordinates align exactly (rule 6): January and February do not stack.")
 f.error("SELECT stack([a, b], dim => 'member') FROM a, b", "not_aligned")
 
-f = query(18, "where with NULL (the first item).", ERA5)
-f.q("SELECT where(t2m > 273.15, t2m, NULL) FROM era5", da(t2m.where(t2m > 273.15)))
+f = query(18, "Cells that a condition keeps: masked ones in place, and as one dimension.", ERA5)
+f.q("SELECT where(t2m > 273.15, t2m, NULL), t2m[t2m > 300] FROM era5", da(t2m.where(t2m > 273.15)), t2m.values[t2m.values > 300])
 
 f = query(23, "CREATE EXTERNAL TABLE with the CF option, here on a local path.")
 f.ok("CREATE EXTERNAL TABLE era5 STORED AS ZARR LOCATION 'tests/data/cf/air.zarr' OPTIONS ('decode_cf' 'true')")

@@ -39,6 +39,11 @@ pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
     stacker::grow(STACK_BYTES, work)
 }
 
+/// As [`with_stack`], on the stack that there is if it has room.
+pub(crate) fn with_room<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK_BYTES / 4, STACK_BYTES, work)
+}
+
 /// Checks the tokens of one statement.
 ///
 /// # Errors

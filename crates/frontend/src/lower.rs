@@ -72,6 +72,10 @@ pub(crate) fn lower_in(
     text: u64,
     context: &mut Context<'_>,
 ) -> Result<Lowered, Error> {
+    crate::limits::with_room(|| lower_here(query, text, context))
+}
+
+fn lower_here(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Lowered, Error> {
     let config = context.config.clone();
     let mut lowerer = Lowerer {
         context,

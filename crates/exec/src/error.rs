@@ -1,6 +1,7 @@
 //! What can go wrong while a plan runs.
 
 use crate::kernels::KernelError;
+use crate::sink::SinkError;
 use crate::source::SourceError;
 use std::fmt;
 use std::path::PathBuf;
@@ -96,6 +97,9 @@ pub enum Error {
     /// A source could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// A result could not be written.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
     /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
@@ -168,6 +172,7 @@ impl Error {
             Error::ScratchCorrupt { .. } => "scratch_corrupt",
             Error::Kernel(e) => e.code(),
             Error::Source(e) => e.code(),
+            Error::Sink(e) => e.code(),
             Error::Cancelled => "cancelled",
             Error::DeadlineExceeded => "deadline_exceeded",
             Error::TooManyChunks { .. } => "too_large",
@@ -184,6 +189,7 @@ impl Error {
             Error::Plan(e) => e.class(),
             Error::Kernel(e) => e.class(),
             Error::Source(e) => e.class(),
+            Error::Sink(e) => e.class(),
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
             | Error::ScratchFull { .. }
@@ -228,6 +234,7 @@ impl Error {
             }
             Error::Kernel(e) => e.hint(),
             Error::Source(e) => e.hint(),
+            Error::Sink(e) => e.hint(),
             Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
             Error::TooManyChunks { .. } => Some("use larger chunks".into()),
             Error::SourceUnavailable { .. } => Some("try again later".into()),

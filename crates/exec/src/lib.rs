@@ -24,6 +24,7 @@ pub mod quota;
 pub mod run;
 pub mod schedule;
 pub mod select;
+pub mod sink;
 pub mod source;
 pub mod store;
 pub mod task;

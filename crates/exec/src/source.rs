@@ -15,18 +15,19 @@ mod codecs;
 mod coords;
 mod error;
 mod flat;
-mod location;
-mod meta;
+pub(crate) mod location;
+pub(crate) mod meta;
 mod npy;
 mod npz;
 mod reader;
-mod store;
+pub(crate) mod store;
 mod time_units;
 mod variables;
 mod zarr;
 
 pub use error::SourceError;
 pub use location::Options;
+pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Stores};
 

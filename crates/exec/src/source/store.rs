@@ -304,6 +304,12 @@ enum Kind {
     Object { client: Arc<dyn ObjectStore>, prefix: String },
 }
 
+/// What a store is made of, for whoever writes to it.
+pub(crate) enum Parts {
+    Local(PathBuf),
+    Object { client: Arc<dyn ObjectStore>, prefix: String, timeout: Duration },
+}
+
 /// Names directly below a key.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
@@ -329,6 +335,30 @@ impl Store {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What it is made of.
+    pub(crate) fn parts(&self) -> Parts {
+        match &self.kind {
+            Kind::Local(root) => Parts::Local(root.clone()),
+            Kind::Object { client, prefix } => Parts::Object {
+                client: client.clone(),
+                prefix: prefix.clone(),
+                timeout: self.timeout,
+            },
+        }
+    }
+
+    /// An error of the store's client as one of ours.
+    pub(crate) fn failure(&self, key: &str, e: object_store::Error) -> SourceError {
+        let text = texts(&e);
+        match e {
+            object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
+                SourceError::NoBucket { what: self.show(key) }
+            }
+            object_store::Error::NotFound { .. } => SourceError::NotFound { what: self.show(key) },
+            e => self.sort(key, &e, &text),
+        }
     }
 
     pub(crate) fn is_local(&self) -> bool {

@@ -1,0 +1,41 @@
+//! Results that are kept: from a running plan to a store.
+//!
+//! 1. [`Target::parse`] reads where to; [`Target::check`] says whether something is there already.
+//! 2. A writer ([`ZarrWriter`]) is the [`crate::schedule::Sink`]
+//!    of the plan: it takes chunks as they come, encodes them on the thread that computed them, writes, and lets go.
+//! 3. `finish` writes the metadata and gives the result its name; `abort`, or dropping the writer, leaves nothing.
+//!
+//! Invariants: no array is ever held whole; what encoding and uploads need is reserved before the plan starts
+//! (`budget`); nothing half-written is ever seen under the final name of a file or a local directory. Objects below
+//! an S3 prefix cannot be renamed together: there the metadata come last, and without them there is no store.
+
+mod budget;
+mod error;
+mod place;
+mod target;
+mod zarr;
+
+pub use error::SinkError;
+pub use target::{Target, Written};
+pub use zarr::{Codec, Item, Layout, Shards, ZarrWriter};
+
+use crate::quota::Quota;
+use crate::source::Stores;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What writers share with the rest of the process.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Connections.
+    pub stores: Arc<Stores>,
+    /// The budget that buffers of writers are charged to.
+    pub quota: Arc<Quota>,
+    /// Where uploads run.
+    pub io: Handle,
+    /// Threads that compute: as many chunks are encoded at a time, if memory allows.
+    pub threads: usize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! What can go wrong between chunks and a store.
+
+use crate::source::SourceError;
+use std::io;
+use tessera_planner::error::Class;
+use thiserror::Error;
+
+/// An error of writing. Texts name the object and never hold credentials.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The target is taken.
+    #[error("`{what}` exists already")]
+    Exists {
+        /// The URL or path.
+        what: String,
+    },
+    /// Something that overwriting would destroy without having been asked for.
+    #[error("`{what}` is there and is {is}")]
+    Foreign {
+        /// The URL or path.
+        what: String,
+        /// What it is.
+        is: &'static str,
+    },
+    /// No room on the device, or a quota of the file system or the bucket.
+    #[error("no space is left for `{what}`")]
+    NoSpace {
+        /// The object.
+        what: String,
+    },
+    /// The operating system or the store refused.
+    #[error("writing `{what}` is refused: {reason}")]
+    PermissionDenied {
+        /// The object.
+        what: String,
+        /// Its reason.
+        reason: String,
+    },
+    /// A storage that is only read.
+    #[error("nothing can be written to {scheme}")]
+    ReadOnly {
+        /// What the URL begins with.
+        scheme: String,
+    },
+    /// Any other failure of the storage.
+    #[error("`{what}` cannot be written: {reason}")]
+    Storage {
+        /// The object.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+    /// No connection, no answer, a refused login, a URL that is none.
+    #[error(transparent)]
+    Source(SourceError),
+    /// A chunk, shard, codec or format that cannot be.
+    #[error("`{option}`: {reason}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with its value.
+        reason: String,
+        /// The way out.
+        hint: Option<String>,
+    },
+    /// Names or labels that cannot stand in one dataset.
+    #[error("{reason}")]
+    Names {
+        /// Which, and why.
+        reason: String,
+        /// The way out.
+        hint: String,
+    },
+    /// Cells that the format cannot hold.
+    #[error("{format} cannot hold `{name}`: {reason}")]
+    Format {
+        /// The format.
+        format: &'static str,
+        /// The tensor.
+        name: String,
+        /// Why not.
+        reason: String,
+        /// The way out.
+        hint: String,
+    },
+    /// The buffers that encoding needs do not fit the memory limit.
+    #[error(
+        "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of the memory limit, {free_bytes} are free"
+    )]
+    Memory {
+        /// Bytes of a chunk.
+        chunk_bytes: u64,
+        /// Bytes that one of them needs.
+        needed_bytes: u64,
+        /// What there is.
+        free_bytes: u64,
+    },
+    /// The writer was aborted.
+    #[error("writing was cancelled")]
+    Cancelled,
+    /// A fault of ours.
+    #[error("writing `{what}`: {reason}")]
+    Internal {
+        /// The object.
+        what: String,
+        /// What does not hold.
+        reason: String,
+    },
+}
+
+impl SinkError {
+    /// Stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            SinkError::Exists { .. } | SinkError::Foreign { .. } => "already_exists",
+            SinkError::NoSpace { .. } => "no_space",
+            SinkError::PermissionDenied { .. } => "permission_denied",
+            SinkError::ReadOnly { .. } => "unsupported",
+            SinkError::Storage { .. } => "storage_error",
+            SinkError::Source(e) => e.code(),
+            SinkError::Option { .. } => "invalid_option",
+            SinkError::Names { .. } => "name_conflict",
+            SinkError::Format { .. } => "format",
+            SinkError::Memory { .. } => "memory_exceeded",
+            SinkError::Cancelled => "cancelled",
+            SinkError::Internal { .. } => "internal",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> Class {
+        match self {
+            SinkError::Source(e) => e.class(),
+            SinkError::NoSpace { .. } | SinkError::Memory { .. } => Class::Limit,
+            SinkError::Storage { .. } => Class::Retry,
+            SinkError::Internal { .. } => Class::Internal,
+            _ => Class::User,
+        }
+    }
+
+    /// The way out, if there is one to tell.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SinkError::Exists { .. } => {
+                Some("write OPTIONS (overwrite true), or another name".into())
+            }
+            SinkError::Foreign { .. } => Some("remove it yourself, or write another name".into()),
+            SinkError::NoSpace { .. } => {
+                Some("nothing was left behind; make room, or write elsewhere".into())
+            }
+            SinkError::ReadOnly { .. } => Some("write to a local path or to s3://".into()),
+            SinkError::Source(SourceError::PermissionDenied { what, .. })
+                if what.starts_with("s3://") =>
+            {
+                Some("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or OPTIONS ('aws.access_key_id' …)".into())
+            }
+            SinkError::Source(e) => e.hint(),
+            SinkError::Option { hint, .. } => hint.clone(),
+            SinkError::Names { hint, .. } | SinkError::Format { hint, .. } => Some(hint.clone()),
+            SinkError::Memory { .. } => {
+                Some("write smaller chunks (OPTIONS (chunks '[…]')), or raise --memory-limit".into())
+            }
+            SinkError::Internal { .. } => {
+                Some("this is a fault in Tessera; please report the query".into())
+            }
+            SinkError::PermissionDenied { .. }
+            | SinkError::Storage { .. }
+            | SinkError::Cancelled => None,
+        }
+    }
+
+    /// An error of the operating system on `what`.
+    pub(crate) fn io(what: impl Into<String>, e: &io::Error) -> SinkError {
+        let what = what.into();
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                SinkError::NoSpace { what }
+            }
+            io::ErrorKind::PermissionDenied => {
+                SinkError::PermissionDenied { what, reason: "the directory's permissions".into() }
+            }
+            io::ErrorKind::ReadOnlyFilesystem => {
+                SinkError::PermissionDenied { what, reason: "the file system is read-only".into() }
+            }
+            io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => {
+                SinkError::Exists { what }
+            }
+            _ => SinkError::Storage { what, reason: e.to_string() },
+        }
+    }
+}
+
+impl From<SourceError> for SinkError {
+    fn from(e: SourceError) -> Self {
+        match e {
+            SourceError::Storage { what, reason } => SinkError::Storage { what, reason },
+            SourceError::Scheme { scheme } => {
+                SinkError::ReadOnly { scheme: format!("{scheme}://") }
+            }
+            other => SinkError::Source(other),
+        }
+    }
+}

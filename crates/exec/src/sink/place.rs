@@ -1,0 +1,192 @@
+//! Where objects are put: files below a directory, or objects below a prefix of a bucket.
+
+use super::SinkError;
+use crate::source::store::Store;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Deletions in flight.
+const DELETES_MAX: usize = 16;
+
+/// A place that objects are written to.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// A directory of this machine.
+    Local {
+        /// The directory.
+        root: PathBuf,
+        /// How messages call it.
+        display: Arc<str>,
+    },
+    /// A prefix in a bucket.
+    Object {
+        /// The bucket.
+        client: Arc<dyn ObjectStore>,
+        /// Without slashes at its ends.
+        prefix: String,
+        /// Most that a request may take, its retries included.
+        timeout: Duration,
+        /// Sorts errors and shows names.
+        store: Store,
+    },
+}
+
+impl Place {
+    pub(super) fn show(&self, key: &str) -> String {
+        match self {
+            Place::Local { display, .. } if key.is_empty() => display.to_string(),
+            Place::Local { display, .. } => format!("{display}/{key}"),
+            Place::Object { store, .. } => store.show(key),
+        }
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Place::Local { .. })
+    }
+
+    /// Writes a whole object. A local file is written on the caller's thread, under its own name: whoever needs it
+    /// to appear at once renames the directory around it. `sync` waits until the file is on the device.
+    pub(super) async fn put(&self, key: &str, bytes: Bytes, sync: bool) -> Result<(), SinkError> {
+        match self {
+            Place::Local { .. } => self.put_local(key, &bytes, sync),
+            Place::Object { client, .. } => {
+                let path = self.key(key)?;
+                self.within(key, client.put(&path, bytes.into())).await.map(drop)
+            }
+        }
+    }
+
+    /// As [`Place::put`], for local places alone.
+    pub(super) fn put_local(&self, key: &str, bytes: &[u8], sync: bool) -> Result<(), SinkError> {
+        let Place::Local { root, .. } = self else {
+            return Err(self.broken(key, "it is not local"));
+        };
+        let path = root.join(key);
+        let write = || -> io::Result<()> {
+            let mut file = match fs::File::create(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(path.parent().unwrap_or(root))?;
+                    fs::File::create(&path)?
+                }
+                made => made?,
+            };
+            file.write_all(bytes)?;
+            if sync { file.sync_data() } else { Ok(()) }
+        };
+        write().map_err(|e| SinkError::io(self.show(key), &e))
+    }
+
+    /// Removes everything below `key` (the place itself if empty); nothing there is fine.
+    pub(super) async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
+        match self {
+            Place::Local { root, .. } => {
+                let path = if key.is_empty() { root.clone() } else { root.join(key) };
+                remove_tree(&path).map_err(|e| SinkError::io(self.show(key), &e))
+            }
+            Place::Object { client, .. } => {
+                let below = self.key(key)?;
+                // What makes a store of the objects goes first, so that a reader never sees half of them.
+                for name in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
+                    let at = self.key(&join(key, name))?;
+                    self.gone(key, client.delete(&at)).await?;
+                }
+                let listed: Vec<_> = self
+                    .within(key, client.list(Some(&below)).map_ok(|m| m.location).try_collect())
+                    .await?;
+                futures::stream::iter(listed)
+                    .map(|at: Key| async move { self.gone(key, client.delete(&at)).await })
+                    .buffer_unordered(DELETES_MAX)
+                    .try_collect::<Vec<()>>()
+                    .await
+                    .map(drop)
+            }
+        }
+    }
+
+    /// The key of an object in its bucket.
+    pub(super) fn key(&self, key: &str) -> Result<Key, SinkError> {
+        let Place::Object { prefix, .. } = self else {
+            return Err(self.broken(key, "it has no key"));
+        };
+        Key::parse(join(prefix, key))
+            .map_err(|e| SinkError::Storage { what: self.show(key), reason: e.to_string() })
+    }
+
+    /// Runs a request within the time-out.
+    pub(super) async fn within<T>(
+        &self,
+        key: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, SinkError> {
+        let Place::Object { timeout, store, .. } = self else {
+            return Err(self.broken(key, "it takes no requests"));
+        };
+        match tokio::time::timeout(*timeout, request).await {
+            Ok(Ok(v)) => Ok(v),
+            Ok(Err(e)) => Err(match store.failure(key, e) {
+                crate::source::SourceError::Storage { what, reason }
+                    if [
+                        "QuotaExceeded",
+                        "StorageFull",
+                        "XMinioStorageFull",
+                        "InsufficientStorage",
+                    ]
+                    .iter()
+                    .any(|c| reason.contains(c)) =>
+                {
+                    SinkError::NoSpace { what }
+                }
+                e => e.into(),
+            }),
+            Err(_) => Err(SinkError::Source(crate::source::SourceError::Timeout {
+                what: self.show(key),
+                seconds: timeout.as_secs().max(1),
+            })),
+        }
+    }
+
+    /// As [`Place::within`]; an object that is not there is gone.
+    async fn gone(
+        &self,
+        key: &str,
+        request: impl Future<Output = object_store::Result<()>>,
+    ) -> Result<(), SinkError> {
+        match self.within(key, request).await {
+            Err(SinkError::Source(crate::source::SourceError::NotFound { .. })) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn broken(&self, key: &str, reason: &str) -> SinkError {
+        SinkError::Internal { what: self.show(key), reason: reason.into() }
+    }
+}
+
+/// `a/b`, where either may be empty.
+pub(super) fn join(a: &str, b: &str) -> String {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.into(),
+        (_, true) => a.into(),
+        _ => format!("{a}/{b}"),
+    }
+}
+
+/// Removes a file or a directory with what is in it; nothing there is fine.
+pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

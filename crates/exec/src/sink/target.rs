@@ -1,0 +1,236 @@
+//! Where a result goes, and how it gets its name.
+
+use super::SinkError;
+use super::place::{Place, remove_tree};
+use crate::source::SourceError;
+use crate::source::Stores;
+use crate::source::location::{Location, Options, Place as Storage};
+use crate::source::store::Parts;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Metadata documents that make a directory or a prefix a Zarr store.
+const STORE_MARKS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
+
+/// A place to write to.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// As it was written, without credentials.
+    pub(super) display: String,
+    pub(super) place: Place,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Files or objects, metadata among them.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What is at a place already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Existing {
+    Nothing,
+    Store,
+    File,
+    Other,
+}
+
+/// How what was written gets its name.
+#[derive(Debug)]
+pub(super) enum Publish {
+    /// It has its name; metadata written last make it whole.
+    InPlace,
+    /// A local file or directory, under another name beside its own.
+    Rename {
+        staging: PathBuf,
+        to: PathBuf,
+        /// What has the name goes.
+        replace: bool,
+    },
+}
+
+impl Target {
+    /// A path, `file://` or `s3://` URL.
+    ///
+    /// # Errors
+    /// A URL that cannot be read, or a storage that is only read (`http://`).
+    pub fn parse(url: &str, options: &Options, stores: &Stores) -> Result<Target, SinkError> {
+        let location = Location::parse(url)?;
+        if !location.group.is_empty() {
+            return Err(SinkError::Source(SourceError::BadUrl {
+                url: location.display,
+                reason: "a group behind `#` cannot be written by itself".into(),
+            }));
+        }
+        if let Storage::Http { origin, .. } = &location.place {
+            let scheme = origin.split("://").next().unwrap_or("http");
+            return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
+        }
+        if let Storage::S3 { prefix, .. } = &location.place
+            && prefix.is_empty()
+        {
+            return Err(SinkError::Source(SourceError::BadUrl {
+                url: location.display,
+                reason: "it names a bucket, not what to write in it".into(),
+            }));
+        }
+        let store = stores.at(&location, options)?;
+        let place = match store.parts() {
+            Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
+            Parts::Object { client, prefix, timeout } => {
+                Place::Object { client, prefix, timeout, store }
+            }
+        };
+        Ok(Target { display: location.display, place })
+    }
+
+    /// The URL, without credentials.
+    pub fn display(&self) -> &str {
+        &self.display
+    }
+
+    /// Refuses a target that is taken: cheap, so it is asked before anything is computed.
+    ///
+    /// # Errors
+    /// [`SinkError::Exists`] without `overwrite`; [`SinkError::Foreign`] for what overwriting must not destroy.
+    pub async fn check(&self, file: bool, overwrite: bool) -> Result<(), SinkError> {
+        let found = self.existing(file).await?;
+        let what = self.display.clone();
+        match (found, file) {
+            (Existing::Nothing, _) => Ok(()),
+            (Existing::Store, false) | (Existing::File, true) if overwrite => Ok(()),
+            _ if !overwrite => Err(SinkError::Exists { what }),
+            (Existing::File, false) => Err(SinkError::Foreign { what, is: "a file" }),
+            (Existing::Store, true) => Err(SinkError::Foreign { what, is: "a Zarr store" }),
+            (_, true) => Err(SinkError::Foreign { what, is: "a directory" }),
+            (_, false) => Err(SinkError::Foreign { what, is: "no Zarr store" }),
+        }
+    }
+
+    async fn existing(&self, file: bool) -> Result<Existing, SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => {
+                local_existing(root).map_err(|e| SinkError::io(self.display.clone(), &e))
+            }
+            Place::Object { client, store, .. } => {
+                if file {
+                    return Ok(match store.head("").await? {
+                        Some(_) => Existing::File,
+                        None => Existing::Nothing,
+                    });
+                }
+                for mark in STORE_MARKS {
+                    if store.head(mark).await?.is_some() {
+                        return Ok(Existing::Store);
+                    }
+                }
+                let below = self.place.key("")?;
+                let listed =
+                    self.place.within("", client.list_with_delimiter(Some(&below))).await?;
+                match listed.objects.is_empty() && listed.common_prefixes.is_empty() {
+                    true => Ok(Existing::Nothing),
+                    false => Ok(Existing::Other),
+                }
+            }
+        }
+    }
+
+    /// A place for what is being written, and how it will get its name. `in_place` is for names that nobody knows yet.
+    pub(super) async fn stage(
+        &self,
+        overwrite: bool,
+        in_place: bool,
+    ) -> Result<(Place, Publish), SinkError> {
+        let Place::Local { root, .. } = &self.place else {
+            if overwrite {
+                self.place.remove_all("").await?;
+            }
+            return Ok((self.place.clone(), Publish::InPlace));
+        };
+        if in_place {
+            fs::create_dir_all(root).map_err(|e| SinkError::io(self.display.clone(), &e))?;
+            return Ok((self.place.clone(), Publish::InPlace));
+        }
+        let staging = staging(root, &self.display)?;
+        fs::create_dir(&staging).map_err(|e| missing_parent(root, &self.display, &e))?;
+        let place = Place::Local { root: staging.clone(), display: self.display.as_str().into() };
+        Ok((place, Publish::Rename { staging, to: root.clone(), replace: overwrite }))
+    }
+}
+
+/// The error of making something in the parent of `path`.
+pub(super) fn missing_parent(path: &Path, display: &str, e: &std::io::Error) -> SinkError {
+    if e.kind() == std::io::ErrorKind::NotFound {
+        let parent = path.parent().map_or_else(|| "/".into(), |p| p.display().to_string());
+        return SinkError::Source(SourceError::NotFound { what: parent });
+    }
+    SinkError::io(display, e)
+}
+
+/// A name beside `path` that nobody else uses.
+pub(super) fn staging(path: &Path, display: &str) -> Result<PathBuf, SinkError> {
+    let name = path.file_name().ok_or_else(|| {
+        SinkError::Source(SourceError::BadUrl {
+            url: display.into(),
+            reason: "it has no name of its own".into(),
+        })
+    })?;
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let unique = uuid::Uuid::new_v4().simple();
+    Ok(parent.join(format!(".{}.{unique}.part", name.to_string_lossy())))
+}
+
+fn local_existing(path: &Path) -> std::io::Result<Existing> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Existing::Nothing),
+        other => other?,
+    };
+    if meta.is_file() {
+        return Ok(Existing::File);
+    }
+    if !meta.is_dir() {
+        return Ok(Existing::Other);
+    }
+    if STORE_MARKS.iter().any(|m| path.join(m).is_file()) {
+        return Ok(Existing::Store);
+    }
+    // An empty directory is room for a store.
+    match fs::read_dir(path)?.next() {
+        None => Ok(Existing::Nothing),
+        Some(_) => Ok(Existing::Other),
+    }
+}
+
+impl Publish {
+    /// Gives the name. After an error what had the name has it still, and the staging is there to be removed.
+    pub(super) fn publish(&self, display: &str, sync: bool) -> Result<(), SinkError> {
+        let Publish::Rename { staging, to, replace } = self else { return Ok(()) };
+        let run = || -> std::io::Result<()> {
+            let aside = staging.with_extension("old");
+            let replaced = *replace && fs::symlink_metadata(to).is_ok_and(|m| m.is_dir());
+            if replaced {
+                fs::rename(to, &aside)?;
+            }
+            if let Err(e) = fs::rename(staging, to) {
+                if replaced {
+                    fs::rename(&aside, to)?;
+                }
+                return Err(e);
+            }
+            if replaced {
+                remove_tree(&aside)?;
+            }
+            if sync && let Some(parent) = to.parent() {
+                fs::File::open(parent)?.sync_all()?;
+            }
+            Ok(())
+        };
+        run().map_err(|e| SinkError::io(display, &e))
+    }
+}

@@ -1,0 +1,526 @@
+//! Zarr v3 and v2: each chunk of a running plan becomes one object, encoded on the thread that computed it.
+//!
+//! A masked cell holds a value that stands for it (`_FillValue`; NaN for floats). Whether a valid cell has that value
+//! too is only known at the end, so where a chunk has masked cells, a second array says which cells are valid. If the
+//! value was free after all, that array is removed; else the attribute [`VALID_KEY`] names it and no value stands for
+//! anything. Either way what is read back is what was computed.
+
+mod codec;
+mod document;
+mod encode;
+mod labels;
+mod layout;
+
+pub use codec::Codec;
+pub(crate) use labels::{UNNAMED_KEY, VALID_KEY};
+pub use layout::{Layout, Shards};
+
+use super::budget::Budget;
+use super::place::Place;
+use super::target::{Publish, Target, Written};
+use super::{Host, SinkError};
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::schedule::Sink;
+use bytes::Bytes;
+use document::{ArrayDocument, Cells};
+use encode::Encoder;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tessera_planner::catalog::{Attrs, DimLabel};
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::ChunkIndex;
+use tessera_planner::region::{Dims, Region};
+use tessera_planner::scalar::Scalar;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+
+/// Labels of one object of a coordinate.
+const LABELS_OBJECT: u64 = 1 << 20;
+
+/// One tensor of a result, as it is to be written.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Name of the array.
+    pub name: String,
+    /// Type of its cells.
+    pub dtype: DType,
+    /// Can cells be masked?
+    pub nullable: bool,
+    /// Names and labels of its dimensions.
+    pub dims: Vec<DimLabel>,
+    /// Lengths.
+    pub shape: Dims,
+    /// Attributes; those that say how cells are stored are left out.
+    pub attrs: Attrs,
+    /// Chunks and shards; the plan computes it on the grid [`Shards::grid`].
+    pub chunks: Shards,
+}
+
+/// Writes the results of one plan as one group.
+#[derive(Debug)]
+pub struct ZarrWriter {
+    place: Place,
+    publish: Publish,
+    display: String,
+    layout: Layout,
+    attrs: Attrs,
+    arrays: Vec<Array>,
+    coords: Vec<labels::Labels>,
+    budget: Budget,
+    io: Handle,
+    /// Files are on the device before the store has its name.
+    durable: bool,
+    /// True once nothing more is taken: finished, aborted.
+    closed: RwLock<bool>,
+    /// True once what is there shall stay.
+    kept: AtomicBool,
+    uploads: Mutex<JoinSet<Result<(), SinkError>>>,
+    failure: Mutex<Option<SinkError>>,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A tensor that is being written.
+#[derive(Debug)]
+struct Array {
+    document: ArrayDocument,
+    encoder: Encoder,
+    /// What masked cells and those beyond the edge hold.
+    fill: Scalar,
+    /// The value that stands for masked cells, if the type has one.
+    stands: Option<Scalar>,
+    valid: Option<Valid>,
+}
+
+/// The array that says which cells are valid, until it is known whether it is needed.
+#[derive(Debug)]
+struct Valid {
+    document: ArrayDocument,
+    encoder: Encoder,
+    written: AtomicBool,
+    collides: AtomicBool,
+}
+
+impl ZarrWriter {
+    /// A writer to `target`; nothing is there under its name until [`ZarrWriter::finish`], except below an S3 prefix.
+    ///
+    /// `overwrite` replaces a store that is there (below S3 it is removed now). `in_place` writes under the name at
+    /// once, for names that nobody knows yet; then, and for S3, the group's metadata come last. `durable` waits for
+    /// the device.
+    ///
+    /// # Errors
+    /// A target that cannot be written, names or labels that conflict, too little memory for the buffers.
+    pub async fn create(
+        target: &Target,
+        items: Vec<Item>,
+        attrs: Attrs,
+        layout: Layout,
+        (overwrite, in_place, durable): (bool, bool, bool),
+        host: &Host,
+    ) -> Result<Arc<ZarrWriter>, SinkError> {
+        let (axes, coords) = labels::resolve(&items)?;
+        let mut taken: Vec<String> = items
+            .iter()
+            .map(|i| i.name.clone())
+            .chain(coords.iter().map(|c| c.name.clone()))
+            .collect();
+        let mut arrays = Vec::with_capacity(items.len());
+        let (mut peak, mut chunk_bytes) = (0, 0);
+        for (item, axes) in items.into_iter().zip(axes) {
+            let array = Array::new(item, axes, &layout, &mut taken)?;
+            let sharded = layout.shards.is_some();
+            let valid = array.valid.as_ref().map_or(0, |v| v.encoder.peak(sharded));
+            peak = peak.max(array.encoder.peak(sharded) + valid);
+            chunk_bytes = chunk_bytes.max(array.encoder.bytes());
+            arrays.push(array);
+        }
+        let budget = Budget::new(&host.quota, chunk_bytes, peak, host.threads)?;
+        let (place, publish) = target.stage(overwrite, in_place).await?;
+        Ok(Arc::new(ZarrWriter {
+            place,
+            publish,
+            display: target.display().into(),
+            layout,
+            attrs,
+            arrays,
+            coords,
+            budget,
+            io: host.io.clone(),
+            durable,
+            closed: RwLock::new(false),
+            kept: AtomicBool::new(false),
+            uploads: Mutex::default(),
+            failure: Mutex::default(),
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }))
+    }
+
+    /// Writes labels and metadata and gives the store its name. Called once, after the plan has ended well.
+    ///
+    /// # Errors
+    /// Whatever storage says; then [`ZarrWriter::abort`] removes what is there.
+    pub async fn finish(&self) -> Result<Written, SinkError> {
+        self.drain().await?;
+        let mut documents: Vec<&ArrayDocument> = Vec::new();
+        let described: Vec<ArrayDocument> = self.arrays.iter().map(Array::described).collect();
+        for (array, document) in self.arrays.iter().zip(&described) {
+            documents.push(document);
+            let Some(valid) = &array.valid else { continue };
+            match array.keeps_valid() {
+                true => documents.push(&valid.document),
+                false if valid.written.load(Relaxed) => {
+                    self.place.remove_all(&valid.document.name).await?;
+                }
+                false => {}
+            }
+        }
+        let coords: Vec<ArrayDocument> =
+            self.coords.iter().map(|c| coordinate(c, &self.layout)).collect();
+        for (labels, document) in self.coords.iter().zip(&coords) {
+            self.write_labels(labels, document).await?;
+        }
+        documents.extend(&coords);
+        for (key, text) in document::store(self.layout.format, &self.attrs, &documents) {
+            self.count(text.len());
+            self.place.put(&key, text.into(), self.durable).await?;
+        }
+        self.publish.publish(&self.display, self.durable)?;
+        self.kept.store(true, Relaxed);
+        self.close();
+        Ok(Written { objects: self.objects.load(Relaxed), bytes: self.bytes.load(Relaxed) })
+    }
+
+    /// Stops writing and removes what is there. After [`ZarrWriter::finish`] it does nothing.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub async fn abort(&self) -> Result<(), SinkError> {
+        if self.kept.load(Relaxed) {
+            return Ok(());
+        }
+        self.budget.close();
+        self.close();
+        let mut uploads = std::mem::take(&mut *self.uploads());
+        uploads.shutdown().await;
+        self.kept.store(true, Relaxed);
+        self.place.remove_all("").await
+    }
+
+    /// Takes no more chunks, and waits for those that are being written.
+    fn close(&self) {
+        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn uploads(&self) -> MutexGuard<'_, JoinSet<Result<(), SinkError>>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> Option<SinkError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fail(&self, e: SinkError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+    }
+
+    fn count(&self, bytes: usize) {
+        self.objects.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Waits for all uploads.
+    async fn drain(&self) -> Result<(), SinkError> {
+        let mut uploads = std::mem::take(&mut *self.uploads());
+        while let Some(done) = uploads.join_next().await {
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => self.fail(e),
+                Err(e) => self.fail(SinkError::Internal {
+                    what: self.display.clone(),
+                    reason: e.to_string(),
+                }),
+            }
+        }
+        self.failed().map_or(Ok(()), Err)
+    }
+
+    /// Stores an object: a local one now, another one in the background, where it keeps its part of the budget.
+    fn store(
+        &self,
+        key: String,
+        bytes: Vec<u8>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), SinkError> {
+        self.count(bytes.len());
+        if self.place.is_local() {
+            return self.place.put_local(&key, &bytes, self.durable);
+        }
+        let place = self.place.clone();
+        let mut uploads = self.uploads();
+        // What has ended is taken note of, so that the set stays as small as the budget.
+        while let Some(done) = uploads.try_join_next() {
+            if let Ok(Err(e)) = done {
+                self.fail(e);
+            }
+        }
+        uploads.spawn_on(
+            async move {
+                let stored = place.put(&key, Bytes::from(bytes), false).await;
+                drop(permit);
+                stored
+            },
+            &self.io,
+        );
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        result: usize,
+        index: &[u64],
+        region: &Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), SinkError> {
+        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Err(SinkError::Cancelled);
+        }
+        if let Some(e) = self.failed() {
+            return Err(e);
+        }
+        let broken = |reason: String| SinkError::Internal { what: self.display.clone(), reason };
+        let array = self.arrays.get(result).ok_or_else(|| broken("a result too many".into()))?;
+        if region.is_empty() {
+            return Ok(());
+        }
+        let mut permit = self.io.block_on(self.budget.take()).ok_or(SinkError::Cancelled)?;
+        let rank = array.document.shape.len();
+        let (index, shape) = (&index[..rank], &chunk.shape()[..rank]);
+        let field = |i: usize| {
+            chunk.field(i).map(|f| f.buffer().as_slice()).map_err(|e| broken(e.to_string()))
+        };
+        let valid = if chunk.fields().len() > 1 { Some(field(1)?) } else { None };
+        let cut = array.encoder.cut(field(0)?, valid, shape, array.fill, array.stands)?;
+        let mut encoded_valid = None;
+        if let (Some(v), Some(of)) = (valid, &array.valid) {
+            if cut.collides {
+                of.collides.store(true, Relaxed);
+            }
+            if v.contains(&0) {
+                of.written.store(true, Relaxed);
+                let yes = Scalar::bool(true);
+                let cut = of.encoder.cut(v, None, shape, yes, None)?;
+                encoded_valid = Some((of.document.key(index), of.encoder.encode(cut.bytes)?));
+            }
+        }
+        // Zarr v2 has no value for absent chunks unless it means "missing".
+        let absent = self.layout.format == 3 && array.encoder.is_fill(&cut.bytes);
+        let encoded = if absent { None } else { Some(array.encoder.encode(cut.bytes)?) };
+        drop(chunk);
+        let bytes = |e: Option<&Vec<u8>>| e.map_or(0, Vec::len);
+        Budget::shrink(
+            &mut permit,
+            bytes(encoded.as_ref()) + bytes(encoded_valid.as_ref().map(|v| &v.1)),
+        );
+        let mut permit = Some(permit);
+        if let Some((key, bytes)) = encoded_valid {
+            let part = permit.as_mut().and_then(|p| p.split(bytes.len().div_ceil(4096)));
+            self.store(key, bytes, part)?;
+        }
+        match encoded {
+            Some(bytes) => self.store(array.document.key(index), bytes, permit),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the objects of a coordinate.
+    async fn write_labels(
+        &self,
+        labels: &labels::Labels,
+        document: &ArrayDocument,
+    ) -> Result<(), SinkError> {
+        let encoder = Encoder::new(document)?;
+        let object = document.object.first().copied().unwrap_or(1);
+        for (i, start) in (0..labels.len).step_by(object as usize).enumerate() {
+            let end = (start + object).min(labels.len);
+            let encoded = match labels.cells {
+                Cells::Number(d) => {
+                    let size = d.size();
+                    let cells = &labels.bytes[start as usize * size..end as usize * size];
+                    let cut = encoder.cut(cells, None, &[end - start], Scalar::zero(d), None)?;
+                    encoder.encode(cut.bytes)?
+                }
+                Cells::Text(chars) if document.format == 2 => {
+                    // Zarr v2 has texts of one length, in UTF-32.
+                    let width = chars.max(1) * 4;
+                    let mut cells = vec![0u8; width * object as usize];
+                    for (text, cell) in labels.texts(start..end).zip(cells.chunks_exact_mut(width))
+                    {
+                        for (c, to) in text.chars().zip(cell.chunks_exact_mut(4)) {
+                            to.copy_from_slice(&u32::from(c).to_le_bytes());
+                        }
+                    }
+                    encoder.encode(cells.into())?
+                }
+                Cells::Text(_) => {
+                    let mut offsets = labels.offsets[start as usize..=end as usize].to_vec();
+                    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
+                    offsets.iter_mut().for_each(|o| *o -= first);
+                    // A chunk is stored whole: empty texts fill it.
+                    offsets.resize(object as usize + 1, last - first);
+                    encoder.encode_texts(&labels.bytes[first..last], offsets)?
+                }
+            };
+            self.count(encoded.len());
+            let key = document.key(&[i as u64]);
+            self.place.put(&key, encoded.into(), self.durable).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for ZarrWriter {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        self.take(result, &index, &region, chunk).map_err(Error::Sink)
+    }
+
+    fn drains(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for ZarrWriter {
+    /// A writer that was neither finished nor aborted leaves nothing: its statement was dropped.
+    fn drop(&mut self) {
+        if *self.kept.get_mut() {
+            return;
+        }
+        let place = self.place.clone();
+        if let Place::Local { root, .. } = &place {
+            if let Err(e) = super::place::remove_tree(root) {
+                tracing::warn!(target = %self.display, error = %e, "an unfinished store could not be removed");
+            }
+            return;
+        }
+        let uploads = std::mem::take(&mut *self.uploads());
+        self.io.spawn(async move {
+            let mut uploads = uploads;
+            uploads.shutdown().await;
+            if let Err(e) = place.remove_all("").await {
+                tracing::warn!(error = %e, "an unfinished store could not be removed");
+            }
+        });
+    }
+}
+
+impl Array {
+    fn new(
+        item: Item,
+        axes: labels::Axes,
+        layout: &Layout,
+        taken: &mut Vec<String>,
+    ) -> Result<Array, SinkError> {
+        let stands = labels::fill_value(item.dtype).filter(|_| item.nullable);
+        let fill = stands.unwrap_or(Scalar::zero(item.dtype));
+        let mut attrs = labels::kept(&item.attrs, Some(item.dtype));
+        if let DType::Datetime(calendar) = item.dtype {
+            attrs.extend(labels::time_attrs(calendar, "microseconds"));
+        }
+        if !axes.unnamed.is_empty() {
+            attrs.insert(UNNAMED_KEY.into(), json!(axes.unnamed));
+        }
+        let inner = item.chunks.shards.is_some().then(|| item.chunks.chunks.clone());
+        let document = ArrayDocument {
+            name: item.name.clone(),
+            format: layout.format,
+            shape: item.shape.clone(),
+            object: item.chunks.object().clone(),
+            inner,
+            cells: Cells::Number(item.dtype),
+            // In Zarr v2 a fill value is a mask, so it is only set where it is meant as one.
+            fill: match (layout.format, stands) {
+                (2, _) => Value::Null,
+                _ => labels::fill_json(fill),
+            },
+            codec: layout.codec,
+            dims: axes.dims,
+            attrs,
+        };
+        let valid = match item.nullable {
+            false => None,
+            true => {
+                let mut name = format!("{}_valid", item.name);
+                while taken.contains(&name) {
+                    name.push('_');
+                }
+                taken.push(name.clone());
+                let long_name = format!("true where {} is not masked", item.name);
+                let document = ArrayDocument {
+                    name,
+                    cells: Cells::Number(DType::Bool),
+                    fill: if layout.format == 2 { Value::Null } else { true.into() },
+                    attrs: Attrs::from([("long_name".to_string(), long_name.into())]),
+                    ..document.clone()
+                };
+                let encoder = Encoder::new(&document)?;
+                let (written, collides) =
+                    (AtomicBool::new(false), AtomicBool::new(stands.is_none()));
+                Some(Valid { document, encoder, written, collides })
+            }
+        };
+        let encoder = Encoder::new(&document)?;
+        Ok(Array { document, encoder, fill, stands, valid })
+    }
+
+    /// True if the array of valid cells is needed to know what is masked.
+    fn keeps_valid(&self) -> bool {
+        self.valid.as_ref().is_some_and(|v| v.written.load(Relaxed) && v.collides.load(Relaxed))
+    }
+
+    /// The document, now that all chunks have been seen.
+    fn described(&self) -> ArrayDocument {
+        let mut document = self.document.clone();
+        let Some(valid) = &self.valid else { return document };
+        if self.keeps_valid() {
+            document.attrs.insert(VALID_KEY.into(), valid.document.name.clone().into());
+        } else if let Some(value) = self.stands.filter(|_| !valid.collides.load(Relaxed)) {
+            match document.format {
+                2 => document.fill = labels::fill_json(value),
+                _ => {
+                    document.attrs.insert("_FillValue".into(), labels::fill_attribute(value));
+                }
+            }
+        }
+        document
+    }
+}
+
+fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocument {
+    let object = labels.len.clamp(1, LABELS_OBJECT);
+    ArrayDocument {
+        name: labels.name.clone(),
+        format: layout.format,
+        shape: Dims::from_slice(&[labels.len]),
+        object: Dims::from_slice(&[object]),
+        inner: None,
+        cells: labels.cells,
+        fill: match (layout.format, labels.cells) {
+            (2, _) => Value::Null,
+            (_, Cells::Text(_)) => "".into(),
+            (_, Cells::Number(d)) => labels::fill_json(Scalar::zero(d)),
+        },
+        codec: layout.codec,
+        dims: vec![labels.name.clone()],
+        attrs: labels.attrs.clone(),
+    }
+}

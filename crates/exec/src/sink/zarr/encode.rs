@@ -1,0 +1,165 @@
+//! From the cells of a chunk to the bytes of an object.
+//!
+//! ```text
+//!   a chunk at the edge       its object: chunks are stored whole
+//!   1 2 |                     1 2 f
+//!   3 # |  # masked           3 f f     f: the fill value
+//!   ----+                     f f f
+//! ```
+
+use super::document::{ArrayDocument, Cells};
+use crate::kernels::copy::{Strided, copy_box};
+use crate::sink::SinkError;
+use std::borrow::Cow;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tessera_planner::dtype::DType;
+use tessera_planner::region::{Dims, strides};
+use tessera_planner::scalar::Scalar;
+use zarrs::array::codec::CodecChain;
+use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
+use zarrs::array::{ArrayBytes, ArrayBytesOffsets, DataType, FillValue};
+
+/// Encodes the objects of one array.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    name: String,
+    chain: Arc<CodecChain>,
+    dtype: DataType,
+    fill: FillValue,
+    object: Dims,
+    /// Bytes of a cell; 0 for texts.
+    size: usize,
+}
+
+/// The cells of an object.
+#[derive(Debug)]
+pub(super) struct Cut<'a> {
+    pub(super) bytes: Cow<'a, [u8]>,
+    /// A cell that is not masked has the value that stands for masked ones.
+    pub(super) collides: bool,
+}
+
+impl Encoder {
+    pub(super) fn new(document: &ArrayDocument) -> Result<Self, SinkError> {
+        let meta = document.checked()?;
+        let size = match document.cells {
+            Cells::Number(d) => d.size(),
+            Cells::Text(_) => 0,
+        };
+        Ok(Encoder {
+            name: document.name.clone(),
+            chain: meta.array.codecs(),
+            dtype: meta.array.data_type().clone(),
+            fill: meta.array.fill_value().clone(),
+            object: document.object.clone(),
+            size,
+        })
+    }
+
+    /// Bytes of an object before it is encoded.
+    pub(super) fn bytes(&self) -> u64 {
+        self.object.iter().fold(self.size as u64, |n, &d| n.saturating_mul(d))
+    }
+
+    /// Bytes that [`Encoder::encode`] holds at most, its input included.
+    pub(super) fn peak(&self, sharded: bool) -> u64 {
+        let plain = self.bytes();
+        // Compressors may add a little; a shard holds its encoded chunks before they are put together.
+        plain
+            .saturating_mul(if sharded { 3 } else { 2 })
+            .saturating_add(plain / 8)
+            .saturating_add(128 << 10)
+    }
+
+    /// The object's cells: those of a chunk of lengths `shape`, `fill` where a cell is masked or beyond the edge.
+    /// `stands` is the value that stands for masked cells, if one does.
+    pub(super) fn cut<'a>(
+        &self,
+        cells: &'a [u8],
+        valid: Option<&[u8]>,
+        shape: &[u64],
+        fill: Scalar,
+        stands: Option<Scalar>,
+    ) -> Result<Cut<'a>, SinkError> {
+        let broken = |reason: String| SinkError::Internal { what: self.name.clone(), reason };
+        let collides = valid.is_some_and(|v| stands.is_some_and(|s| meets(cells, v, self.size, s)));
+        let whole = shape == self.object.as_slice();
+        let masked = valid.is_some_and(|v| v.contains(&0));
+        if whole && !masked {
+            return Ok(Cut { bytes: Cow::Borrowed(cells), collides });
+        }
+        let fill = &fill.to_le_bytes()[..self.size];
+        let mut dense = Cow::Borrowed(cells);
+        if let Some(v) = valid.filter(|_| masked) {
+            for (cell, _) in
+                dense.to_mut().chunks_exact_mut(self.size).zip(v).filter(|(_, v)| **v == 0)
+            {
+                cell.copy_from_slice(fill);
+            }
+        }
+        if whole {
+            return Ok(Cut { bytes: dense, collides });
+        }
+        let n = self.object.iter().product::<u64>() as usize;
+        let mut out = fill.repeat(n);
+        let from = Strided { bytes: &dense, offset: 0, strides: &strides(shape) };
+        copy_box(self.size, shape, from, &mut out, 0, &strides(&self.object))
+            .map_err(|e| broken(e.to_string()))?;
+        Ok(Cut { bytes: Cow::Owned(out), collides })
+    }
+
+    /// True if every cell is the fill value to the bit: such an object need not be stored.
+    pub(super) fn is_fill(&self, cells: &[u8]) -> bool {
+        let fill = self.fill.as_ne_bytes();
+        fill.len() == self.size && cells.chunks_exact(self.size).all(|c| c == fill)
+    }
+
+    /// The encoded object.
+    pub(super) fn encode(&self, cells: Cow<'_, [u8]>) -> Result<Vec<u8>, SinkError> {
+        self.run(ArrayBytes::new_flen(cells))
+    }
+
+    /// As [`Encoder::encode`], of texts that lie one after the other.
+    pub(super) fn encode_texts(
+        &self,
+        bytes: &[u8],
+        offsets: Vec<usize>,
+    ) -> Result<Vec<u8>, SinkError> {
+        let broken = |reason: String| SinkError::Internal { what: self.name.clone(), reason };
+        let offsets = ArrayBytesOffsets::new(offsets).map_err(|e| broken(e.to_string()))?;
+        let texts = ArrayBytes::new_vlen(bytes, offsets).map_err(|e| broken(e.to_string()))?;
+        self.run(texts)
+    }
+
+    fn run(&self, cells: ArrayBytes<'_>) -> Result<Vec<u8>, SinkError> {
+        let broken = |reason: String| SinkError::Internal { what: self.name.clone(), reason };
+        let shape: Vec<NonZeroU64> =
+            self.object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
+        // One thread: the scheduler counts threads, zarrs' own pool would escape it.
+        let options =
+            CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
+        let run = || self.chain.encode(cells, &shape, &self.dtype, &self.fill, &options);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(bytes)) => Ok(bytes.into_owned()),
+            Ok(Err(e)) => Err(broken(e.to_string())),
+            Err(_) => Err(broken("its codec failed".into())),
+        }
+    }
+}
+
+/// True if a cell that is not masked has a value: NaN meets every NaN.
+fn meets(cells: &[u8], valid: &[u8], size: usize, value: Scalar) -> bool {
+    let want = value.to_le_bytes();
+    let mut pairs = cells.chunks_exact(size).zip(valid);
+    match value.dtype() {
+        DType::Float32 if value.as_f64().is_nan() => pairs.any(|(c, &v)| {
+            v != 0 && c.first_chunk().is_some_and(|b| f32::from_le_bytes(*b).is_nan())
+        }),
+        DType::Float64 if value.as_f64().is_nan() => pairs.any(|(c, &v)| {
+            v != 0 && c.first_chunk().is_some_and(|b| f64::from_le_bytes(*b).is_nan())
+        }),
+        _ => pairs.any(|(c, &v)| v != 0 && *c == want[..size]),
+    }
+}

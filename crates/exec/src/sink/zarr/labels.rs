@@ -1,0 +1,305 @@
+//! Names and labels of a store's arrays, and how CF writes them.
+//!
+//! # Source
+//! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for what it decodes.
+
+use super::Item;
+use super::document::Cells;
+use crate::sink::SinkError;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::scalar::Scalar;
+use tessera_planner::time::DAY_US;
+
+/// Attribute of an array: positions of its dimensions that have no name of their own. xarray wants a name for each,
+/// so they are called `dim_0`, …; Tessera reads them as unnamed again.
+pub(crate) const UNNAMED_KEY: &str = "tessera_unnamed_dims";
+
+/// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is there
+/// where no value was free to stand for masked cells.
+pub(crate) const VALID_KEY: &str = "tessera_valid";
+
+/// Attributes that say how cells are stored. A result's cells are values, so those of its sources would lie.
+const ENCODING: [&str; 17] = [
+    "_FillValue",
+    "missing_value",
+    "scale_factor",
+    "add_offset",
+    "valid_min",
+    "valid_max",
+    "valid_range",
+    "_Unsigned",
+    "coordinates",
+    "bounds",
+    "climatology",
+    "grid_mapping",
+    "calendar",
+    "dtype",
+    "_ARRAY_DIMENSIONS",
+    UNNAMED_KEY,
+    VALID_KEY,
+];
+
+/// The names of a tensor's dimensions as they are stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Axes {
+    pub(super) dims: Vec<String>,
+    /// Those whose name is ours.
+    pub(super) unnamed: Vec<usize>,
+}
+
+/// A coordinate as an array.
+#[derive(Debug)]
+pub(super) struct Labels {
+    pub(super) name: String,
+    pub(super) cells: Cells,
+    pub(super) len: u64,
+    /// Little-endian cells; of texts UTF-8, with where each begins and ends.
+    pub(super) bytes: Vec<u8>,
+    pub(super) offsets: Vec<usize>,
+    pub(super) attrs: Attrs,
+}
+
+impl Labels {
+    /// Some of the texts.
+    pub(super) fn texts(&self, of: std::ops::Range<u64>) -> impl Iterator<Item = &str> {
+        of.filter_map(|i| {
+            let (a, b) = (*self.offsets.get(i as usize)?, *self.offsets.get(i as usize + 1)?);
+            std::str::from_utf8(self.bytes.get(a..b)?).ok()
+        })
+    }
+}
+
+/// Names of dimensions for each item, and the coordinates of all.
+///
+/// # Errors
+/// Two items of one name, labels or lengths that differ on one dimension, a variable named as a coordinate.
+pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkError> {
+    let conflict = |reason: String, hint: &str| SinkError::Names { reason, hint: hint.into() };
+    let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
+    let mut coords: BTreeMap<String, Arc<Coord>> = BTreeMap::new();
+    for (i, item) in items.iter().enumerate() {
+        check_name(&item.name)?;
+        if items[..i].iter().any(|other| other.name == item.name) {
+            return Err(conflict(
+                format!("two results are called `{}`", item.name),
+                "give each a name with AS",
+            ));
+        }
+        for (d, &len) in item.dims.iter().zip(&item.shape) {
+            let Some(name) = &d.name else { continue };
+            check_name(name)?;
+            let seen = *lengths.entry(name.to_string()).or_insert(len);
+            if seen != len {
+                return Err(conflict(
+                    format!("dimension `{name}` has length {seen}, and {len} in `{}`", item.name),
+                    "keep them as two tensors",
+                ));
+            }
+            let Some(coord) = &d.coord else { continue };
+            match coords.get(&**name) {
+                None => drop(coords.insert(name.to_string(), coord.clone())),
+                Some(known) if Arc::ptr_eq(known, coord) || known.values == coord.values => {}
+                Some(_) => {
+                    return Err(conflict(
+                        format!("results have different labels on `{name}`"),
+                        "keep them as two tensors",
+                    ));
+                }
+            }
+        }
+    }
+    for item in items {
+        if coords.contains_key(&item.name) {
+            return Err(conflict(
+                format!("a result and the coordinate of a dimension are called `{}`", item.name),
+                "give the result another name with AS",
+            ));
+        }
+    }
+    let mut axes = Vec::with_capacity(items.len());
+    for item in items {
+        let mut of = Axes::default();
+        for (a, (d, &len)) in item.dims.iter().zip(&item.shape).enumerate() {
+            let own = d.name.as_ref().map(|n| n.to_string()).filter(|n| !of.dims.contains(n));
+            let name = own.unwrap_or_else(|| {
+                of.unnamed.push(a);
+                let free = |n: &String| {
+                    !of.dims.contains(n)
+                        && !coords.contains_key(n)
+                        && lengths.get(n).is_none_or(|&l| l == len)
+                };
+                let plain = format!("dim_{a}");
+                let mut names = std::iter::once(plain.clone())
+                    .chain((0u64..).map(|k| format!("{}_{plain}{}", item.name, suffix(k))));
+                names.find(free).unwrap_or(plain)
+            });
+            lengths.insert(name.clone(), len);
+            of.dims.push(name);
+        }
+        axes.push(of);
+    }
+    let labels = coords.into_iter().map(|(name, c)| labels(name, &c)).collect();
+    Ok((axes, labels))
+}
+
+fn suffix(k: u64) -> String {
+    if k == 0 { String::new() } else { format!("_{k}") }
+}
+
+/// A name becomes a directory: it must be one.
+fn check_name(name: &str) -> Result<(), SinkError> {
+    let reserved = ["zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".", ".."];
+    let bad = name.is_empty()
+        || name.len() > 200
+        || name.starts_with("__")
+        || name.contains(|c: char| c == '/' || c == '\\' || c.is_control())
+        || reserved.contains(&name);
+    if bad {
+        return Err(SinkError::Names {
+            reason: format!("`{name}` cannot be the name of an array"),
+            hint: "give it another name with AS".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Attributes that hold for values as they are.
+pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
+    let is_time =
+        |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
+    attrs
+        .iter()
+        .filter(|(k, v)| !ENCODING.contains(&k.as_str()) && !(k.as_str() == "units" && is_time(v)))
+        .filter(|(k, _)| k.as_str() != "units" || !dtype.is_some_and(DType::is_datetime))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
+}
+
+/// `units` and `calendar` of moments counted in microseconds, or in a larger unit.
+pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
+    let name = match calendar {
+        // Ours has no Julian part before 1582.
+        Calendar::Standard => "proleptic_gregorian",
+        other => other.name(),
+    };
+    [
+        ("units".into(), format!("{unit} since 1970-01-01 00:00:00").into()),
+        ("calendar".into(), name.into()),
+    ]
+}
+
+/// The value that stands for masked cells; `None` for `bool`, which has none to spare.
+///
+/// # Source
+/// NaN for floats, as xarray; NaT for datetimes; netCDF-C's default fill values (`netcdf.h`) for integers.
+pub(super) fn fill_value(dtype: DType) -> Option<Scalar> {
+    use DType::*;
+    let whole = |v: i128| Scalar::from_i128(dtype, v);
+    match dtype {
+        Bool => None,
+        Float32 | Float64 => Some(Scalar::from_f64(dtype, f64::NAN)),
+        Datetime(_) => whole(i64::MIN.into()),
+        Int8 => whole(-127),
+        UInt8 => whole(255),
+        Int16 => whole(-32_767),
+        UInt16 => whole(65_535),
+        Int32 => whole(-2_147_483_647),
+        UInt32 => whole(4_294_967_295),
+        Int64 => whole(-9_223_372_036_854_775_806),
+        UInt64 => whole(18_446_744_073_709_551_614),
+    }
+}
+
+/// A value as Zarr's `fill_value`.
+pub(super) fn fill_json(value: Scalar) -> Value {
+    match value.dtype() {
+        DType::Bool => (value.bits() != 0).into(),
+        d if d.is_float() => match value.as_f64() {
+            v if v.is_nan() => "NaN".into(),
+            v => json!(v),
+        },
+        DType::UInt64 => value.bits().into(),
+        _ => (value.as_i128() as i64).into(),
+    }
+}
+
+/// A value as the attribute `_FillValue` of Zarr v3: xarray writes floats as base64 of a little-endian `float64`.
+pub(super) fn fill_attribute(value: Scalar) -> Value {
+    match value.dtype().is_float() {
+        true => base64_f64(value.as_f64()).into(),
+        false => fill_json(value),
+    }
+}
+
+fn base64_f64(value: f64) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    // 64 bits are ten digits and two thirds of one: two bits of padding.
+    let bits = u128::from(u64::from_be_bytes(value.to_le_bytes())) << 2;
+    let digit = |i: u32| DIGITS[(bits >> (6 * (10 - i)) & 63) as usize] as char;
+    (0..11).map(digit).chain(['=']).collect()
+}
+
+/// Units of time, the coarsest first.
+const UNITS: [(&str, i64); 6] = [
+    ("days", DAY_US),
+    ("hours", 3_600_000_000),
+    ("minutes", 60_000_000),
+    ("seconds", 1_000_000),
+    ("milliseconds", 1000),
+    ("microseconds", 1),
+];
+
+fn labels(name: String, coord: &Coord) -> Labels {
+    let mut attrs = kept(&coord.attrs, coord.values.dtype());
+    let mut offsets = Vec::new();
+    let (cells, bytes) = match &coord.values {
+        CoordValues::Int(d, v) => (*d, v.iter().flat_map(|&x| raw(*d, x)).collect()),
+        CoordValues::Float(DType::Float32, v) => {
+            (DType::Float32, v.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect())
+        }
+        CoordValues::Float(_, v) => {
+            (DType::Float64, v.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        CoordValues::Time(calendar, v) => {
+            let divides = |u: &&(&str, i64)| v.iter().all(|t| t % u.1 == 0);
+            let (unit, us) = UNITS.iter().find(divides).copied().unwrap_or(("microseconds", 1));
+            attrs.extend(time_attrs(*calendar, unit));
+            (DType::Int64, v.iter().flat_map(|t| (t / us).to_le_bytes()).collect())
+        }
+        CoordValues::Text(v) => {
+            offsets.push(0);
+            let mut bytes: Vec<u8> = Vec::new();
+            for s in v.iter() {
+                bytes.extend_from_slice(s.as_bytes());
+                offsets.push(bytes.len());
+            }
+            let longest = v.iter().map(|s| s.chars().count()).max().unwrap_or(0);
+            let (len, cells) = (v.len() as u64, Cells::Text(longest));
+            return Labels { name, cells, len, bytes, offsets, attrs };
+        }
+    };
+    let (len, cells) = (coord.values.len() as u64, Cells::Number(cells));
+    Labels { name, cells, len, bytes, offsets, attrs }
+}
+
+/// The little-endian bytes of an integer label; one of `uint64` is kept in its bits.
+fn raw(dtype: DType, v: i64) -> impl Iterator<Item = u8> {
+    v.to_le_bytes().into_iter().take(dtype.size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fill_values_are_written_as_xarray_does() {
+        // base64.b64encode(struct.pack("<d", x)) for NaN, 1.5 and 9.96921e36.
+        assert_eq!(base64_f64(f64::NAN), "AAAAAAAA+H8=");
+        assert_eq!(base64_f64(1.5), "AAAAAAAA+D8=");
+        assert_eq!(base64_f64(-9999.0), "AAAAAICHw8A=");
+    }
+}

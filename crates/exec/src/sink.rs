@@ -11,13 +11,16 @@
 
 mod budget;
 mod error;
+mod folder;
 mod place;
 mod target;
 mod zarr;
 
 pub use error::SinkError;
+pub use folder::{Folder, Mode};
 pub use target::{Target, Written};
 pub use zarr::{Codec, Item, Layout, Shards, ZarrWriter};
+pub(crate) use zarr::{UNNAMED_KEY, VALID_KEY};
 
 use crate::quota::Quota;
 use crate::source::Stores;

@@ -39,7 +39,10 @@ pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
     tokens::split(script)?
         .iter()
         .map(|piece| {
-            let statement = parse_piece(piece)?;
+            let mut statement = parse_piece(piece)?;
+            if let Statement::CreateView(create) = &mut statement {
+                create.query_text = tokens::slice(script, create.query_span).to_string();
+            }
             let text = script[piece.bytes.clone()].to_string();
             Ok(Parsed { statement, text, bytes: piece.bytes.clone(), span: piece.span() })
         })

@@ -130,8 +130,10 @@ pub struct CreateView {
     pub if_not_exists: bool,
     /// What it stands for.
     pub query: Box<Query>,
-    /// Where the text of the query is, to be kept in the catalog.
+    /// Where the text of the query is.
     pub query_span: Span,
+    /// The text itself, to be kept in the catalog.
+    pub query_text: String,
 }
 
 /// See [`Statement::Copy`].

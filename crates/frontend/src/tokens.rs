@@ -68,6 +68,13 @@ pub(crate) fn placed(script: &str) -> Result<Vec<(Token, Span, Range<usize>)>, E
         .collect())
 }
 
+/// The text that a span covers.
+pub(crate) fn slice(script: &str, span: Span) -> &str {
+    let mut offsets = Offsets::new(script);
+    let start = offsets.of(span.start);
+    &script[start..offsets.of(span.end)]
+}
+
 fn piece(
     mut tokens: Vec<TokenWithSpan>,
     terminated: bool,

@@ -128,6 +128,10 @@ impl Builder {
                 require(self, ok)?;
             }
         }
+        if let Some(valid) = &decode.valid {
+            let ok = self.load(valid.clone())?;
+            require(self, ok)?;
+        }
         let mut value = raw;
         if let Some(u) = decode.unpack {
             value = self.cast(value, u.dtype)?;

@@ -54,6 +54,8 @@ pub struct Decode {
     pub unpack: Option<Unpack>,
     /// A time axis: the raw number counts `unit` from `origin`.
     pub time: Option<TimeUnits>,
+    /// An array of `bool` with the same shape, true where the cell is not missing.
+    pub valid: Option<Arc<SourceRef>>,
 }
 
 impl Decode {

@@ -14,10 +14,12 @@ mod collect;
 mod describe;
 mod failure;
 mod islands;
+mod keep;
 mod open;
 mod query;
 mod settings;
 mod tables;
+mod views;
 mod waiting;
 mod warehouse;
 
@@ -44,11 +46,10 @@ use tables::TableFormat;
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
-use tessera_frontend::statement::{
-    CreateExternal, CreateTensor, Drop as DropStatement, DropKind, Statement,
-};
+use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
-use warehouse::Warehouse;
+use tessera_exec::sink::Mode;
+use warehouse::{Definition, Warehouse};
 
 /// Storage that does not answer in this time is unreachable.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,8 +57,9 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What all sessions of a process share: threads, memory, connections and the durable catalog.
 pub struct Host {
     runtime: Runtime,
-    stores: Stores,
+    stores: Arc<Stores>,
     warehouse: Warehouse,
+    io: tokio::runtime::Handle,
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
@@ -94,10 +96,12 @@ impl Host {
         let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
         let scratch = Scratch::new(&config.spill_dir, config.spill_limit_bytes);
+        let stores = Arc::new(Stores::new(STORAGE_TIMEOUT));
         Ok(Arc::new(Host {
-            runtime: Runtime::new(exec, io).map_err(Error::stage)?,
-            stores: Stores::new(STORAGE_TIMEOUT),
-            warehouse: Warehouse::open(&config.warehouse)?,
+            runtime: Runtime::new(exec, io.clone()).map_err(Error::stage)?,
+            warehouse: Warehouse::open(&config.warehouse, &stores)?,
+            stores,
+            io,
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
@@ -213,11 +217,9 @@ impl Session {
             Statement::CreateTensor(create) if create.temp => {
                 self.create_temp(create, cancel).await
             }
-            Statement::CreateTensor(_) => {
-                Err(later("CREATE TENSOR", "CREATE TEMP TENSOR keeps it for the session"))
-            }
+            Statement::CreateTensor(create) => self.create_tensor(create, cancel).await,
             Statement::CreateExternal(create) => self.create_external(create).await,
-            Statement::CreateView(_) => Err(later("CREATE VIEW", "use WITH")),
+            Statement::CreateView(create) => self.create_view(create).await,
             Statement::Copy(_) => Err(later("COPY", "use `tessera query -o FILE`")),
             Statement::Drop(drop) => self.drop_named(drop).await,
             Statement::Set { name, value } => {
@@ -280,15 +282,13 @@ impl Session {
                 }),
             });
         }
-        let known = self.host.warehouse.list().await?;
-        if let Some(existing) = known.iter().find(|e| e.name == key) {
-            if create.if_not_exists {
-                return Ok(Answer::Done(format!("table {name} exists already")).into());
+        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
+            keep::Free::Keep(kind) => {
+                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
             }
-            if !create.or_replace {
-                return Err(Error::stage(Failure::Exists { name: existing.name.clone() }));
-            }
-        }
+            keep::Free::Yes => None,
+            keep::Free::Replaces(definition) => Some(definition),
+        };
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
         // What cannot be opened is refused now and not at the first query.
@@ -301,28 +301,14 @@ impl Session {
                 opener.url(&create.location.text, &options).await?;
             }
         }
-        self.host.warehouse.put(&key, &format, &create.location.text, options).await?;
+        let location = create.location.text.clone();
+        let definition = Definition::External { stored_as: format, location, options };
+        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
+        self.host.warehouse.put(&key, definition, mode).await?;
+        if let Some(Definition::Tensor { data }) = before {
+            self.host.warehouse.remove_data(&data).await?;
+        }
         Ok(Answer::Done(format!("created table {name}")).into())
-    }
-
-    async fn drop_named(&self, drop: &DropStatement) -> Result<Reply, Error> {
-        let name = drop.name.to_string();
-        let key = open::bare(&name);
-        if drop.kind == DropKind::View {
-            return Err(later("DROP VIEW", ""));
-        }
-        if self.temps().remove(&key).is_some() {
-            return Ok(Answer::Done(format!("dropped temp tensor {name}")).into());
-        }
-        let known = self.host.warehouse.list().await?;
-        if known.iter().any(|e| e.name == key) {
-            self.host.warehouse.remove(&key).await?;
-            return Ok(Answer::Done(format!("dropped table {name}")).into());
-        }
-        if drop.if_exists {
-            return Ok(Answer::Done(format!("there is no {name}")).into());
-        }
-        Err(self.unknown(&key, known.iter().map(|e| e.name.clone()).collect()))
     }
 
     /// The error for a name that nothing has.

@@ -198,12 +198,18 @@ impl ZarrWriter {
     ///
     /// # Errors
     /// What could not be removed.
-    pub async fn abort(&self) -> Result<(), SinkError> {
+    pub async fn abort(self: &Arc<Self>) -> Result<(), SinkError> {
         if self.kept.load(Relaxed) {
             return Ok(());
         }
         self.budget.close();
-        self.close();
+        // Threads may be encoding still: they are waited for where waiting blocks nobody.
+        let closing = self.clone();
+        let closed = self.io.spawn_blocking(move || closing.close()).await;
+        closed.map_err(|e| SinkError::Internal {
+            what: self.display.clone(),
+            reason: e.to_string(),
+        })?;
         let mut uploads = std::mem::take(&mut *self.uploads());
         uploads.shutdown().await;
         self.kept.store(true, Relaxed);

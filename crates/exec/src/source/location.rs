@@ -10,6 +10,8 @@ use url::Url;
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,
+    /// See [`Options::dropped_whole`].
+    pub(crate) dropped_whole: bool,
     /// `aws.endpoint`.
     pub(crate) endpoint: Option<String>,
     /// `aws.region`.
@@ -30,6 +32,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             decode_cf: true,
+            dropped_whole: false,
             endpoint: None,
             region: None,
             access_key_id: None,
@@ -46,6 +49,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
+            .field("dropped_whole", &self.dropped_whole)
             .field("endpoint", &self.endpoint)
             .field("region", &self.region)
             .field("access_key_id", &self.access_key_id.is_some())
@@ -58,6 +62,12 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// For a store that is removed whole and never changes otherwise, as those of a warehouse: an absent chunk of one
+    /// that was removed meanwhile is an error, not fill values.
+    pub fn dropped_whole() -> Self {
+        Options { dropped_whole: true, ..Options::default() }
+    }
+
     /// The options of `pairs`, keys in any case; an unknown key or a value that is no truth value is
     /// [`SourceError::BadOption`].
     pub fn parse<'a>(

@@ -78,6 +78,9 @@ impl ArrayReader {
             Layout::Chunked(c) => c.fetch(self, region).await?,
             Layout::Flat(f) => f.fetch(self, region).await?,
         };
+        if pieces.iter().any(|p| p.bytes.is_none()) && matches!(self.layout, Layout::Chunked(_)) {
+            self.store.check_there().await?;
+        }
         Ok(Fetched::new(pieces))
     }
 

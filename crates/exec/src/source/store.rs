@@ -174,6 +174,7 @@ impl Stores {
             display: location.display.as_str().into(),
             timeout: self.timeout,
             counters: self.counters.clone(),
+            dropped_whole: options.dropped_whole,
         })
     }
 
@@ -296,6 +297,8 @@ pub(crate) struct Store {
     display: Arc<str>,
     timeout: Duration,
     counters: Arc<Counters>,
+    /// See [`Options::dropped_whole`].
+    dropped_whole: bool,
 }
 
 #[derive(Clone)]
@@ -335,6 +338,18 @@ impl Store {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Asked when a chunk is absent: of a store that is dropped whole, the group's metadata go first, so as long as
+    /// they are there, an absent chunk never was.
+    ///
+    /// # Errors
+    /// [`SourceError::Changed`] if the store is gone.
+    pub(crate) async fn check_there(&self) -> Result<(), SourceError> {
+        if self.dropped_whole && self.head("zarr.json").await?.is_none() {
+            return Err(SourceError::Changed { what: self.root().to_string() });
+        }
+        Ok(())
     }
 
     /// What it is made of.

@@ -1,5 +1,6 @@
 //! A dataset from the arrays of a group: which are data, which are labels.
 
+use crate::sink::{UNNAMED_KEY, VALID_KEY};
 use crate::source::Opened;
 use crate::source::cf;
 use crate::source::chunked::Chunked;
@@ -68,6 +69,10 @@ pub(crate) async fn assemble(
             (attrs, groups)
         }
     };
+    let masks = match options.decode_cf {
+        true => attach_masks(&mut entries)?,
+        false => Vec::new(),
+    };
     check_dims(&entries)?;
     let mut named: BTreeSet<String> = entries.iter().flat_map(|e| e.refers.clone()).collect();
     if options.decode_cf
@@ -77,7 +82,7 @@ pub(crate) async fn assemble(
         attrs.remove("coordinates");
     }
     let mut dataset = Dataset { name: location.stem(), attrs, ..Dataset::default() };
-    let mut readers = Vec::new();
+    let mut readers = masks;
     let single = entries.len() == 1;
     let split: Vec<(Entry, Option<Coord>, bool)> = stream::iter(entries)
         .map(|e| {
@@ -113,6 +118,37 @@ pub(crate) async fn assemble(
         }
     }
     Ok(Opened { dataset, readers, unsupported, groups })
+}
+
+/// Joins variables with the arrays that say which of their cells are valid, which are then no variables themselves.
+fn attach_masks(entries: &mut Vec<Entry>) -> Result<Vec<Arc<ArrayReader>>, SourceError> {
+    let mut taken = BTreeSet::new();
+    for i in 0..entries.len() {
+        let Some(Value::String(name)) = entries[i].variable.attrs.remove(VALID_KEY) else {
+            continue;
+        };
+        let shape = &entries[i].variable.source.shape;
+        let found = entries.iter().position(|e| {
+            *e.variable.name == *name
+                && e.variable.source.dtype == DType::Bool
+                && e.variable.source.shape == *shape
+        });
+        let Some(k) = found else {
+            return Err(SourceError::Attribute {
+                array: entries[i].variable.name.to_string(),
+                attribute: VALID_KEY.into(),
+                reason: format!("there is no array `{name}` of bool with its shape"),
+            });
+        };
+        let valid = entries[k].variable.source.clone();
+        entries[i].variable.decode.valid = Some(Arc::new(valid));
+        taken.insert(k);
+    }
+    let mut readers = Vec::with_capacity(taken.len());
+    for k in taken.into_iter().rev() {
+        readers.push(entries.remove(k).reader);
+    }
+    Ok(readers)
 }
 
 fn text_error(name: &str) -> SourceError {
@@ -151,7 +187,15 @@ fn entry(store: &Store, name: &str, node: Node, options: &Options) -> Result<Ent
         nullable: false,
         version: Some(version),
     };
-    let dims = meta.dims.clone();
+    let mut dims = meta.dims.clone();
+    if let Some(Value::Array(unnamed)) = attrs.get(UNNAMED_KEY) {
+        for axis in unnamed.iter().filter_map(Value::as_u64) {
+            if let Some(d) = dims.get_mut(axis as usize) {
+                *d = None;
+            }
+        }
+    }
+    let attrs: Attrs = attrs.into_iter().filter(|(k, _)| k != UNNAMED_KEY).collect();
     let reader = ArrayReader {
         source: source.clone(),
         name: name.to_string(),

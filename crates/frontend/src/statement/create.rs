@@ -32,7 +32,15 @@ impl Reader<'_> {
         if self.accept(Keyword::VIEW) {
             let (name, if_not_exists) = self.created(or_replace)?;
             let (query, query_span) = self.as_query()?;
-            let create = CreateView { name, or_replace, if_not_exists, query, query_span };
+            let create = CreateView {
+                name,
+                or_replace,
+                if_not_exists,
+                query,
+                query_span,
+                // The reader has tokens alone; whoever has the script fills it in.
+                query_text: String::new(),
+            };
             return Ok(Statement::CreateView(create));
         }
         if is_keyword(&self.peek().token, Keyword::TABLE) {

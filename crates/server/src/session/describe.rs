@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Found, Opener, bare};
 use crate::session::tables::TableFormat;
+use crate::session::warehouse::Definition;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use sqlparser::ast::Query;
@@ -27,7 +28,16 @@ impl Session {
                     rows.push([name.clone(), "temp tensor".into(), size]);
                 }
                 for e in self.host.warehouse.list().await? {
-                    rows.push([e.name, format!("external {}", e.stored_as), e.location]);
+                    let (kind, place) = match e.definition {
+                        Definition::External { stored_as, location, .. } => {
+                            (format!("external {stored_as}"), location)
+                        }
+                        Definition::Tensor { data } => {
+                            ("tensor".into(), self.host.warehouse.url(&data))
+                        }
+                        Definition::View { query } => ("view".into(), query),
+                    };
+                    rows.push([e.name, kind, place]);
                 }
                 rows_of(["name", "kind", "where"], rows)
             }
@@ -117,8 +127,8 @@ impl Session {
                         return Box::pin(self.describe_query(&view.query, cancel)).await;
                     }
                     None => {
-                        let known = self.host.warehouse.list().await?;
-                        return Err(self.unknown(&key, known.into_iter().map(|e| e.name).collect()));
+                        let known = self.host.warehouse.names().await?;
+                        return Err(self.unknown(&key, known));
                     }
                 }
             }

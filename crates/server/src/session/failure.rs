@@ -39,16 +39,13 @@ pub enum Failure {
         /// What is wrong.
         reason: String,
     },
-    /// The warehouse did not do what it should.
-    #[error("cannot {action} `{path}` in the warehouse")]
-    Warehouse {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: String,
-        /// Why it failed.
-        #[source]
-        source: object_store::Error,
+    /// `DROP VIEW` of a tensor, or the reverse.
+    #[error("`{name}` is a {kind}")]
+    WrongKind {
+        /// The name.
+        name: String,
+        /// What it is.
+        kind: &'static str,
     },
     /// A definition that cannot be read.
     #[error("the definition `{path}` in the warehouse cannot be used: {reason}")]
@@ -103,14 +100,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub(super) fn warehouse(
-        action: &'static str,
-        path: &str,
-        source: object_store::Error,
-    ) -> Error {
-        Error::stage(Failure::Warehouse { action, path: path.into(), source })
-    }
-
     pub(super) fn definition(path: &str, reason: String) -> Error {
         Error::stage(Failure::Definition { path: path.into(), reason })
     }
@@ -126,7 +115,7 @@ impl Report for Failure {
             Failure::Table { .. } => "not_a_table",
             Failure::CyclicView { .. } => "cyclic_view",
             Failure::DeepView { .. } => "nesting_too_deep",
-            Failure::Warehouse { .. } => "warehouse",
+            Failure::WrongKind { .. } => "wrong_kind",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } => "unsupported",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
@@ -136,7 +125,6 @@ impl Report for Failure {
 
     fn class(&self) -> Class {
         match self {
-            Failure::Warehouse { .. } => Class::Retry,
             Failure::Rows { memory: true, .. } | Failure::DeepView { .. } => Class::Limit,
             _ => Class::User,
         }
@@ -155,6 +143,9 @@ impl Report for Failure {
                 Some(format!("write CREATE OR REPLACE …, or DROP TENSOR {name} first"))
             }
             Failure::UnknownQuery { .. } => Some("SHOW QUERIES lists those that do".into()),
+            Failure::WrongKind { name, kind } => {
+                Some(format!("write DROP {} {name}", kind.to_uppercase()))
+            }
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Table { format: "NDJSON", .. } => {
                 Some("the file holds one JSON object a line".into())
@@ -173,7 +164,7 @@ impl Report for Failure {
             Failure::Rows { memory: true, .. } => {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
             }
-            Failure::Rows { .. } | Failure::Warehouse { .. } => None,
+            Failure::Rows { .. } => None,
         }
     }
 
@@ -215,6 +206,18 @@ impl Report for tessera_exec::error::Error {
 }
 
 impl Report for tessera_exec::source::SourceError {
+    fn code(&self) -> &str {
+        self.code()
+    }
+    fn class(&self) -> Class {
+        self.class()
+    }
+    fn hint(&self) -> Option<String> {
+        self.hint()
+    }
+}
+
+impl Report for tessera_exec::sink::SinkError {
     fn code(&self) -> &str {
         self.code()
     }

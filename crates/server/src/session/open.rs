@@ -3,6 +3,7 @@
 use crate::error::{Error, Position};
 use crate::session::failure::Failure;
 use crate::session::tables::{self, TableFormat};
+use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Session, later};
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::execution::SessionState;
@@ -145,6 +146,12 @@ impl<'a> Opener<'a> {
         self.open_all(relations).await
     }
 
+    /// Opens what a view is made of; itself must not be among it.
+    pub(super) async fn open_below(&mut self, view: &str) -> Result<(), Error> {
+        self.path.push(view.into());
+        self.open().await
+    }
+
     fn open_all(
         &mut self,
         relations: Vec<RelationRef>,
@@ -233,8 +240,12 @@ impl<'a> Opener<'a> {
         let options = options.iter().filter(|(k, _)| k != "format");
         let options =
             Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        self.store(url, &options).await
+    }
+
+    async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
         let opened =
-            source::open(url, &options, &self.session.host.stores).await.map_err(Error::stage)?;
+            source::open(url, options, &self.session.host.stores).await.map_err(Error::stage)?;
         Ok(self.add(opened))
     }
 
@@ -259,26 +270,45 @@ impl<'a> Opener<'a> {
             }
             return Ok(Some(Found::Dataset(temp.dataset.clone())));
         }
-        let known = self.session.host.warehouse.list().await?;
-        self.known = known.iter().map(|e| e.name.clone()).collect();
-        self.known.extend(self.session.temps().keys().cloned());
-        let Some(found) = pick(&key, known.iter().map(|e| e.name.as_str())) else {
-            return Ok(None);
+        let Some(entry) = self.entry(&key).await? else { return Ok(None) };
+        let dataset = match &entry.definition {
+            Definition::View { query } => {
+                // Each text has a number of its own in the statement.
+                let text = self.views.len() as u64 + 1;
+                let view = View::parse(&entry.name, text, query);
+                return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
+            }
+            Definition::External { stored_as, location, options } => {
+                if let Some(format) = TableFormat::parse(stored_as) {
+                    let table = self.table(format, location, options).await?;
+                    return Ok(Some(Found::Table(table)));
+                }
+                self.url(location, options).await?
+            }
+            Definition::Tensor { data } => {
+                // Nothing of it changes, but it may be dropped while it is read.
+                let url = self.session.host.warehouse.url(data);
+                self.store(&url, &Options::dropped_whole()).await?
+            }
         };
-        let Some(external) = known.into_iter().find(|e| e.name == found) else { return Ok(None) };
-        if external.stored_as == "view" {
-            // Each text has a number of its own in the statement.
-            let text = self.views.len() as u64 + 1;
-            let view = View::parse(&external.name, text, &external.location);
-            return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
-        }
-        if let Some(format) = TableFormat::parse(&external.stored_as) {
-            let table = self.table(format, &external.location, &external.options).await?;
-            return Ok(Some(Found::Table(table)));
-        }
-        let mut dataset = Dataset::clone(&*self.url(&external.location, &external.options).await?);
-        dataset.name = external.name;
+        let mut dataset = Dataset::clone(&dataset);
+        dataset.name = entry.name;
         Ok(Some(Found::Dataset(Arc::new(dataset))))
+    }
+
+    /// The entry of the warehouse: with exactly that name, else without case where that is unique.
+    pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
+        let warehouse = &self.session.host.warehouse;
+        if let Some(entry) = warehouse.entry(key).await? {
+            return Ok(Some(entry));
+        }
+        let names = warehouse.names().await?;
+        self.known = names.clone();
+        self.known.extend(self.session.temps().keys().cloned());
+        match pick(key, names.iter().map(String::as_str)) {
+            Some(name) => warehouse.entry(&name).await,
+            None => Ok(None),
+        }
     }
 }
 

@@ -129,15 +129,7 @@ impl Session {
 
     /// Parses, binds and plans a query whose result is tensors, running what has to run before the rest can be bound.
     pub(super) async fn plan(&self, query: &Query, cancel: &CancelToken) -> Result<Planned, Error> {
-        let binding = self.bind(query).await?;
-        if !binding.is_tensor(query) {
-            let decision = binding.decide(query);
-            return Err(later(
-                &format!("a tensor from rows (the query has {}): it", decision.reason),
-                "write dimensions in brackets, as in `SELECT [lat], avg(v) … GROUP BY lat`",
-            ));
-        }
-        self.plan_bound(binding, query, cancel).await
+        self.plan_with(query, cancel, |_| Ok(())).await
     }
 
     /// The same of a query that was opened.
@@ -151,6 +143,28 @@ impl Session {
         let lowered = self
             .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
             .await?;
+        planned(binding, &decision, lowered, false)
+    }
+
+    /// As [`Session::plan`], where `shape` may put the results on other grids before they are planned.
+    pub(super) async fn plan_with(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+        shape: impl FnOnce(&mut Lowered) -> Result<(), Error>,
+    ) -> Result<Planned, Error> {
+        let mut binding = self.bind(query).await?;
+        let decision = binding.decide(query);
+        if !binding.is_tensor(query) {
+            return Err(later(
+                &format!("a tensor from rows (the query has {}): it", decision.reason),
+                "write dimensions in brackets, as in `SELECT [lat], avg(v) … GROUP BY lat`",
+            ));
+        }
+        let mut lowered = self
+            .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
+            .await?;
+        shape(&mut lowered)?;
         planned(binding, &decision, lowered, false)
     }
 

@@ -1,156 +1,266 @@
-//! Durable definitions: one JSON file each, `catalog/<name>.json` in the warehouse.
+//! The durable half of the catalog: one JSON file for each name, `catalog/<name>.json`, in a directory or below an S3
+//! prefix.
 //!
-//! A definition is there whole or not at all: a file is written under another name and renamed, an object is put in
-//! one request.
+//! ```text
+//!   warehouse.json            the format of all this
+//!   catalog/<name>.json       an entry: there whole or not at all
+//!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it
+//! ```
+//! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. What a
+//! process that was killed left in `data/` is named by no entry and can be removed.
 
 use crate::error::Error;
 use crate::session::failure::Failure;
-use futures::TryStreamExt;
-use object_store::local::LocalFileSystem;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// Most a store may take for one definition.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What `CREATE EXTERNAL TABLE` keeps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct External {
-    /// Version of this file's format.
-    pub(super) format_version: u32,
-    /// The name as it was written.
-    pub(super) name: String,
-    /// `zarr` or `npy`.
-    pub(super) stored_as: String,
-    /// The URL or path as it was written.
-    pub(super) location: String,
-    /// Options as they were written.
-    pub(super) options: Vec<(String, String)>,
-}
+use std::sync::atomic::{AtomicBool, Ordering};
+use tessera_exec::sink::{Folder, Mode, SinkError, Target};
+use tessera_exec::source::{Options, Stores};
 
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 
+/// Where the format of the warehouse is told.
+const MARK: &str = "warehouse.json";
+
+/// Where the entries are.
+const CATALOG: &str = "catalog";
+
+/// A name of the catalog and what it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Version of this file's format.
+    pub(super) format_version: u32,
+    /// The name as it was written.
+    pub(super) name: String,
+    /// What it stands for.
+    #[serde(flatten)]
+    pub(super) definition: Definition,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(super) enum Definition {
+    /// Of `CREATE EXTERNAL TABLE`.
+    External {
+        /// `zarr`, `npy`, ….
+        stored_as: String,
+        /// The URL or path as it was written.
+        location: String,
+        /// Options as they were written.
+        options: Vec<(String, String)>,
+    },
+    /// Of `CREATE TENSOR`.
+    Tensor {
+        /// Its store, from the warehouse's root.
+        data: String,
+    },
+    /// Of `CREATE VIEW`.
+    View {
+        /// The text of its query.
+        query: String,
+    },
+}
+
+impl Definition {
+    /// In messages and `SHOW TENSORS`.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Definition::External { .. } => "table",
+            Definition::Tensor { .. } => "tensor",
+            Definition::View { .. } => "view",
+        }
+    }
+}
+
 /// The durable half of the catalog.
 #[derive(Debug)]
 pub(super) struct Warehouse {
-    /// The directory; nothing is made before the first definition is.
-    root: PathBuf,
+    /// Nothing is made in it before the first entry is.
+    folder: Folder,
+    /// True once its format is known to be ours.
+    checked: AtomicBool,
+    marked: AtomicBool,
 }
 
 impl Warehouse {
-    /// The warehouse at a directory.
+    /// The warehouse at a directory or an S3 prefix. Nothing is read yet.
     ///
     /// # Errors
-    /// A URL of an object store, which is not supported yet.
-    pub(super) fn open(url: &str) -> Result<Self, Error> {
-        let path = match url.split_once("://") {
-            None => PathBuf::from(url),
-            Some(("file", path)) => PathBuf::from(path),
-            Some((scheme, _)) => {
-                return Err(Error::Unsupported {
-                    construct: format!("a warehouse at {scheme}://"),
-                    hint: Some("use a directory".into()),
-                });
-            }
-        };
-        Ok(Warehouse { root: path })
+    /// A URL that cannot be read, or a storage that is only read.
+    pub(super) fn open(url: &str, stores: &Stores) -> Result<Self, Error> {
+        let folder = Folder::open(url, &Options::default(), stores).map_err(Error::stage)?;
+        Ok(Warehouse { folder, checked: AtomicBool::new(false), marked: AtomicBool::new(false) })
     }
 
-    fn store(&self) -> Result<Arc<dyn ObjectStore>, Error> {
-        std::fs::create_dir_all(&self.root)
-            .map_err(|e| Error::io("create", format!("`{}`", self.root.display()), e))?;
-        let store = LocalFileSystem::new_with_prefix(&self.root)
-            .map_err(|e| Failure::warehouse("open", &self.root.display().to_string(), e))?;
-        Ok(Arc::new(store))
+    /// Names of all entries, sorted.
+    pub(super) async fn names(&self) -> Result<Vec<String>, Error> {
+        let files = self.folder.names(CATALOG).await.map_err(Error::stage)?;
+        Ok(files.iter().filter_map(|f| f.strip_suffix(".json").and_then(unescaped)).collect())
     }
 
-    fn path(name: &str) -> Path {
-        // Names are compared without case where that is unique, so the file keeps the spelling.
-        Path::from_iter(["catalog".to_string(), format!("{name}.json")])
-    }
-
-    /// All definitions, by name.
-    pub(super) async fn list(&self) -> Result<Vec<External>, Error> {
-        if !self.root.join("catalog").exists() {
-            return Ok(Vec::new());
-        }
-        let store = self.store()?;
-        let folder = Path::from("catalog");
-        let mut names: Vec<Path> = within(store.list(Some(&folder)).try_collect::<Vec<_>>())
-            .await?
-            .map_err(|e| Failure::warehouse("list", "catalog", e))?
-            .into_iter()
-            .map(|m| m.location)
-            .filter(|p| p.as_ref().ends_with(".json"))
-            .collect();
-        names.sort();
-        let mut out = Vec::with_capacity(names.len());
-        for path in names {
-            out.push(self.read(&store, &path).await?);
+    /// All entries, by name.
+    pub(super) async fn list(&self) -> Result<Vec<Entry>, Error> {
+        let mut out = Vec::new();
+        for name in self.names().await? {
+            // One that was dropped meanwhile is no longer there.
+            out.extend(self.entry(&name).await?);
         }
         Ok(out)
     }
 
-    async fn read(&self, store: &Arc<dyn ObjectStore>, path: &Path) -> Result<External, Error> {
-        let failed = |e| Failure::warehouse("read", path.as_ref(), e);
-        let bytes =
-            within(async { store.get(path).await?.bytes().await }).await?.map_err(failed)?;
-        let external: External = serde_json::from_slice(&bytes)
-            .map_err(|e| Failure::definition(path.as_ref(), e.to_string()))?;
-        if external.format_version != FORMAT_VERSION {
-            return Err(Failure::definition(
-                path.as_ref(),
-                format!(
-                    "format version {} is not known, only {FORMAT_VERSION}",
-                    external.format_version
-                ),
-            ));
+    /// The entry with exactly that name.
+    pub(super) async fn entry(&self, name: &str) -> Result<Option<Entry>, Error> {
+        let key = key(name);
+        let Some(bytes) = self.folder.get(&key).await.map_err(Error::stage)? else {
+            return Ok(None);
+        };
+        self.check().await?;
+        let bad = |reason: String| Failure::definition(&key, reason);
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+        let version = value.get("format_version").and_then(serde_json::Value::as_u64);
+        if version != Some(FORMAT_VERSION.into()) {
+            return Err(bad(unknown_version(version)));
         }
-        Ok(external)
+        // The first entries were all external tables and did not say so.
+        if let Some(map) = value.as_object_mut() {
+            map.entry("kind").or_insert_with(|| "external".into());
+        }
+        serde_json::from_value(value).map(Some).map_err(|e| bad(e.to_string()))
     }
 
-    /// Writes a definition; an existing one of the name goes.
+    /// Writes an entry.
+    ///
+    /// # Errors
+    /// `already_exists` where [`Mode::Create`] meets one.
     pub(super) async fn put(
         &self,
         name: &str,
-        stored_as: &str,
-        location: &str,
-        options: Vec<(String, String)>,
+        definition: Definition,
+        mode: Mode,
     ) -> Result<(), Error> {
-        let external = External {
-            format_version: FORMAT_VERSION,
-            name: name.into(),
-            stored_as: stored_as.into(),
-            location: location.into(),
-            options,
-        };
-        let text = serde_json::to_vec_pretty(&external)
+        self.check().await?;
+        if !self.marked.load(Ordering::Relaxed) {
+            let text = serde_json::json!({"format_version": FORMAT_VERSION}).to_string();
+            match self.folder.put(MARK, text.into(), Mode::Create).await {
+                Ok(()) | Err(SinkError::Exists { .. }) => {
+                    self.marked.store(true, Ordering::Relaxed);
+                }
+                Err(e) => return Err(Error::stage(e)),
+            }
+        }
+        let entry = Entry { format_version: FORMAT_VERSION, name: name.into(), definition };
+        let text = serde_json::to_vec_pretty(&entry)
             .map_err(|e| Failure::definition(name, e.to_string()))?;
-        let path = Self::path(name);
-        let store = self.store()?;
-        within(store.put(&path, text.into()))
-            .await?
-            .map_err(|e| Failure::warehouse("write", path.as_ref(), e))?;
-        Ok(())
+        match self.folder.put(&key(name), text, mode).await {
+            Err(SinkError::Exists { .. }) => {
+                Err(Error::stage(Failure::Exists { name: name.into() }))
+            }
+            other => other.map_err(Error::stage),
+        }
     }
 
-    /// Removes a definition.
-    pub(super) async fn remove(&self, name: &str) -> Result<(), Error> {
-        let path = Self::path(name);
-        let store = self.store()?;
-        within(store.delete(&path))
-            .await?
-            .map_err(|e| Failure::warehouse("remove", path.as_ref(), e))
+    /// Removes an entry; true if there was one.
+    pub(super) async fn remove(&self, name: &str) -> Result<bool, Error> {
+        self.folder.remove(&key(name)).await.map_err(Error::stage)
+    }
+
+    /// A place for the cells of a tensor that no entry names yet, from the root and as a target.
+    pub(super) fn room(&self) -> (String, Target) {
+        let data = format!("data/{}.zarr", uuid::Uuid::new_v4());
+        let target = self.folder.target(&data);
+        (data, target)
+    }
+
+    /// Where the cells of a tensor are.
+    pub(super) fn url(&self, data: &str) -> String {
+        self.folder.url(data)
+    }
+
+    /// Removes the cells of a tensor that no entry names any more. Statements that still read them fail.
+    pub(super) async fn remove_data(&self, data: &str) -> Result<(), Error> {
+        // An entry is a file that somebody may have edited: nothing outside of `data/` is removed.
+        let inside =
+            data.strip_prefix("data/").is_some_and(|n| !n.contains('/') && n.ends_with(".zarr"));
+        if !inside {
+            return Err(Failure::definition(data, "it is not in `data/`".into()));
+        }
+        self.folder.remove_all(data).await.map_err(Error::stage)
+    }
+
+    /// Refuses a warehouse of another format.
+    async fn check(&self) -> Result<(), Error> {
+        if self.checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(bytes) = self.folder.get(MARK).await.map_err(Error::stage)? {
+            let value: serde_json::Value = serde_json::from_slice(&bytes)
+                .map_err(|e| Failure::definition(MARK, e.to_string()))?;
+            let version = value.get("format_version").and_then(serde_json::Value::as_u64);
+            if version != Some(FORMAT_VERSION.into()) {
+                return Err(Failure::definition(MARK, unknown_version(version)));
+            }
+        }
+        self.checked.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> Result<T, Error> {
-    tokio::time::timeout(TIMEOUT, work)
-        .await
-        .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })
+fn unknown_version(version: Option<u64>) -> String {
+    match version {
+        Some(v) => format!("format version {v} is not known, only {FORMAT_VERSION}"),
+        None => "it has no format version".into(),
+    }
+}
+
+/// The file of a name. Names are compared without case where that is unique, so it keeps the spelling; what a file
+/// cannot be called is written as `%2F`.
+fn key(name: &str) -> String {
+    let mut out = format!("{CATALOG}/");
+    for c in name.chars() {
+        match c {
+            '/' | '\\' | '%' | '#' | '?' | '*' | '"' | '<' | '>' | '|' | '{' | '}' | '[' | ']'
+            | '^' | '`' | '~' => out.push_str(&format!("%{:02X}", c as u32)),
+            c if c.is_control() => {
+                for b in c.to_string().bytes() {
+                    out.push_str(&format!("%{b:02X}"));
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out + ".json"
+}
+
+/// The name of a file without its extension; `None` for one that is no name.
+fn unescaped(file: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(file.len());
+    let mut bytes = file.bytes();
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        let mut hex = || bytes.next().and_then(|b| char::from(b).to_digit(16));
+        out.push((hex()? * 16 + hex()?) as u8);
+    }
+    String::from_utf8(out).ok().filter(|n| !n.is_empty() && !n.starts_with('.'))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_files_and_come_back() {
+        for name in ["x", "My Tensor", "a/b", "50%", "ünï", "a.b", "tab\tq\"q"] {
+            let file = key(name);
+            let file = file.strip_prefix("catalog/").unwrap();
+            assert!(!file.contains('/'), "{file}");
+            assert_eq!(unescaped(file.strip_suffix(".json").unwrap()).as_deref(), Some(name));
+        }
+        assert_eq!(unescaped(".x.0f.part"), None);
+    }
 }

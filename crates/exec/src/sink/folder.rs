@@ -1,0 +1,228 @@
+//! Small documents in a directory or below a prefix: each is there whole or not at all.
+
+use super::SinkError;
+use super::place::{Place, join, remove_tree};
+use super::target::{Target, staging};
+use crate::source::Stores;
+use crate::source::location::{Location, Options};
+use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What a document that is put may meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: one that is there is an error.
+    Create,
+    /// Anything: one that is there goes.
+    Replace,
+}
+
+/// A directory, or a prefix of a bucket, with documents in it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    display: String,
+    place: Place,
+    store: Store,
+}
+
+impl Folder {
+    /// The folder at a path, `file://` or `s3://` URL; an S3 bucket may be one whole. Nothing is made or asked.
+    ///
+    /// # Errors
+    /// A URL that cannot be read, or a storage that is only read.
+    pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
+        let location = Location::parse(url.trim_end_matches('/'))?;
+        if let crate::source::location::Place::Http { origin, .. } = &location.place {
+            let scheme = origin.split("://").next().unwrap_or("http");
+            return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
+        }
+        let store = stores.at(&location, options)?;
+        let place = match store.parts() {
+            Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
+            Parts::Object { client, prefix, timeout } => {
+                Place::Object { client, prefix, timeout, store: store.clone() }
+            }
+        };
+        Ok(Folder { display: location.display, place, store })
+    }
+
+    /// Its URL, without credentials.
+    pub fn display(&self) -> &str {
+        &self.display
+    }
+
+    /// The URL of something in it.
+    pub fn url(&self, key: &str) -> String {
+        join(&self.display, key)
+    }
+
+    /// A target for a store in it.
+    pub fn target(&self, key: &str) -> Target {
+        let place = match &self.place {
+            Place::Local { root, display } => {
+                Place::Local { root: root.join(key), display: join(display, key).into() }
+            }
+            Place::Object { client, prefix, timeout, store } => Place::Object {
+                client: client.clone(),
+                prefix: join(prefix, key),
+                timeout: *timeout,
+                store: store.clone(),
+            },
+        };
+        Target { display: self.url(key), place }
+    }
+
+    /// Names of the documents directly in `key`, sorted; none if there is no such folder.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn names(&self, key: &str) -> Result<Vec<String>, SinkError> {
+        let mut names: Vec<String> = match &self.place {
+            Place::Local { root, .. } => {
+                let list = || -> io::Result<Vec<String>> {
+                    let mut names = Vec::new();
+                    for entry in fs::read_dir(root.join(key))? {
+                        let entry = entry?;
+                        if entry.file_type()?.is_file()
+                            && let Ok(name) = entry.file_name().into_string()
+                        {
+                            names.push(name);
+                        }
+                    }
+                    Ok(names)
+                };
+                match list() {
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                        ) =>
+                    {
+                        Vec::new()
+                    }
+                    other => other.map_err(|e| SinkError::io(self.place.show(key), &e))?,
+                }
+            }
+            Place::Object { client, .. } => {
+                let below = self.place.key(key)?;
+                let listed: Vec<_> =
+                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                let direct = |m: object_store::ObjectMeta| {
+                    let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
+                    let name = rest.trim_start_matches('/');
+                    (!name.contains('/')).then(|| name.to_string())
+                };
+                listed.into_iter().filter_map(direct).collect()
+            }
+        };
+        names.sort();
+        Ok(names)
+    }
+
+    /// A document, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn get(&self, key: &str) -> Result<Option<Bytes>, SinkError> {
+        Ok(self.store.get(key, METADATA_BYTES_MAX).await?)
+    }
+
+    /// Puts a document, at once: a reader sees the old one, or the new one. A local one is on the device when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`SinkError::Exists`] where [`Mode::Create`] meets one; whatever storage says.
+    pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<(), SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => {
+                let path = root.join(key);
+                put_local(&path, &self.place.show(key), &bytes, mode)
+            }
+            Place::Object { client, .. } => {
+                let path = self.place.key(key)?;
+                let mode = match mode {
+                    Mode::Create => PutMode::Create,
+                    Mode::Replace => PutMode::Overwrite,
+                };
+                let put = client.put_opts(&path, bytes.into(), PutOptions::from(mode));
+                let request = async {
+                    match put.await {
+                        Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                        Err(object_store::Error::Precondition { .. }) => Ok(false),
+                        other => other.map(|_| true),
+                    }
+                };
+                match self.place.within(key, request).await? {
+                    true => Ok(()),
+                    false => Err(SinkError::Exists { what: self.place.show(key) }),
+                }
+            }
+        }
+    }
+
+    /// Removes a document; true if there was one.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => match fs::remove_file(root.join(key)) {
+                Ok(()) => Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(e) => Err(SinkError::io(self.place.show(key), &e)),
+            },
+            Place::Object { client, .. } => {
+                let there = self.store.head(key).await?.is_some();
+                if there {
+                    self.place.within(key, client.delete(&self.place.key(key)?)).await?;
+                }
+                Ok(there)
+            }
+        }
+    }
+
+    /// Removes a store in it, its metadata first; nothing there is fine.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
+        if let Place::Local { root, .. } = &self.place {
+            for mark in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
+                let mark = root.join(key).join(mark);
+                remove_tree(&mark).map_err(|e| SinkError::io(self.place.show(key), &e))?;
+            }
+        }
+        self.place.remove_all(key).await
+    }
+}
+
+/// Writes a file beside its name, and gives it the name when it is on the device.
+fn put_local(path: &Path, shown: &str, bytes: &[u8], mode: Mode) -> Result<(), SinkError> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let temporary = staging(path, shown)?;
+    let write = || -> io::Result<()> {
+        fs::create_dir_all(parent)?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        match mode {
+            Mode::Replace => fs::rename(&temporary, path)?,
+            // A link does not replace what has the name, as a rename would.
+            Mode::Create => {
+                fs::hard_link(&temporary, path)?;
+                fs::remove_file(&temporary)?;
+            }
+        }
+        fs::File::open(parent)?.sync_all()
+    };
+    write().map_err(|e| {
+        // What is left of the attempt has no use; the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        SinkError::io(shown, &e)
+    })
+}

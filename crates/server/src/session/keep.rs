@@ -1,0 +1,232 @@
+//! Results that are kept in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
+
+use crate::answer::{Answer, Reply, Stats, Surface};
+use crate::engine::CancelToken;
+use crate::error::Error;
+use crate::session::open::bare;
+use crate::session::warehouse::Definition;
+use crate::session::{Failure, Session};
+use sqlparser::ast::Query;
+use tessera_exec::sink::{
+    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
+};
+use tessera_frontend::statement::{CreateTensor, Drop as DropStatement, DropKind};
+use tessera_frontend::{Labels, Lowered};
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::Attrs;
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::explain::bytes;
+
+/// How a store is written.
+pub(super) struct ZarrWrite<'a> {
+    pub(super) target: &'a Target,
+    pub(super) layout: Layout,
+    /// What an unnamed single result is called.
+    pub(super) name: Option<&'a str>,
+    /// Replaces a store that is there.
+    pub(super) overwrite: bool,
+    /// In the warehouse: under its name at once, and on the device when it is done.
+    pub(super) warehouse: bool,
+}
+
+impl Session {
+    /// `CREATE [OR REPLACE] TENSOR`: cells under a name that nobody knows, then the entry.
+    pub(super) async fn create_tensor(
+        &self,
+        create: &CreateTensor,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = bare(&name);
+        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
+            Free::Keep(kind) => {
+                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+            }
+            Free::Yes => None,
+            Free::Replaces(definition) => Some(definition),
+        };
+        let warehouse = &self.host.warehouse;
+        let (data, target) = warehouse.room();
+        let write = ZarrWrite {
+            target: &target,
+            layout: Layout::default(),
+            name: Some(&key),
+            overwrite: false,
+            warehouse: true,
+        };
+        let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
+        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
+        let definition = Definition::Tensor { data: data.clone() };
+        if let Err(e) = warehouse.put(&key, definition, mode).await {
+            warehouse.remove_data(&data).await?;
+            return Err(e);
+        }
+        if let Some(Definition::Tensor { data }) = before {
+            warehouse.remove_data(&data).await?;
+        }
+        reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
+        Ok(reply)
+    }
+
+    /// `DROP TENSOR|TABLE|VIEW`: the entry first, then the cells.
+    pub(super) async fn drop_named(&self, drop: &DropStatement) -> Result<Reply, Error> {
+        let name = drop.name.to_string();
+        let key = bare(&name);
+        let view = drop.kind == DropKind::View;
+        if !view && self.temps().remove(&key).is_some() {
+            return Ok(Answer::Done(format!("dropped temp tensor {name}")).into());
+        }
+        let warehouse = &self.host.warehouse;
+        let entry = warehouse.entry(&key).await;
+        let Some(entry) = (match entry {
+            // What cannot be read can still be removed.
+            Err(e) if e.code() == "invalid_definition" => {
+                warehouse.remove(&key).await?;
+                return Ok(Answer::Done(format!("dropped {name}")).into());
+            }
+            other => other?,
+        }) else {
+            if drop.if_exists {
+                return Ok(Answer::Done(format!("there is no {name}")).into());
+            }
+            return Err(self.unknown(&key, warehouse.names().await?));
+        };
+        let kind = entry.definition.kind();
+        if view != matches!(entry.definition, Definition::View { .. }) {
+            return Err(Error::stage(Failure::WrongKind { name, kind }));
+        }
+        warehouse.remove(&key).await?;
+        if let Definition::Tensor { data } = &entry.definition {
+            warehouse.remove_data(data).await?;
+        }
+        Ok(Answer::Done(format!("dropped {kind} {name}")).into())
+    }
+
+    /// Whether a name may be taken.
+    pub(super) async fn free(
+        &self,
+        key: &str,
+        or_replace: bool,
+        if_not_exists: bool,
+    ) -> Result<Free, Error> {
+        if self.temps().contains_key(key) {
+            if if_not_exists {
+                return Ok(Free::Keep("temp tensor"));
+            }
+            // It would hide what is made.
+            return Err(Error::stage(Failure::Exists { name: key.into() }));
+        }
+        let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
+        match (if_not_exists, or_replace) {
+            (true, _) => Ok(Free::Keep(entry.definition.kind())),
+            (_, true) => Ok(Free::Replaces(entry.definition)),
+            _ => Err(Error::stage(Failure::Exists { name: entry.name })),
+        }
+    }
+
+    /// Runs a tensor query into a Zarr store. After an error, or when cancelled, nothing is left.
+    pub(super) async fn write_zarr(
+        &self,
+        query: &Query,
+        write: ZarrWrite<'_>,
+        cancel: &CancelToken,
+    ) -> Result<(Written, Reply), Error> {
+        let ZarrWrite { target, layout, name, overwrite, warehouse } = write;
+        let config = self.settings().plan;
+        let mut chunks = Vec::new();
+        let planned = self
+            .plan_with(query, cancel, |lowered| {
+                chunks = fit(lowered, &layout, &config)?;
+                Ok(())
+            })
+            .await?;
+        let single = planned.labels.len() == 1;
+        let items = planned
+            .labels
+            .iter()
+            .zip(chunks)
+            .map(|(l, chunks)| item(l, name.filter(|_| single && !l.named), chunks))
+            .collect();
+        let host = self.sink_host();
+        let how = (overwrite, warehouse, warehouse);
+        let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
+            .await
+            .map_err(Error::stage)?;
+        let done = async {
+            self.run_into(&planned.tiling, &planned.sources, writer.clone(), cancel).await?;
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(Error::Cancelled),
+                written = writer.finish() => written.map_err(Error::stage),
+            }
+        }
+        .await;
+        match done {
+            Ok(written) => {
+                let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
+                let answer = Answer::Done(String::new());
+                Ok((written, Reply { answer, surface: Some(Surface::Tensor), stats }))
+            }
+            Err(e) => {
+                if let Err(left) = writer.abort().await {
+                    tracing::warn!(target = target.display(), error = %left, "an unfinished store could not be removed");
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// What writers need of this process.
+    pub(super) fn sink_host(&self) -> SinkHost {
+        SinkHost {
+            stores: self.host.stores.clone(),
+            quota: self.host.runtime.quota().clone(),
+            io: self.host.io.clone(),
+            threads: self.host.config.threads,
+        }
+    }
+}
+
+/// Whether a name may be taken.
+pub(super) enum Free {
+    /// Nothing has it.
+    Yes,
+    /// Something of that kind has it and stays.
+    Keep(&'static str),
+    /// Something has it and goes.
+    Replaces(Definition),
+}
+
+/// `3 objects, 1.2 MiB`.
+pub(super) fn amount(written: &Written) -> String {
+    let plural = if written.objects == 1 { "" } else { "s" };
+    format!("{} in {} object{plural}", bytes(written.bytes), written.objects)
+}
+
+/// Puts the results on the grids of their objects.
+fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Vec<Shards>, Error> {
+    let graph = std::mem::take(&mut lowered.rooted.graph);
+    let mut b = Builder { graph, config: config.clone() };
+    let mut chunks = Vec::with_capacity(lowered.outputs.len());
+    for (root, labels) in lowered.rooted.roots.iter_mut().zip(&lowered.outputs) {
+        let node = b.node(*root);
+        let of =
+            layout.fit(&labels.name, &node.shape, node.dtype, &node.grid).map_err(Error::stage)?;
+        *root = b.rechunk(*root, of.object()).map_err(Error::stage)?;
+        chunks.push(of);
+    }
+    lowered.rooted.graph = b.graph;
+    Ok(chunks)
+}
+
+fn item(labels: &Labels, name: Option<&str>, chunks: Shards) -> Item {
+    Item {
+        name: name.unwrap_or(&labels.name).to_string(),
+        dtype: labels.dtype,
+        nullable: labels.nullable,
+        dims: labels.dims.clone(),
+        shape: labels.shape.iter().copied().collect(),
+        attrs: labels.attrs.clone(),
+        chunks,
+    }
+}

@@ -1,0 +1,42 @@
+//! CREATE VIEW: the text of a query is kept, and bound when it is used.
+
+use crate::answer::{Answer, Reply};
+use crate::error::Error;
+use crate::session::keep::Free;
+use crate::session::open::{Opener, bare};
+use crate::session::warehouse::Definition;
+use crate::session::{Failure, Session};
+use tessera_exec::sink::Mode;
+use tessera_frontend::RelationRef;
+use tessera_frontend::statement::CreateView;
+
+impl Session {
+    /// `CREATE [OR REPLACE] VIEW`. What it is made of is opened: a file that is not there, or a view made of itself, is
+    /// refused now and not at the first query. A name that nothing has may come later.
+    pub(super) async fn create_view(&self, create: &CreateView) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = bare(&name);
+        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
+            Free::Keep(kind) => {
+                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+            }
+            Free::Yes => None,
+            Free::Replaces(definition) => Some(definition),
+        };
+        let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
+        let itself =
+            |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
+        if relations.iter().any(itself) {
+            let path = format!("{key} → {key}");
+            return Err(Error::stage(Failure::CyclicView { name: key, path }));
+        }
+        Opener::new(self, relations).open_below(&key).await?;
+        let definition = Definition::View { query: create.query_text.clone() };
+        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
+        self.host.warehouse.put(&key, definition, mode).await?;
+        if let Some(Definition::Tensor { data }) = before {
+            self.host.warehouse.remove_data(&data).await?;
+        }
+        Ok(Answer::Done(format!("created view {name}")).into())
+    }
+}

@@ -171,12 +171,12 @@ fn check_name(name: &str) -> Result<(), SinkError> {
 pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
     let is_time =
         |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
-    attrs
-        .iter()
-        .filter(|(k, v)| !ENCODING.contains(&k.as_str()) && !(k.as_str() == "units" && is_time(v)))
-        .filter(|(k, _)| k.as_str() != "units" || !dtype.is_some_and(DType::is_datetime))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect()
+    let stays = |k: &str, v: &Value| match k {
+        // A number in units of time would be read as a moment; a moment gets units of its own.
+        "units" => !is_time(v) && !dtype.is_some_and(DType::is_datetime),
+        _ => !ENCODING.contains(&k),
+    };
+    attrs.iter().filter(|(k, v)| stays(k, v)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
 /// `units` and `calendar` of moments counted in microseconds, or in a larger unit.

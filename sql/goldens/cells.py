@@ -212,7 +212,7 @@ f.q("SELECT january.v[lat => 45, lon => 0.5], mean(v, axis => 'time')[lat => 60]
 f.cells("SELECT lon, avg(v) FROM january WHERE lat <= 45 GROUP BY lon", by(cells[(cells.time >= at("2020-01-01")) & (cells.time < at("2020-02-01")) & (cells.lat <= 45)], ["lon"], a=average("t2m")))
 f.error("SELECT w FROM warm", "unknown_name")
 
-f = Script("later/views", "Views.", 1e-12, setup=(ERA5,))
+f = Script("queries/views", "Views.", 1e-12, setup=(ERA5,))
 f.ok("CREATE OR REPLACE VIEW warm AS SELECT where(t2m > 290, t2m, NULL) AS w FROM era5")
 warm = t2m.where(t2m > 290)
 f.q("SELECT count(w), mean(w, axis => ['time', 'lon']) FROM warm", np.int64(warm.count()), da(warm.mean(["time", "lon"])))

@@ -3,6 +3,7 @@
 //! 1. [`Target::parse`] reads where to; [`Target::check`] says whether something is there already.
 //! 2. A writer ([`ZarrWriter`]) is the [`crate::schedule::Sink`]
 //!    of the plan: it takes chunks as they come, encodes them on the thread that computed them, writes, and lets go.
+//!    Formats that are streams write to an [`ObjectWriter`] instead, when the result is there.
 //! 3. `finish` writes the metadata and gives the result its name; `abort`, or dropping the writer, leaves nothing.
 //!
 //! Invariants: no array is ever held whole; what encoding and uploads need is reserved before the plan starts
@@ -11,12 +12,14 @@
 
 mod budget;
 mod error;
+mod file;
 mod folder;
 mod place;
 mod target;
 mod zarr;
 
 pub use error::SinkError;
+pub use file::{Failure, ObjectWriter};
 pub use folder::{Folder, Mode};
 pub use target::{Target, Written};
 pub use zarr::{Codec, Item, Layout, Shards, ZarrWriter};

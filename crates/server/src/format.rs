@@ -16,6 +16,7 @@ pub(crate) mod native;
 pub mod npy;
 mod npz;
 mod numpy;
+mod parquet;
 mod table;
 mod writer;
 
@@ -83,14 +84,14 @@ impl Format {
         ALL.iter().find(|f| f.0 == self).map_or("", |f| f.2)
     }
 
-    /// The format that a file's extension asks for. `.zarr` is an error that says so.
+    /// The format that a file's extension asks for. A `.zarr` is no stream: COPY writes it.
     pub fn from_path(path: &Path) -> Result<Self, Error> {
         let extension =
             path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         match extension.as_str() {
-            "zarr" => Err(Error::Unsupported {
-                construct: "writing a result as Zarr".into(),
-                hint: Some("write `.npy`, `.npz` or `.arrow`".into()),
+            "zarr" => Err(Error::Usage {
+                reason: "a Zarr store is no stream".into(),
+                hint: Some("write COPY (…) TO 'url' STORED AS ZARR".into()),
             }),
             "feather" | "ipc" | "arrows" => Ok(Format::Arrow),
             "jsonl" => Ok(Format::Ndjson),

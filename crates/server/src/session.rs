@@ -11,6 +11,7 @@
 
 mod cells;
 mod collect;
+mod copy;
 mod describe;
 mod failure;
 mod islands;
@@ -220,7 +221,7 @@ impl Session {
             Statement::CreateTensor(create) => self.create_tensor(create, cancel).await,
             Statement::CreateExternal(create) => self.create_external(create).await,
             Statement::CreateView(create) => self.create_view(create).await,
-            Statement::Copy(_) => Err(later("COPY", "use `tessera query -o FILE`")),
+            Statement::Copy(copy) => self.copy(copy, cancel).await,
             Statement::Drop(drop) => self.drop_named(drop).await,
             Statement::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);

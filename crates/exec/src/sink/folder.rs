@@ -71,7 +71,7 @@ impl Folder {
                 client: client.clone(),
                 prefix: join(prefix, key),
                 timeout: *timeout,
-                store: store.clone(),
+                store: store.below(key),
             },
         };
         Target { display: self.url(key), place }

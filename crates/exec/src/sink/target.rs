@@ -217,6 +217,11 @@ impl Publish {
             if replaced {
                 fs::rename(to, &aside)?;
             }
+            // A link does not replace what has the name, as renaming a file would.
+            if !*replace && fs::symlink_metadata(staging).is_ok_and(|m| m.is_file()) {
+                fs::hard_link(staging, to)?;
+                return fs::remove_file(staging);
+            }
             if let Err(e) = fs::rename(staging, to) {
                 if replaced {
                     fs::rename(&aside, to)?;

@@ -352,6 +352,18 @@ impl Store {
         Ok(())
     }
 
+    /// The store of what is below a key.
+    pub(crate) fn below(&self, key: &str) -> Store {
+        let kind = match &self.kind {
+            Kind::Local(root) => Kind::Local(join_path(root, key)),
+            Kind::Object { client, prefix } => {
+                let slash = if prefix.is_empty() || key.is_empty() { "" } else { "/" };
+                Kind::Object { client: client.clone(), prefix: format!("{prefix}{slash}{key}") }
+            }
+        };
+        Store { kind, display: self.show(key).into(), ..self.clone() }
+    }
+
     /// What it is made of.
     pub(crate) fn parts(&self) -> Parts {
         match &self.kind {

@@ -17,10 +17,10 @@ use std::time::Instant;
 pub(super) struct QueryArgs {
     #[command(flatten)]
     script: ScriptArgs,
-    /// table, json, ndjson, csv, arrow, npy or npz [default: by the file's name, else table]
+    /// table, json, ndjson, csv, arrow, parquet, npy or npz [default: by the file's name, else table]
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// File to write instead of stdout; it appears when it is whole
+    /// File (or Zarr store) to write instead of stdout; it appears when it is whole
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Tells the time of each statement on stderr
@@ -72,6 +72,27 @@ fn text(bytes: Vec<u8>, what: &str) -> Result<String, Error> {
         })
 }
 
+/// A script whose one query is written to a Zarr store, which replaces one that is there, as files are replaced.
+fn copied(script: &str, path: &Path) -> Result<String, Error> {
+    let parsed = tessera_frontend::parse(script).map_err(Error::stage)?;
+    let is_query = |p: &&tessera_frontend::Parsed| {
+        matches!(p.statement, tessera_frontend::Statement::Query(_))
+    };
+    let mut queries = parsed.iter().filter(is_query);
+    let (Some(query), None) = (queries.next(), queries.next()) else {
+        return Err(Error::Usage {
+            reason: "a Zarr store holds the result of one query".into(),
+            hint: Some("write the others with COPY (…) TO 'url' STORED AS ZARR".into()),
+        });
+    };
+    let (before, after) = (&script[..query.bytes.start], &script[query.bytes.end..]);
+    let to = path.display().to_string().replace('\'', "''");
+    Ok(format!(
+        "{before}COPY ({}\n) TO '{to}' STORED AS ZARR OPTIONS (overwrite true){after}",
+        query.text
+    ))
+}
+
 /// A command line that makes sense.
 pub(super) struct Query {
     sql: String,
@@ -81,6 +102,14 @@ pub(super) struct Query {
 
 impl QueryArgs {
     pub(super) fn check(&self) -> Result<Query, Error> {
+        if let (None, Some(path)) = (&self.format, &self.output)
+            && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr"))
+        {
+            // A store is no stream: the engine itself writes it, chunk by chunk.
+            let sql = copied(&self.script.read()?, path)?;
+            let target = Target::new(None, None)?;
+            return Ok(Query { sql, target, timing: self.timing });
+        }
         let target = Target::new(self.format.as_deref(), self.output.as_deref())?;
         Ok(Query { sql: self.script.read()?, target, timing: self.timing })
     }

@@ -256,7 +256,23 @@ fn formats_of_one_result_want_one() {
     assert!(refused(Format::Arrow, vec![Answer::Text("plan".into())]).contains("text"));
     let x = tensor("x", DType::Int8, vec![], &[], vec![1i8], None);
     assert!(refused(Format::Arrow, vec![Answer::Tensors(vec![t2m(), x])]).contains("(t2m, x)"));
-    assert_eq!(refused(Format::Parquet, vec![]), "writing Parquet is not supported yet");
+    assert!(refused(Format::Parquet, vec![]).contains("there is no result"));
+}
+
+#[test]
+fn parquet_reads_back() {
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    let read = |answer: Answer| {
+        let bytes = bytes::Bytes::from(write(Format::Parquet, vec![answer]).unwrap());
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
+        let schema = reader.schema();
+        let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
+        Answer::Rows { schema, batches }
+    };
+    // The long form, cell by cell, with its NaN and its mask.
+    let t = Answer::Tensors(vec![t2m()]);
+    assert_eq!(text(Format::Csv, vec![read(t.clone())]), text(Format::Csv, vec![t]));
+    assert_eq!(text(Format::Csv, vec![read(rows())]), text(Format::Csv, vec![rows()]));
 }
 
 #[test]
@@ -283,7 +299,7 @@ fn arrow_reads_back() {
 fn formats_are_found_by_name_file_and_accept() {
     use std::path::Path;
     assert_eq!(Format::from_path(Path::new("a/b.NPZ")).unwrap(), Format::Npz);
-    assert_eq!(Format::from_path(Path::new("x.zarr")).unwrap_err().code(), "unsupported");
+    assert_eq!(Format::from_path(Path::new("x.zarr")).unwrap_err().code(), "usage");
     assert_eq!(Format::from_path(Path::new("x")).unwrap_err().exit_status(), 2);
     let e = Format::parse("xml").unwrap_err();
     assert!(e.hint().unwrap().contains("ndjson, csv"));

@@ -1,7 +1,7 @@
 //! The answers of a script, one after another, in one format.
 
 use super::long::Long;
-use super::{Format, arrow_ipc, csv, json, npy, npz, table};
+use super::{Format, arrow_ipc, csv, json, npy, npz, parquet, table};
 use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
 use std::io::{self, Write};
@@ -41,20 +41,14 @@ impl<W: Write> Writer<W> {
     /// A writer of `format` to `out`.
     ///
     /// # Errors
-    /// Parquet is not supported yet.
+    /// A format that cannot be written: today there is none.
     pub fn new(format: Format, options: Options, out: W) -> Result<Self, Error> {
-        if format == Format::Parquet {
-            return Err(Error::Unsupported {
-                construct: "writing Parquet".into(),
-                hint: Some("write `arrow`, `csv` or `npz`".into()),
-            });
-        }
         Ok(Writer { format, options, out, written: 0, pending: None })
     }
 
     /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
-        if matches!(self.format, Format::Arrow | Format::Npy | Format::Npz) {
+        if matches!(self.format, Format::Arrow | Format::Parquet | Format::Npy | Format::Npz) {
             return self.keep(reply);
         }
         let first = self.written == 0;
@@ -86,7 +80,9 @@ impl<W: Write> Writer<W> {
             Answer::Text(_) | Answer::Json(_) => {
                 return refuse("it is a text".into(), "use `--format table` or `json`");
             }
-            Answer::Rows { .. } | Answer::Stored(_) if self.format != Format::Arrow => {
+            Answer::Rows { .. } | Answer::Stored(_)
+                if matches!(self.format, Format::Npy | Format::Npz) =>
+            {
                 return refuse(
                     "it is rows, not a tensor".into(),
                     "use arrow, csv or json, or ask for a tensor: `SELECT [lat], avg(v) … GROUP BY lat`",
@@ -116,7 +112,7 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self) -> Result<W, Error> {
         let out: &mut dyn Write = &mut self.out;
         match (self.format, self.pending.take()) {
-            (Format::Arrow | Format::Npy | Format::Npz, None) => {
+            (Format::Arrow | Format::Parquet | Format::Npy | Format::Npz, None) => {
                 return Err(Error::Format {
                     format: self.format.name(),
                     reason: "there is no result".into(),
@@ -124,6 +120,7 @@ impl<W: Write> Writer<W> {
                 });
             }
             (Format::Arrow, Some(reply)) => write_arrow(&reply, self.options.arrow_file, out)?,
+            (Format::Parquet, Some(reply)) => write_parquet(&reply, out)?,
             (format, Some(reply)) => match (format, reply.answer.tensors()) {
                 (Format::Npy, Some(t)) => npy::write(t[0], out)?,
                 (Format::Npz, Some(t)) => npz::write(&t, out)?,
@@ -239,7 +236,7 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
 fn write_arrow(reply: &Reply, file: bool, out: &mut dyn Write) -> Result<(), Error> {
     if let Some(tensors) = reply.answer.tensors() {
         let tables = Long::group(&tensors, reply.surface)?;
-        let [table] = &tables[..] else { return Err(dims_differ(&tensors)) };
+        let [table] = &tables[..] else { return Err(dims_differ("arrow", &tensors)) };
         return arrow_ipc::write(table.schema(), table.batches(), file, out);
     }
     match reply.answer.rows() {
@@ -248,10 +245,22 @@ fn write_arrow(reply: &Reply, file: bool, out: &mut dyn Write) -> Result<(), Err
     }
 }
 
-fn dims_differ(tensors: &[&dyn Windows]) -> Error {
+fn write_parquet(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
+    if let Some(tensors) = reply.answer.tensors() {
+        let tables = Long::group(&tensors, reply.surface)?;
+        let [table] = &tables[..] else { return Err(dims_differ("parquet", &tensors)) };
+        return parquet::write(table.schema(), table.batches(), out);
+    }
+    match reply.answer.rows() {
+        Some((schema, batches)) => parquet::write(schema, batches, out),
+        None => Ok(()),
+    }
+}
+
+fn dims_differ(format: &'static str, tensors: &[&dyn Windows]) -> Error {
     let names: Vec<&str> = tensors.iter().map(|t| t.head().name).collect();
     Error::Format {
-        format: "arrow",
+        format,
         reason: format!("its tensors ({}) do not share their dimensions", names.join(", ")),
         hint: Some("select them one by one, or use npz or json".into()),
     }

@@ -23,6 +23,18 @@ pub enum Failure {
         /// The name.
         name: String,
     },
+    /// An option that there is not, or a value that it does not take.
+    #[error("`{name}`: {reason}")]
+    Option {
+        /// The option.
+        name: String,
+        /// What is wrong.
+        reason: String,
+        /// The way out.
+        hint: String,
+        /// Where it stands.
+        position: Option<Position>,
+    },
     /// A query that neither waits nor runs.
     #[error("no query `{id}` waits or runs")]
     UnknownQuery {
@@ -116,6 +128,7 @@ impl Report for Failure {
             Failure::CyclicView { .. } => "cyclic_view",
             Failure::DeepView { .. } => "nesting_too_deep",
             Failure::WrongKind { .. } => "wrong_kind",
+            Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } => "unsupported",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
@@ -146,6 +159,7 @@ impl Report for Failure {
             Failure::WrongKind { name, kind } => {
                 Some(format!("write DROP {} {name}", kind.to_uppercase()))
             }
+            Failure::Option { hint, .. } => Some(hint.clone()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Table { format: "NDJSON", .. } => {
                 Some("the file holds one JSON object a line".into())
@@ -170,7 +184,8 @@ impl Report for Failure {
 
     fn position(&self) -> Option<Position> {
         match self {
-            Failure::UnknownName { position, .. }
+            Failure::Option { position, .. }
+            | Failure::UnknownName { position, .. }
             | Failure::UnknownQuery { position, .. }
             | Failure::StoredAs { position, .. } => *position,
             _ => None,

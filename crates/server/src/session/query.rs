@@ -226,14 +226,9 @@ impl Session {
         let query = match &*what.statement {
             Statement::Query(q) => q,
             Statement::CreateTensor(c) => &c.query,
-            other => {
-                let name = match other {
-                    Statement::CreateView(_) => "EXPLAIN CREATE VIEW",
-                    Statement::Copy(_) => "EXPLAIN COPY",
-                    _ => "EXPLAIN of this statement",
-                };
-                return Err(later(name, "explain the query in it"));
-            }
+            Statement::CreateView(c) => &c.query,
+            Statement::Copy(c) => &c.query,
+            _ => return Err(later("EXPLAIN of this statement", "explain a query")),
         };
         let mut binding = self.bind(query).await?;
         let decision = binding.decide(query);

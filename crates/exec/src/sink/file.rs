@@ -1,0 +1,276 @@
+//! One file or object, written from its first byte to its last: for formats that are streams.
+//!
+//! A local file has another name until it is whole. An object is uploaded in parts, and appears when they are put
+//! together; one of a single part is one request.
+
+use super::place::Place;
+use super::target::{Publish, Target, Written, missing_parent, staging};
+use super::{Host, SinkError};
+use crate::quota::Reservation;
+use bytes::Bytes;
+use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions};
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+/// Bytes of a part: object stores take at most [`PARTS_MAX`], each of at least 5 MiB but for the last.
+const PART_BYTES: usize = 16 << 20;
+
+/// Parts of the largest object.
+const PARTS_MAX: u64 = 10_000;
+
+/// Parts in flight, beside the one that is filled.
+const FLIGHT_MAX: usize = 2;
+
+/// The first failure of a writer, for whoever only sees an [`io::Error`] of it.
+pub type Failure = Arc<Mutex<Option<SinkError>>>;
+
+/// Writes one file or object; dropped before [`ObjectWriter::finish`], it leaves nothing. Its methods block: they are
+/// for threads that may.
+pub struct ObjectWriter {
+    kind: Kind,
+    display: String,
+    bytes: u64,
+    failure: Failure,
+}
+
+enum Kind {
+    Local { file: BufWriter<fs::File>, publish: Publish, done: bool },
+    Object(Box<Upload>),
+}
+
+struct Upload {
+    place: Place,
+    io: Handle,
+    overwrite: bool,
+    buffer: Vec<u8>,
+    parts: u64,
+    upload: Option<Box<dyn MultipartUpload>>,
+    flight: JoinSet<Result<(), SinkError>>,
+    /// Memory of the buffer and of the parts in flight.
+    _memory: Reservation,
+}
+
+impl std::fmt::Debug for ObjectWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObjectWriter").field("to", &self.display).finish_non_exhaustive()
+    }
+}
+
+impl ObjectWriter {
+    /// A writer to `target`, which [`Target::check`] found free.
+    ///
+    /// # Errors
+    /// A directory that is not there or refuses, too little memory for the parts.
+    pub fn create(target: &Target, overwrite: bool, host: &Host) -> Result<Self, SinkError> {
+        let display = target.display().to_string();
+        let kind = match &target.place {
+            Place::Local { root, .. } => {
+                let temporary = staging(root, &display)?;
+                let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
+                let file = file.map_err(|e| missing_parent(root, &display, &e))?;
+                Kind::Local {
+                    file: BufWriter::with_capacity(1 << 18, file),
+                    publish: Publish::Rename {
+                        staging: temporary,
+                        to: root.clone(),
+                        replace: overwrite,
+                    },
+                    done: false,
+                }
+            }
+            place @ Place::Object { .. } => {
+                let needed = (PART_BYTES * (FLIGHT_MAX + 1)) as u64;
+                let memory =
+                    host.quota.account().try_reserve(needed).ok_or_else(|| SinkError::Memory {
+                        chunk_bytes: PART_BYTES as u64,
+                        needed_bytes: needed,
+                        free_bytes: host.quota.limit().saturating_sub(host.quota.used()),
+                    })?;
+                Kind::Object(Box::new(Upload {
+                    place: place.clone(),
+                    io: host.io.clone(),
+                    overwrite,
+                    buffer: Vec::new(),
+                    parts: 0,
+                    upload: None,
+                    flight: JoinSet::new(),
+                    _memory: memory,
+                }))
+            }
+        };
+        Ok(ObjectWriter { kind, display, bytes: 0, failure: Failure::default() })
+    }
+
+    /// Where the first failure is told.
+    pub fn failure(&self) -> Failure {
+        self.failure.clone()
+    }
+
+    /// Puts it together and gives it its name.
+    ///
+    /// # Errors
+    /// Whatever storage says; then nothing is left.
+    pub fn finish(mut self) -> Result<Written, SinkError> {
+        let written = Written { objects: 1, bytes: self.bytes };
+        match &mut self.kind {
+            Kind::Local { file, publish, done } => {
+                let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
+                flushed.map_err(|e| SinkError::io(self.display.as_str(), &e))?;
+                publish.publish(&self.display, false)?;
+                *done = true;
+            }
+            Kind::Object(upload) => upload.finish()?,
+        }
+        Ok(written)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        match &mut self.kind {
+            Kind::Local { file, .. } => {
+                file.write_all(bytes).map_err(|e| SinkError::io(self.display.as_str(), &e))?;
+            }
+            Kind::Object(upload) => upload.put(bytes)?,
+        }
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Write for ObjectWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.put(bytes) {
+            Ok(()) => Ok(bytes.len()),
+            Err(e) => {
+                self.failure
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_or_insert(e.clone());
+                Err(io::Error::other(e))
+            }
+        }
+    }
+
+    /// What is held back is written at the end: a part has its size.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for ObjectWriter {
+    fn drop(&mut self) {
+        match &mut self.kind {
+            Kind::Local { publish: Publish::Rename { staging, .. }, done: false, .. } => {
+                if let Err(e) = fs::remove_file(staging) {
+                    tracing::warn!(target = %self.display, error = %e, "an unfinished file could not be removed");
+                }
+            }
+            Kind::Object(upload) => upload.abandon(),
+            Kind::Local { .. } => {}
+        }
+    }
+}
+
+impl Upload {
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
+        while !bytes.is_empty() {
+            // A full buffer is only sent when more comes, so that the last part is never empty.
+            if self.buffer.len() == PART_BYTES {
+                self.part()?;
+            }
+            let n = bytes.len().min(PART_BYTES - self.buffer.len());
+            self.buffer.extend_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    /// Sends the buffer as a part.
+    fn part(&mut self) -> Result<(), SinkError> {
+        if self.parts == PARTS_MAX {
+            return Err(SinkError::Storage {
+                what: self.place.show(""),
+                reason: format!("an object has at most {PARTS_MAX} parts of {PART_BYTES} bytes"),
+            });
+        }
+        let io = self.io.clone();
+        if self.upload.is_none() {
+            let Place::Object { client, .. } = &self.place else { return Ok(()) };
+            let key = self.place.key("")?;
+            let begun = io.block_on(self.place.within("", client.put_multipart(&key)))?;
+            self.upload = Some(begun);
+        }
+        while self.flight.len() >= FLIGHT_MAX {
+            io.block_on(self.landed())?;
+        }
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        let bytes = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        let sent = upload.put_part(Bytes::from(bytes).into());
+        let place = self.place.clone();
+        self.flight.spawn_on(async move { place.within("", sent).await }, &io);
+        self.parts += 1;
+        Ok(())
+    }
+
+    /// Waits for a part in flight.
+    async fn landed(&mut self) -> Result<(), SinkError> {
+        match self.flight.join_next().await {
+            None => Ok(()),
+            Some(Ok(sent)) => sent,
+            Some(Err(e)) => {
+                Err(SinkError::Internal { what: self.place.show(""), reason: e.to_string() })
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        let io = self.io.clone();
+        if self.upload.is_none() {
+            let Place::Object { client, .. } = &self.place else { return Ok(()) };
+            let key = self.place.key("")?;
+            let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+            let mode = if self.overwrite { PutMode::Overwrite } else { PutMode::Create };
+            let put = client.put_opts(&key, bytes.into(), PutOptions::from(mode));
+            let request = async {
+                match put.await {
+                    Err(
+                        object_store::Error::AlreadyExists { .. }
+                        | object_store::Error::Precondition { .. },
+                    ) => Ok(false),
+                    other => other.map(|_| true),
+                }
+            };
+            return match io.block_on(self.place.within("", request))? {
+                true => Ok(()),
+                false => Err(SinkError::Exists { what: self.place.show("") }),
+            };
+        }
+        self.part()?;
+        while !self.flight.is_empty() {
+            io.block_on(self.landed())?;
+        }
+        if let Some(mut upload) = self.upload.take() {
+            let completed = io.block_on(self.place.within("", upload.complete()));
+            if let Err(e) = completed {
+                self.upload = Some(upload);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an upload up: its parts go.
+    fn abandon(&mut self) {
+        let Some(mut upload) = self.upload.take() else { return };
+        let mut flight = std::mem::take(&mut self.flight);
+        let place = self.place.clone();
+        self.io.spawn(async move {
+            flight.shutdown().await;
+            if let Err(e) = place.within("", upload.abort()).await {
+                tracing::warn!(error = %e, "an unfinished upload could not be removed");
+            }
+        });
+    }
+}

@@ -261,7 +261,7 @@ fn formats_of_one_result_want_one() {
 
 #[test]
 fn parquet_reads_back() {
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     let read = |answer: Answer| {
         let bytes = bytes::Bytes::from(write(Format::Parquet, vec![answer]).unwrap());
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();

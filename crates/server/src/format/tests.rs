@@ -261,6 +261,7 @@ fn formats_of_one_result_want_one() {
 
 #[test]
 fn parquet_reads_back() {
+    use ::arrow::array::RecordBatchReader;
     use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     let read = |answer: Answer| {
         let bytes = bytes::Bytes::from(write(Format::Parquet, vec![answer]).unwrap());

@@ -178,8 +178,8 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         }
         Some(Command::Query(args)) => {
             // What is wrong with the command line is told before the engine starts.
-            let query = args.check()?;
             let remote = if args.remote.connect.is_some() { &args.remote } else { &cli.remote };
+            let query = args.check(remote.connect.is_some())?;
             let engine = remote.engine(&config, &runtime, open)?;
             Ok(runtime.block_on(async {
                 let status = query.run(&*engine).await;

@@ -101,10 +101,17 @@ pub(super) struct Query {
 }
 
 impl QueryArgs {
-    pub(super) fn check(&self) -> Result<Query, Error> {
+    /// The command line, checked; `remote` says whether a server answers it.
+    pub(super) fn check(&self, remote: bool) -> Result<Query, Error> {
         if let (None, Some(path)) = (&self.format, &self.output)
             && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr"))
         {
+            if remote {
+                return Err(Error::Usage {
+                    reason: "a server writes stores where it runs, not here".into(),
+                    hint: Some("write COPY (…) TO 's3://…' STORED AS ZARR".into()),
+                });
+            }
             // A store is no stream: the engine itself writes it, chunk by chunk.
             let sql = copied(&self.script.read()?, path)?;
             let target = Target::new(None, None)?;

@@ -24,8 +24,7 @@ impl Session {
             Free::Replaces(definition) => Some(definition),
         };
         let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
-        let itself =
-            |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
+        let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
         if relations.iter().any(itself) {
             let path = format!("{key} → {key}");
             return Err(Error::stage(Failure::CyclicView { name: key, path }));

@@ -9,11 +9,13 @@ use super::reply::{Failure, json};
 use super::store::Outcome;
 use super::{Name, Parameters, Shared, sessions, tensors};
 use crate::error::Error;
+use arrow::ipc::reader::StreamReader;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures::StreamExt;
 use serde_json::json;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,13 +106,13 @@ pub(super) async fn put(
                 .unwrap_or_default()
                 .split(',')
                 .filter(|d| !d.is_empty())
-                .map(|d| format!("[\"{}\"]", d.replace('"', "\"\"")))
+                .map(String::from)
                 .collect();
-            if dims.is_empty() {
-                let reason = "name the columns that are dimensions: `?dims=time,lat`".into();
-                return Err(refuse(reason).into());
-            }
-            format!("SELECT {}, * FROM '{file}'", dims.join(", "))
+            let path = directory.path().join(file_name(kind));
+            let items = tokio::task::spawn_blocking(move || columns(&path, &dims))
+                .await
+                .map_err(|_| Error::Internal { what: "reading an upload panicked".into() })??;
+            format!("SELECT {} FROM '{file}'", items.join(", "))
         }
     };
     let sql = format!("CREATE OR REPLACE TENSOR {quoted} AS {select}");
@@ -126,6 +128,33 @@ pub(super) async fn put(
             &json!({"ok": format!("created tensor {name}"), "name": name}),
         )),
     }
+}
+
+/// The select items of an Arrow stream: its dimensions in brackets, then the other columns.
+fn columns(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> {
+    let failed = |e| Error::io("read", "the file of an upload", e);
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    // A stream says where it ends; without that it was cut.
+    let mut end = [0; 8];
+    file.seek(SeekFrom::End(-8)).and_then(|_| file.read_exact(&mut end)).map_err(failed)?;
+    if end != [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0] {
+        return Err(refuse("the Arrow stream has no end: it was cut".into()));
+    }
+    file.rewind().map_err(failed)?;
+    let schema = StreamReader::try_new(file, None)
+        .map_err(|e| refuse(format!("the Arrow stream cannot be read: {e}")))?
+        .schema();
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    if let Some(d) = dims.iter().find(|d| schema.index_of(d).is_err()) {
+        return Err(refuse(format!("the Arrow stream has no column `{d}`")));
+    }
+    let others = schema.fields().iter().map(|f| f.name()).filter(|n| !dims.contains(n));
+    let others: Vec<String> = others.map(|n| quoted(n)).collect();
+    if dims.is_empty() || others.is_empty() {
+        let reason = "name the columns that are dimensions, and leave some: `?dims=time,lat`";
+        return Err(refuse(reason.into()));
+    }
+    Ok(dims.iter().map(|d| format!("[{}]", quoted(d))).chain(others).collect())
 }
 
 fn file_name(kind: Kind) -> &'static str {

@@ -17,6 +17,7 @@ use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, ScanKind};
+use tessera_planner::lookup::LookupKind;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -85,7 +86,7 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
     let mut v = x;
     for &c in choices {
         let shape = b.shape(v);
-        v = match c % 21 {
+        v = match c % 24 {
             0 => b.map(ScalarOp::Abs, &[v]).unwrap(),
             1 => b.transpose(v, &[1, 0]).unwrap(),
             2 if shape[0] > 2 => {
@@ -101,7 +102,7 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
                 b.map(ScalarOp::Sub, &[a, z]).unwrap()
             }
             5 => b.concat(&[v, v], 0).unwrap(),
-            6 => b.scan(v, ScanKind::Sum, (c / 21 % 2) as usize).unwrap(),
+            6 => b.scan(v, ScanKind::Sum, (c / 24 % 2) as usize).unwrap(),
             7 => {
                 let flat = b.reshape(v, &[shape[0] * shape[1]]).unwrap();
                 b.reshape(flat, &[shape[1], shape[0]]).unwrap()
@@ -141,25 +142,46 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
                 b.map(ScalarOp::Add, &[v, n]).unwrap()
             }
             16 => {
-                let frame = Frame { before: i64::from(c / 21) - 3, after: i64::from(c % 4) + 3 };
+                let frame = Frame { before: i64::from(c / 24) - 3, after: i64::from(c % 4) + 3 };
                 let kinds = [ReduceKind::Mean, ReduceKind::Max, ReduceKind::Var { ddof: 1 }];
-                let kind = kinds[usize::from(c / 21) % 3];
+                let kind = kinds[usize::from(c / 24) % 3];
                 b.window(v, usize::from(c % 2), frame, kind, u64::from(c % 3)).unwrap()
             }
             17 => {
-                let order = SortOrder { descending: c / 21 % 2 == 1, ..SortOrder::default() };
-                let limit = (c / 42 % 2 == 1).then_some(3);
-                b.sort(v, usize::from(c / 84 % 2), SortWhat::Values, order, limit).unwrap()
+                let order = SortOrder { descending: c / 24 % 2 == 1, ..SortOrder::default() };
+                let limit = (c / 48 % 2 == 1).then_some(3);
+                b.sort(v, usize::from(c / 96 % 2), SortWhat::Values, order, limit).unwrap()
             }
             18 => {
-                let order = SortOrder { masked_first: c / 21 % 2 == 1, ..SortOrder::default() };
+                let order = SortOrder { masked_first: c / 24 % 2 == 1, ..SortOrder::default() };
                 let p =
-                    b.sort(v, usize::from(c / 42 % 2), SortWhat::Positions, order, None).unwrap();
+                    b.sort(v, usize::from(c / 48 % 2), SortWhat::Positions, order, None).unwrap();
                 b.cast(p, DType::Float64).unwrap()
             }
             19 => {
                 let q = Quantiles::new(&[0.3, 0.5, 1.0], QuantileMethod::Linear);
-                b.quantile(v, usize::from(c / 21 % 2), q).unwrap()
+                b.quantile(v, usize::from(c / 24 % 2), q).unwrap()
+            }
+            20 => {
+                // Each cell's place among the sorted cells of the last row.
+                let row = b.index(v, 0, shape[0] - 1).unwrap();
+                let order = SortOrder::default();
+                let row = b.sort(row, 0, SortWhat::Values, order, None).unwrap();
+                let kinds = [LookupKind::Left, LookupKind::Right, LookupKind::Contains];
+                let place = b.lookup(v, &[row], kinds[usize::from(c / 24) % 3]).unwrap();
+                b.cast(place, DType::Float64).unwrap()
+            }
+            21 => {
+                let codes = b.cast(v, DType::Int64).unwrap();
+                let weights = (c / 24 % 2 == 1).then_some(v);
+                let sums = b.bin(codes, weights, 4, false).unwrap();
+                b.cast(sums, DType::Float64).unwrap()
+            }
+            22 => {
+                let factor = 0.5f64.to_bits();
+                let kind =
+                    if c / 24 % 2 == 1 { ScanKind::Last } else { ScanKind::Decay { factor } };
+                b.scan(v, kind, usize::from(c / 48 % 2)).unwrap()
             }
             _ => b.rechunk(v, &[2, 3]).unwrap(),
         };
@@ -195,7 +217,7 @@ fn answer(b: Builder, root: NodeId, sources: &Sources, threads: usize) -> Vec<Op
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_chunking_gives_the_whole_arrays_answer(

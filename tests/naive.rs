@@ -3,6 +3,7 @@
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op, ScanKind};
+use tessera_planner::lookup::LookupKind;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::sort::SortWhat;
@@ -108,6 +109,31 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
             })
             .collect(),
         Op::Reduce { kind, axes } => reduce(*kind, axes, inputs[0], &shape),
+        Op::Lookup { kind } => {
+            let table: Vec<f64> = inputs[1].cells.iter().flatten().copied().collect();
+            let place = |x: f64| {
+                Some(match kind {
+                    LookupKind::Left => table.iter().filter(|t| **t < x).count() as f64,
+                    LookupKind::Right => table.iter().filter(|t| **t <= x).count() as f64,
+                    LookupKind::Contains => f64::from(u8::from(table.contains(&x))),
+                    other => panic!("the evaluator does not know {other:?}"),
+                })
+            };
+            inputs[0].cells.iter().map(|c| c.and_then(place)).collect()
+        }
+        Op::Bin { count, .. } => {
+            let mut out = vec![0.0; *count as usize];
+            for (i, code) in inputs[0].cells.iter().enumerate() {
+                let weight = inputs.get(1).map_or(Some(1.0), |w| w.cells[i]);
+                if let (Some(c), Some(w)) = (code, weight)
+                    && *c >= 0.0
+                    && *c < *count as f64
+                {
+                    out[*c as usize] += w;
+                }
+            }
+            out.into_iter().map(Some).collect()
+        }
         Op::Scan { kind, axis } => {
             let mut out = inputs[0].cells.clone();
             for p in &all {
@@ -118,12 +144,16 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
                     out[ravel(&shape, &q)]
                 });
                 let i = ravel(&shape, p);
-                if let (Some(b), Some(v)) = (before, out[i]) {
-                    let joined = match kind {
+                if *kind == ScanKind::Last {
+                    out[i] = out[i].or(before);
+                } else if let (Some(b), Some(v)) = (before, out[i]) {
+                    let joined = match *kind {
                         ScanKind::Sum => b + v,
                         ScanKind::Prod => b * v,
                         ScanKind::Min => least(b, v),
                         ScanKind::Max => -least(-b, -v),
+                        ScanKind::Decay { factor } => b * f64::from_bits(factor) + v,
+                        ScanKind::Last => v,
                     };
                     out[i] = Some(joined);
                 }

@@ -10,14 +10,16 @@
 //! 3. [`scan`] runs sums and extremes along an axis, with a carry from the chunk before.
 //! 4. [`copy`] moves boxes between strided views.
 //! 5. [`window`] reduces the cells around each cell, [`lines`] brings lines in order.
-//! 6. [`contract`] adds a block of a matrix product.
-//! 7. [`factor`] factors whole matrices.
+//! 6. [`table`] looks cells up and adds them up by code; [`fill`] carries cells over masked ones.
+//! 7. [`contract`] adds a block of a matrix product.
+//! 8. [`factor`] factors whole matrices.
 
 pub mod combine;
 pub mod contract;
 pub mod copy;
 mod elem;
 pub mod factor;
+pub mod fill;
 pub mod fused;
 mod level;
 pub mod lines;
@@ -26,6 +28,7 @@ mod ops;
 mod partial;
 mod random;
 pub mod scan;
+pub mod table;
 pub mod window;
 
 use factor::MatrixFault;

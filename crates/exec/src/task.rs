@@ -14,6 +14,7 @@ mod gather;
 mod lines;
 mod load;
 mod product;
+mod tables;
 mod tiling;
 
 pub use crate::store::Resident;
@@ -170,6 +171,8 @@ impl TaskRunner for PlanRunner {
                 lines::rolling(&op, *axis, *frame, *kind, *min_count)
             }
             (Task::Sort { .. } | Task::Quantile { .. }, _) => lines::ordered(&op),
+            (Task::Lookup { kind }, _) => tables::lookup(&op, *kind),
+            (Task::Bin { strict }, _) => tables::bin(&op, *strict),
             (Task::Contract { dtype }, _) => product::run(&op, *dtype),
             (Task::Factor { kind, parts, dtype }, _) => factor::run(&op, *kind, parts, *dtype),
             (Task::Copy, _) => copy::run(&op),

@@ -3,6 +3,9 @@
 //! A function is a row, not a kernel: all lower to the few primitives of the IR.
 
 mod args;
+mod arrange;
+mod bins;
+mod compare;
 mod creation;
 mod dates;
 mod einsum;
@@ -12,11 +15,16 @@ mod grouping;
 mod indexing;
 mod layout;
 mod linalg;
+mod neighbours;
+mod order;
 mod planned;
 mod reduce;
+mod resample;
 mod scan;
 mod selection;
 mod statistics;
+mod tables;
+mod window;
 
 use std::sync::LazyLock;
 
@@ -78,6 +86,14 @@ const GROUPS: &[&[Function]] = &[
     dates::ROWS,
     reduce::ROWS,
     scan::ROWS,
+    window::ROWS,
+    order::ROWS,
+    bins::ROWS,
+    tables::ROWS,
+    neighbours::ROWS,
+    resample::ROWS,
+    arrange::ROWS,
+    compare::ROWS,
     grouping::ROWS,
     layout::ROWS,
     selection::ROWS,
@@ -92,6 +108,14 @@ const GROUPS: &[&[Function]] = &[
 const TENSOR_ONLY: &[&[Function]] = &[
     creation::ROWS,
     scan::ROWS,
+    window::ROWS,
+    order::ROWS,
+    bins::ROWS,
+    tables::ROWS,
+    neighbours::ROWS,
+    resample::ROWS,
+    arrange::ROWS,
+    compare::ROWS,
     grouping::ROWS,
     layout::ROWS,
     selection::ROWS,

@@ -42,6 +42,7 @@ use crate::scope::Scope;
 use crate::surface;
 pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
+pub(crate) use consteval::evaluate;
 pub(crate) use expr::no_type;
 use names::{Relation as Bound, Variable};
 pub(crate) use select::Method;

@@ -4,6 +4,7 @@
 
 mod factor;
 mod lines;
+mod tables;
 
 pub use factor::Svd;
 
@@ -597,8 +598,17 @@ impl Builder {
             ScanKind::Sum | ScanKind::Prod => ReduceKind::Sum.result(from).ok_or_else(|| {
                 Error::DTypes { operation: scan_name(kind).into(), dtypes: vec![from] }
             })?,
-            ScanKind::Min | ScanKind::Max => from,
+            ScanKind::Min | ScanKind::Max | ScanKind::Last => from,
+            ScanKind::Decay { .. } if from.is_float() => from,
+            ScanKind::Decay { .. } => {
+                let operation = scan_name(kind).into();
+                return Err(Error::DTypes { operation, dtypes: vec![from] });
+            }
         };
+        if kind == ScanKind::Last && !self.node(input).nullable {
+            // Nothing to fill.
+            return Ok(input);
+        }
         let input = self.cast(input, dtype)?;
         let node = self.node(input);
         let (shape, nullable, grid) = (node.shape.clone(), node.nullable, node.grid.clone());
@@ -815,5 +825,7 @@ fn scan_name(kind: ScanKind) -> &'static str {
         ScanKind::Prod => "cumprod",
         ScanKind::Min => "cummin",
         ScanKind::Max => "cummax",
+        ScanKind::Last => "ffill",
+        ScanKind::Decay { .. } => "ewm",
     }
 }

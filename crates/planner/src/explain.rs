@@ -2,6 +2,7 @@
 
 use crate::factor::Factor;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
 use crate::reduce::ReduceKind;
@@ -76,6 +77,8 @@ fn describe(node: &Node) -> String {
         }
         Op::Sort { axis, what, order, .. } => sorting(*axis, *what, *order),
         Op::Quantile { axis, quantiles } => order_statistics(*axis, quantiles),
+        Op::Lookup { kind } => looking(*kind),
+        Op::Bin { count, .. } => format!("bin count={count}"),
         Op::Contract => "contract".into(),
         Op::Factor { kind, part } => format!("factor {kind} .{}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),
@@ -166,6 +169,8 @@ pub fn plan(tiling: &Tiling) -> String {
             }
             Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
             Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
+            Task::Lookup { kind } => capital(&looking(*kind)),
+            Task::Bin { .. } => "Bin".into(),
             Task::Contract { dtype } => format!("Contract {dtype}"),
             Task::Factor { kind, parts, dtype } => {
                 format!("Factor {kind} {} {dtype}", part_names(*kind, parts))
@@ -304,6 +309,10 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                     "quantile",
                     serde_json::json!({"axis": axis, "q": quantiles.probabilities().collect::<Vec<_>>(), "method": quantiles.method.name()}),
                 ),
+                Task::Lookup { kind } => {
+                    ("lookup", serde_json::json!({"kind": format!("{kind:?}").to_lowercase()}))
+                }
+                Task::Bin { strict } => ("bin", serde_json::json!({"strict": strict})),
                 Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
                 Task::Factor { kind, parts, dtype } => (
                     "factor",
@@ -349,6 +358,8 @@ pub fn dot(tiling: &Tiling) -> String {
             Task::Window { kind, .. } => format!("window {kind}"),
             Task::Sort { .. } => "sort".into(),
             Task::Quantile { .. } => "quantile".into(),
+            Task::Lookup { .. } => "lookup".into(),
+            Task::Bin { .. } => "bin".into(),
             Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, parts, .. } => format!("{kind} {}", part_names(*kind, parts)),
             Task::Copy => "copy".into(),
@@ -383,6 +394,10 @@ fn sorting(axis: usize, what: SortWhat, order: SortOrder) -> String {
 fn order_statistics(axis: usize, quantiles: &Quantiles) -> String {
     let q: Vec<String> = quantiles.probabilities().map(|q| q.to_string()).collect();
     format!("quantile axis={axis} q=[{}] {}", q.join(", "), quantiles.method)
+}
+
+fn looking(kind: LookupKind) -> String {
+    format!("lookup {}", format!("{kind:?}").to_lowercase())
 }
 
 fn capital(text: &str) -> String {

@@ -100,7 +100,9 @@ impl Needs {
                 self.materialise(graph, node.inputs[0]);
                 leaves.insert(node.inputs[0]);
             }
-            Op::Factor { kind: Factor::QrApply { .. }, .. } => {
+            Op::Lookup { .. }
+            | Op::Bin { .. }
+            | Op::Factor { kind: Factor::QrApply { .. }, .. } => {
                 for &i in &node.inputs {
                     self.materialise(graph, i);
                     leaves.insert(i);
@@ -286,6 +288,7 @@ impl Fuser<'_> {
             }
             Op::Contract => return self.emit_contract(id),
             Op::Factor { kind, .. } => return self.emit_factor(*kind, group),
+            Op::Bin { count, strict } => return self.emit_bin(id, *count, *strict),
             Op::Scan { kind, axis } => {
                 let (from, view) = self.find(node.inputs[0])?;
                 let itself = OutputRef { stage: StageId(self.plan.stages.len() as u32), output: 0 };
@@ -315,6 +318,17 @@ impl Fuser<'_> {
                 let task = Task::Quantile { axis: *axis, quantiles: quantiles.clone() };
                 self.emit_lines(node, task, whole)?
             }
+            Op::Lookup { kind } => {
+                let (from, view) = self.find(node.inputs[0])?;
+                let mut inputs = smallvec![Input { from, access: Access::View(view) }];
+                for &table in &node.inputs[1..] {
+                    let from = self.exact(table)?;
+                    let first = AxisView { axis: None, start: 0, step: 1 };
+                    let access = Access::View(View { axes: smallvec![first] });
+                    inputs.push(Input { from, access });
+                }
+                self.stage(Task::Lookup { kind: *kind }, inputs, node.grid.clone(), whole)
+            }
             Op::Reshape => {
                 let from = self.exact(node.inputs[0])?;
                 let shape = self.graph.node(node.inputs[0]).shape.clone();
@@ -341,6 +355,31 @@ impl Fuser<'_> {
             }
         };
         self.made.insert(id, (OutputRef { stage, output: 0 }, identity));
+        Ok(())
+    }
+
+    /// Counts for each chunk of codes, then a tree that adds them.
+    fn emit_bin(&mut self, id: NodeId, count: u64, strict: bool) -> Result<(), Error> {
+        let node = self.graph.node(id);
+        let mut inputs = SmallVec::new();
+        for &i in &node.inputs {
+            let (from, view) = self.find(i)?;
+            inputs.push(Input { from, access: Access::View(view) });
+        }
+        let grid = self.graph.node(node.inputs[0]).grid.clone();
+        let mut partial: SmallVec<[AxisGrid; 6]> =
+            grid.axes.iter().map(|g| AxisGrid::regular(g.count(), 1)).collect();
+        if let Some(last) = partial.last_mut() {
+            *last = AxisGrid::regular(last.len * count, count);
+        }
+        let fields = smallvec![node.dtype];
+        let output = Output { fields, grid: Grid { axes: partial } };
+        let stage = self.stage(Task::Bin { strict }, inputs, grid, smallvec![output]);
+        let reduced: SmallVec<[bool; 6]> = SmallVec::from_elem(true, node.shape.len());
+        let goal = Output { fields: value_fields(node), grid: node.grid.clone() };
+        let from = OutputRef { stage, output: 0 };
+        let from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, goal);
+        self.made.insert(id, (from, View::identity(node.shape.len())));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::catalog::SourceRef;
 use crate::dtype::DType;
 use crate::factor::Factor;
 use crate::grid::Grid;
+use crate::lookup::LookupKind;
 use crate::program::ScalarOp;
 use crate::reduce::ReduceKind;
 use crate::region::{Dims, Region};
@@ -113,6 +114,13 @@ pub enum ScanKind {
     Min,
     /// Running maximum; NaN stays.
     Max,
+    /// The last cell so far that is not masked; here masked cells take it.
+    Last,
+    /// Running sum in which all that is there is multiplied by a factor with each cell: `y = y * factor + x`; floats.
+    Decay {
+        /// The bits of the factor, a `float64`.
+        factor: u64,
+    },
 }
 
 /// What an elementwise node computes. All inputs have the node's shape (broadcasting is an explicit view).
@@ -211,6 +219,19 @@ pub enum Op {
         axis: usize,
         /// Which ones.
         quantiles: Quantiles,
+    },
+    /// Places of the first input's cells in sorted 1-d tables, which are the other inputs and lie in one chunk each.
+    Lookup {
+        /// What is looked up.
+        kind: LookupKind,
+    },
+    /// How many cells have each of the `int64` codes from 0 on, or the sums of their weights (a second input,
+    /// `float64`): `[1, .., 1, count]`. Masked cells are skipped.
+    Bin {
+        /// Number of codes.
+        count: u64,
+        /// Is a code beyond an error? Else it is skipped.
+        strict: bool,
     },
     /// `[b.., m, k] @ [b.., k, n] → [b.., m, n]` of one float type (or of integers, which wrap). Inputs have no masks.
     Contract,

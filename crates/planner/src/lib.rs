@@ -26,6 +26,7 @@ pub mod factor;
 pub mod fuse;
 pub mod grid;
 pub mod ir;
+pub mod lookup;
 pub mod optimize;
 pub mod plan;
 pub mod program;

@@ -187,6 +187,8 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         }
         Op::Sort { axis, what, order, limit } => b.sort(inputs[0], *axis, *what, *order, *limit),
         Op::Quantile { axis, quantiles } => b.quantile(inputs[0], *axis, quantiles.clone()),
+        Op::Lookup { kind } => b.lookup(inputs[0], &inputs[1..], *kind),
+        Op::Bin { count, strict } => b.bin(inputs[0], inputs.get(1).copied(), *count, *strict),
         Op::Contract => b.contract(inputs[0], inputs[1]),
         Op::Factor { kind, part } => b.factor(*kind, *part, inputs),
         Op::Rechunk => {

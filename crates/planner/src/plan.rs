@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::factor::Factor;
 use crate::grid::Grid;
 use crate::ir::{AxisReduce, ConstArray, ScanKind};
+use crate::lookup::LookupKind;
 use crate::program::{Arg, Program};
 use crate::reduce::ReduceKind;
 use crate::region::Dims;
@@ -178,6 +179,17 @@ pub enum Task {
         axis: usize,
         /// Which ones.
         quantiles: Quantiles,
+    },
+    /// Places of cells in sorted tables. Inputs: the cells, then the tables, each by a view of its first cell.
+    Lookup {
+        /// What is looked up.
+        kind: LookupKind,
+    },
+    /// Counts of codes, or sums of weights: one partial state a chunk, `[1, .., 1, count]`. Inputs: the codes, and the
+    /// weights if there are any.
+    Bin {
+        /// Is a code beyond an error?
+        strict: bool,
     },
     /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
     /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.

@@ -141,6 +141,9 @@ impl Tiling {
             }
             Access::Take { axis, positions } => {
                 let region = s.grid.region(index);
+                if region.is_empty() {
+                    return None;
+                }
                 let mut hits = box_hits(grid, &region, Some(*axis))?;
                 let (lo, hi) = (region.start[*axis] as usize, region.end[*axis] as usize);
                 let mut list: Vec<u64> =
@@ -340,11 +343,17 @@ impl Tiling {
             | Task::Scan { .. }
             | Task::Window { .. }
             | Task::Sort { .. }
-            | Task::Quantile { .. } => {
+            | Task::Quantile { .. }
+            | Task::Lookup { .. }
+            | Task::Bin { .. } => {
                 for k in 0..s.inputs.len() {
                     bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
                 }
-                bytes = bytes.saturating_add(line_bytes(s, index));
+                let tables = s.inputs.iter().skip(1).map(|i| {
+                    let table = self.plan.output(i.from);
+                    table.grid.axes.first().map_or(0, |a| a.len) * table.cell_bytes() as u64
+                });
+                bytes = bytes.saturating_add(line_bytes(s, index, tables.sum()));
                 if let Task::Scan { axis, .. } = &s.task {
                     // The last position of the chunk before.
                     let out = &s.outputs[0];
@@ -399,14 +408,16 @@ pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex>
     (source.grid.region(&at) == *region).then_some(at)
 }
 
-/// Scratch of a task that goes through whole lines: a block of window states, or the keys of one line.
-fn line_bytes(s: &Stage, index: &[u64]) -> u64 {
+/// Scratch of a task that goes through whole lines: a block of window states, or the keys of one line; and of a lookup.
+fn line_bytes(s: &Stage, index: &[u64], table_bytes: u64) -> u64 {
     let region = s.grid.region(index);
     match &s.task {
         Task::Window { axis, frame, .. } => {
             let lines = region.cells() / region.len(*axis).max(1);
             window::scratch_bytes(*frame, s.grid.axes[*axis].len, lines)
         }
+        // Tables are copied out of their chunks.
+        Task::Lookup { .. } => table_bytes,
         // A key and a position, of 8 bytes each.
         Task::Sort { axis, .. } | Task::Quantile { axis, .. } => {
             region.len(*axis).saturating_mul(16)

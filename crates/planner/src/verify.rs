@@ -33,8 +33,9 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
         Op::Map(MapOp::Scalar(s)) => Some(s.arity()),
         Op::Map(MapOp::IsValid) => Some(1),
         Op::Map(_) | Op::Contract => Some(2),
-        Op::Concat { .. } => None,
         Op::Factor { kind, .. } => Some(kind.arity()),
+        Op::Lookup { kind } => Some(1 + kind.tables()),
+        Op::Concat { .. } | Op::Bin { .. } => None,
         _ => Some(1),
     };
     ensure(arity.is_none_or(|n| n == inputs.len()), "wrong number of inputs")?;
@@ -166,6 +167,23 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
                 quantiles.result(inputs[0].dtype) == Some(node.dtype),
                 "the method does not give this type",
             )
+        }
+        Op::Lookup { kind } => {
+            ensure(inputs[0].shape == node.shape, "a lookup keeps its shape")?;
+            let table = |t: &Node| t.shape.len() == 1 && t.grid.count() == 1;
+            ensure(inputs[1..].iter().all(|t| table(t)), "a table is not in one chunk")?;
+            ensure(
+                kind.result(inputs[0].dtype) == Some(node.dtype),
+                "the lookup does not give this type",
+            )
+        }
+        Op::Bin { count, .. } => {
+            ensure((1..=2).contains(&inputs.len()), "wrong number of inputs")?;
+            ensure(
+                node.shape.last() == Some(count) && node.shape.len() == inputs[0].shape.len(),
+                "codes have another number of places",
+            )?;
+            ensure(inputs.iter().all(|i| i.shape == inputs[0].shape), "each cell has one weight")
         }
         Op::Contract => {
             let r = node.shape.len();

@@ -11,13 +11,16 @@ use tessera_planner::dtype::DType;
 use tessera_planner::factor::Factor;
 use tessera_planner::grid::Grid;
 use tessera_planner::ir::{AxisReduce, Groups, NodeId, ScanKind};
+use tessera_planner::lookup::LookupKind;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::{OutputRef, StageId, Task};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 use tessera_planner::scalar::Scalar;
+use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 use tessera_planner::tile::{Tiling, for_each_index};
+use tessera_planner::window::Frame;
 use tessera_planner::{compile, explain};
 
 fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
@@ -73,6 +76,21 @@ fn generators_take_the_new_shape() {
     let x = b.map(ScalarOp::Sqrt, &[x]).unwrap();
     let m = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
     insta::assert_snapshot!(explain::plan(&plan(b, &[m])));
+}
+
+#[test]
+fn windows_read_their_neighbours_and_counts_meet_in_a_tree() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[10_000, 1000], &[1000, 1000])).unwrap();
+    let week = Frame { before: 6, after: 0 };
+    let w = b.window(x, 0, week, ReduceKind::Mean, 1).unwrap();
+    let q = Quantiles::new(&[0.5], QuantileMethod::Linear);
+    let m = b.quantile(w, 0, q).unwrap();
+    let edges = b.iota(&[11], None).unwrap();
+    let edges = b.cast(edges, DType::Float64).unwrap();
+    let codes = b.lookup(m, &[edges], LookupKind::Bins).unwrap();
+    let counts = b.bin(codes, None, 10, false).unwrap();
+    insta::assert_snapshot!(explain::plan(&plan(b, &[counts])));
 }
 
 #[test]
@@ -230,7 +248,7 @@ fn expression(b: &mut Builder, choices: &[u8], chunk: (u64, u64)) -> NodeId {
     let mut v = x;
     for &c in choices {
         let shape = b.shape(v);
-        v = match c % 12 {
+        v = match c % 17 {
             0 => b.map(ScalarOp::Exp, &[v]).unwrap(),
             1 => b.transpose(v, &[1, 0]).unwrap(),
             2 if shape[0] > 2 => {
@@ -267,6 +285,29 @@ fn expression(b: &mut Builder, choices: &[u8], chunk: (u64, u64)) -> NodeId {
                 b.reduce(v, ReduceKind::Sum, &axes).unwrap()
             }
             11 if shape[..] == [7, 9] => b.map(ScalarOp::Add, &[v, y]).unwrap(),
+            12 => {
+                let frame = Frame { before: i64::from(c / 17) - 4, after: i64::from(c % 3) + 4 };
+                b.window(v, usize::from(c / 17 % 2), frame, ReduceKind::Mean, 2).unwrap()
+            }
+            13 => {
+                let limit = (c / 34 % 2 == 1).then_some(2);
+                let order = SortOrder::default();
+                b.sort(v, usize::from(c / 17 % 2), SortWhat::Values, order, limit).unwrap()
+            }
+            14 => {
+                let q = Quantiles::new(&[0.1, 0.5, 0.9], QuantileMethod::Linear);
+                b.quantile(v, usize::from(c / 17 % 2), q).unwrap()
+            }
+            15 => {
+                let row = b.index(v, 0, 0).unwrap();
+                let place = b.lookup(v, &[row], LookupKind::Left).unwrap();
+                b.cast(place, DType::Float64).unwrap()
+            }
+            16 => {
+                let codes = b.cast(v, DType::Int64).unwrap();
+                let sums = b.bin(codes, Some(v), 3, false).unwrap();
+                b.map(ScalarOp::Sqrt, &[sums]).unwrap()
+            }
             _ => b.rechunk(v, &[2, 3]).unwrap(),
         };
     }

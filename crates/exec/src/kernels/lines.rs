@@ -164,6 +164,10 @@ macro_rules! keyed_floats {
                 if t == 0.0 || x == y {
                     return a;
                 }
+                if t == 0.5 {
+                    // The mean of two: between a number and an infinity it is the infinity.
+                    return (x * 0.5 + y * 0.5) as $t;
+                }
                 let step = y - x;
                 (if t < 0.5 { x + step * t } else { y - step * (1.0 - t) }) as $t
             }

@@ -72,6 +72,7 @@ pub fn scan(
                         Some(a.max(b))
                     })
                 }
+                ScanKind::Last | ScanKind::Decay { .. } => None,
             }
         };
     }
@@ -88,6 +89,13 @@ pub fn scan(
                         Some(a * b)
                     })
                 }
+                ScanKind::Decay { factor } => {
+                    let factor = f64::from_bits(factor) as $t;
+                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
+                        Some(a * factor + b)
+                    })
+                }
+                ScanKind::Last => None,
                 // NaN stays, from whichever side it comes.
                 ScanKind::Min => job.run(
                     value,

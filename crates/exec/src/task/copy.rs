@@ -5,6 +5,7 @@ use super::gather::{copy_held, gather, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
+use crate::kernels::fill::fill;
 use crate::kernels::scan as kernel;
 use crate::pool::PooledBuf;
 use crate::schedule::TaskContext;
@@ -302,6 +303,16 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
     };
     let dtype = op.stage.outputs[0].fields[0];
     let (value, valid) = buffers.split_at_mut(1);
+    if let (ScanKind::Last, Some(valid)) = (kind, valid.first_mut()) {
+        let carry = match carry.as_deref() {
+            Some([v, ok]) => Some((v.as_slice(), ok.as_slice())),
+            _ => None,
+        };
+        let value = value[0].as_mut_slice();
+        let cancelled = op.cancelled();
+        fill(dtype.size(), &shape, axis, value, valid.as_mut_slice(), carry, &cancelled)?;
+        return Ok(vec![op.chunk(0, buffers)?]);
+    }
     let carry_fields: Option<Vec<&[u8]>> =
         carry.as_ref().map(|c| c.iter().map(|b| b.as_slice()).collect());
     kernel::scan(

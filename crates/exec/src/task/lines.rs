@@ -93,6 +93,6 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
 }
 
 /// The validity of an input that can be masked.
-fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
+pub(super) fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
     if seen.fields() > 1 { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
 }

@@ -38,6 +38,8 @@ impl Tiling for tile::Tiling {
             Task::Window { kind, .. } => format!("window {kind}"),
             Task::Sort { .. } => "sort".into(),
             Task::Quantile { .. } => "quantile".into(),
+            Task::Lookup { .. } => "lookup".into(),
+            Task::Bin { .. } => "bin".into(),
             Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, .. } => {
                 let (m, n) = kind.matrix(&self.plan().stage(stage).grid.longest());

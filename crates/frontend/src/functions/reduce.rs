@@ -2,7 +2,7 @@
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::{AxisReduce, MapOp};
+use tessera_planner::ir::{AxisReduce, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
@@ -77,14 +77,18 @@ pub(super) const ROWS: &[Function] = &[
         SKIPS,
         "numpy.mean"
     ),
-    reduction!(
+    row(
         "average",
-        ", keepdims => false, skipna => false",
-        PLAIN,
-        "Arithmetic mean.",
+        "average(x, axis => NULL, weights => NULL, keepdims => false, skipna => false)",
+        &["x", "axis", "weights", "keepdims", "skipna"],
+        1,
+        Open::No,
+        average,
+        "Arithmetic mean, each cell counting as its weight; weights of one dimension lie along a single `axis`.",
         "as mean",
         SKIPS,
-        "numpy.average"
+        "SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5",
+        "numpy.average, xarray.DataArray.weighted",
     ),
     reduction!(
         "var",
@@ -381,20 +385,109 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         .collect();
     let dims = t.dims.clone();
     let node = reduce(l, &t, kind, &how, dtype, skipna, a.span)?;
-    let mut out = Tensor::new(node, dims);
-    if keepdims {
-        for &axis in &axes {
-            out.dims[axis] = out.dims[axis].bare();
-        }
-    } else {
-        out.node = l.b.squeeze(out.node, &axes).at(a.span)?;
-        let mut axis = 0;
-        out.dims.retain(|_| {
-            axis += 1;
-            !axes.contains(&(axis - 1))
-        });
+    Ok(Value::Tensor(reduced(l, Tensor::new(node, dims), &axes, keepdims, a.span)?))
+}
+
+/// The cells of floats with NaN masked.
+pub(super) fn without_nan(l: &mut Lowerer<'_, '_>, x: NodeId, span: Span) -> Result<NodeId, Error> {
+    let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
+    let number = l.b.map(ScalarOp::Not, &[nan]).at(span)?;
+    l.b.map_op(MapOp::Mask, &[x, number]).at(span)
+}
+
+/// Which cells are true, or not zero.
+pub(super) fn truth(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    name: &str,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let from = l.b.dtype(x);
+    if from == DType::Bool {
+        return Ok(x);
     }
-    Ok(Value::Tensor(out))
+    if !from.is_numeric() {
+        return fail(types(name, vec![from.name()]), span);
+    }
+    let zero = l.b.constant(Scalar::zero(from)).at(span)?;
+    l.b.map(ScalarOp::Ne, &[x, zero]).at(span)
+}
+
+fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    if a.expr("weights").is_none() {
+        return call(l, a);
+    }
+    let mut t = a.tensor(l, "x")?;
+    let mut weights = a.tensor(l, "weights")?;
+    let rank = t.dims.len();
+    let axes = a.axes(l, &t, "axis")?;
+    let from = l.b.dtype(t.node);
+    let (real, weight_type) =
+        (if from.is_float() { from } else { DType::Float64 }, l.b.dtype(weights.node));
+    if from.is_datetime() || weight_type.is_datetime() {
+        return fail(types("average", vec![from.name(), weight_type.name()]), a.span);
+    }
+    // As NumPy's: a list of weights lies along the one axis.
+    if let (Some([axis]), 1, 2..) = (axes.as_deref(), weights.dims.len(), rank)
+        && weights.dims[0].name.is_none()
+    {
+        let n = l.b.shape(weights.node)[0];
+        let mut shape = vec![1; rank];
+        shape[*axis] = n;
+        weights.node = l.b.reshape(weights.node, &shape).at(a.span)?;
+        weights.dims = t.dims.iter().map(crate::lower::value::Dim::bare).collect();
+    }
+    t.node = l.b.cast(t.node, real).at(a.span)?;
+    if a.flag(l, "skipna")? {
+        t.node = without_nan(l, t.node, a.span)?;
+    }
+    weights.node = l.b.cast(weights.node, real).at(a.span)?;
+    let shape = l.b.shape(t.node);
+    let (nodes, dims) = l.align("average", vec![t, weights], a.span)?;
+    let x = nodes[0];
+    if dims.len() != rank || l.b.shape(x) != shape {
+        return fail(
+            a.invalid("`weights`", "have dimensions that the tensor has not"),
+            a.place("weights"),
+        );
+    }
+    let w = l.b.broadcast_to(nodes[1], &shape).at(a.span)?;
+    let product = l.b.map(ScalarOp::Mul, &[x, w]).at(a.span)?;
+    // The weights of cells that are there.
+    let there = l.b.map_op(MapOp::IsValid, &[product]).at(a.span)?;
+    let w = match l.b.node(product).nullable {
+        true => l.b.map_op(MapOp::Mask, &[w, there]).at(a.span)?,
+        false => w,
+    };
+    let axes = axes.unwrap_or_else(|| (0..rank).collect());
+    let total = l.b.reduce_axes(product, ReduceKind::Sum, &axes).at(a.span)?;
+    let weight = l.b.reduce_axes(w, ReduceKind::Sum, &axes).at(a.span)?;
+    let node = l.b.map(ScalarOp::Div, &[total, weight]).at(a.span)?;
+    let keepdims = a.flag(l, "keepdims")?;
+    Ok(Value::Tensor(reduced(l, Tensor::new(node, dims), &axes, keepdims, a.span)?))
+}
+
+/// A reduction's result: its axes go, or stay with length 1 and without labels.
+fn reduced(
+    l: &mut Lowerer<'_, '_>,
+    mut t: Tensor,
+    axes: &[usize],
+    keepdims: bool,
+    span: Span,
+) -> Result<Tensor, Error> {
+    if keepdims {
+        for &axis in axes {
+            t.dims[axis] = t.dims[axis].bare();
+        }
+        return Ok(t);
+    }
+    t.node = l.b.squeeze(t.node, axes).at(span)?;
+    let mut axis = 0;
+    t.dims.retain(|_| {
+        axis += 1;
+        !axes.contains(&(axis - 1))
+    });
+    Ok(t)
 }
 
 /// `ddof`, where it is given.
@@ -419,24 +512,21 @@ pub(super) fn reduce(
     dtype: Option<DType>,
     skipna: bool,
     span: Span,
-) -> Result<tessera_planner::ir::NodeId, Error> {
+) -> Result<NodeId, Error> {
     let from = l.b.dtype(t.node);
     let skip = skipna && from.is_float();
     let was_nullable = l.b.node(t.node).nullable;
     let mut x = t.node;
     if skip {
-        let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
         // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
         x = match kind {
             Kind::Sum | Kind::Prod => {
+                let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
                 let neutral = if kind == Kind::Sum { 0.0 } else { 1.0 };
                 let neutral = l.b.constant(Scalar::from_f64(from, neutral)).at(span)?;
                 l.b.map(ScalarOp::Where, &[nan, neutral, x]).at(span)?
             }
-            _ => {
-                let number = l.b.map(ScalarOp::Not, &[nan]).at(span)?;
-                l.b.map_op(MapOp::Mask, &[x, number]).at(span)?
-            }
+            _ => without_nan(l, x, span)?,
         };
     }
     let name = kind_name(kind);
@@ -448,16 +538,6 @@ pub(super) fn reduce(
             None => DType::Float64,
         };
         l.b.cast(x, to).at(span)
-    };
-    let truth = |l: &mut Lowerer<'_, '_>, x| {
-        if from == DType::Bool {
-            return Ok(x);
-        }
-        if !from.is_numeric() {
-            return fail(types(name, vec![from.name()]), span);
-        }
-        let zero = l.b.constant(Scalar::zero(from)).at(span)?;
-        l.b.map(ScalarOp::Ne, &[x, zero]).at(span)
     };
     let result = match kind {
         Kind::Sum | Kind::Prod => {
@@ -492,13 +572,13 @@ pub(super) fn reduce(
             l.b.map(ScalarOp::Sub, &[high, low]).at(span)?
         }
         Kind::Any | Kind::All => {
-            let x = truth(l, x)?;
+            let x = truth(l, x, name, span)?;
             let op = if kind == Kind::Any { ReduceKind::Any } else { ReduceKind::All };
             l.b.reduce(x, op, how).at(span)?
         }
         Kind::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
         Kind::CountNonzero => {
-            let mut x = truth(l, x)?;
+            let mut x = truth(l, x, name, span)?;
             if l.b.node(x).nullable {
                 let no = l.b.constant(Scalar::bool(false)).at(span)?;
                 x = l.b.map_op(MapOp::Coalesce, &[x, no]).at(span)?;

@@ -105,9 +105,10 @@ impl Builder {
     /// the other axes, so that their bytes stay near the configured size.
     fn with_chunk(&mut self, input: NodeId, axis: usize, least: u64) -> Result<NodeId> {
         let node = self.node(input);
-        let least = least.min(node.shape[axis]);
         let along = node.grid.axes[axis];
-        if along.count() == 1 || along.chunk >= least {
+        let least = least.min(along.len);
+        // A whole line is one chunk: cuts as long as it may still leave a short first one.
+        if along.count() == 1 || (least < along.len && along.chunk >= least) {
             return Ok(input);
         }
         let mut chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();

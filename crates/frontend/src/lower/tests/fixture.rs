@@ -266,6 +266,8 @@ fn node_line(graph: &Graph, id: NodeId) -> String {
             let q: Vec<String> = quantiles.probabilities().map(|q| q.to_string()).collect();
             format!("quantile {} {axis} {}", q.join(" "), quantiles.method)
         }
+        Op::Lookup { kind } => format!("lookup {kind:?}").to_lowercase(),
+        Op::Bin { count, strict } => format!("bin {count}{}", if *strict { " strict" } else { "" }),
         Op::Contract => "contract".into(),
         Op::Factor { kind, part } => format!("factor {kind} {}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),

@@ -1,0 +1,366 @@
+//! Cells looked up in sorted tables, and cells added up by code.
+
+use super::combine::Cell;
+use super::copy::Strided;
+use super::elem::{Elem, Kind};
+use super::{KernelError, unsupported};
+use tessera_planner::dtype::DType;
+use tessera_planner::lookup::LookupKind;
+
+/// A box of cells and their validity, which lies as they do.
+#[derive(Debug, Clone, Copy)]
+pub struct Cells<'a> {
+    /// The cells.
+    pub value: Strided<'a>,
+    /// Their validity, if they can be masked.
+    pub valid: Option<&'a [u8]>,
+}
+
+/// A sorted table; masked cells stand last.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    /// Dense cells.
+    pub value: &'a [u8],
+    /// Their validity, if they can be masked.
+    pub valid: Option<&'a [u8]>,
+}
+
+/// Looks the cells of a box of shape `shape` up; `out` is dense, of the result's type. What lies under a mask is
+/// looked up too, but gives no error.
+///
+/// # Errors
+/// [`KernelError::Domain`] for edges of bins that are not finite or that fall, [`KernelError::Cancelled`],
+/// [`KernelError::Buffer`] for buffers that do not fit.
+pub fn lookup(
+    kind: LookupKind,
+    dtype: DType,
+    shape: &[u64],
+    cells: Cells<'_>,
+    tables: &[Table<'_>],
+    out: &mut [u8],
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    let job = Lookup { kind, dtype, shape, cells, tables, cancelled };
+    job.check(out)?;
+    macro_rules! run {
+        ($t:ident) => {
+            job.run::<$t>(out, |v| v as f64, |v| (v as f64).is_finite())
+        };
+    }
+    match Kind::of(dtype) {
+        Kind::Bool | Kind::U8 => run!(u8),
+        Kind::I8 => run!(i8),
+        Kind::I16 => run!(i16),
+        Kind::I32 => run!(i32),
+        Kind::I64 => run!(i64),
+        Kind::U16 => run!(u16),
+        Kind::U32 => run!(u32),
+        Kind::U64 => run!(u64),
+        Kind::F32 => run!(f32),
+        Kind::F64 if kind == LookupKind::Interpolate => job.interpolate(out),
+        Kind::F64 => run!(f64),
+    }
+}
+
+struct Lookup<'a> {
+    kind: LookupKind,
+    dtype: DType,
+    shape: &'a [u64],
+    cells: Cells<'a>,
+    tables: &'a [Table<'a>],
+    cancelled: &'a dyn Fn() -> bool,
+}
+
+/// NumPy's order: NaN is greater than all numbers.
+#[inline(always)]
+fn less<T: Elem>(a: T, b: T) -> bool {
+    a < b || (b.is_nan() && !a.is_nan())
+}
+
+impl Lookup<'_> {
+    fn check(&self, out: &[u8]) -> Result<(), KernelError> {
+        let result = self.kind.result(self.dtype);
+        let result = result.ok_or_else(|| unsupported(self.kind.name(), self.dtype))?;
+        let n: u64 = self.shape.iter().product();
+        if ((out.len() / result.size()) as u64) < n {
+            let got = (out.len() / result.size()) as u64;
+            return Err(KernelError::Buffer { what: "cells of a lookup", got, expected: n });
+        }
+        if self.tables.len() != self.kind.tables() {
+            let expected = self.kind.tables() as u64;
+            let got = self.tables.len() as u64;
+            return Err(KernelError::Buffer { what: "tables of a lookup", got, expected });
+        }
+        held(self.shape, self.cells, self.dtype)
+    }
+
+    /// The cells of a table that are not masked.
+    fn table<T: Cell>(&self, i: usize) -> Vec<T> {
+        let t = &self.tables[i];
+        let n = t.value.len() / size_of::<T>();
+        let n = t.valid.map_or(n, |v| v.iter().take(n).take_while(|v| **v != 0).count());
+        (0..n).map(|i| T::read(t.value, i)).collect()
+    }
+
+    fn run<T: Cell + Elem>(
+        &self,
+        out: &mut [u8],
+        wide: impl Fn(T) -> f64,
+        finite: impl Fn(T) -> bool,
+    ) -> Result<(), KernelError> {
+        let table = self.table::<T>(0);
+        let n = table.len();
+        let left = |x: T| table.partition_point(|&t| less(t, x));
+        let right = |x: T| table.partition_point(|&t| !less(x, t));
+        let value = self.cells.value;
+        let each = |f: &mut dyn FnMut(usize, T)| {
+            rows(self.shape, &[value], self.cancelled, |to, at, steps, len| {
+                for i in 0..len {
+                    f(to + i, T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize));
+                }
+                Ok(())
+            })
+        };
+        match self.kind {
+            LookupKind::Left => each(&mut |i, x| (left(x) as i64).write(out, i)),
+            LookupKind::Right => each(&mut |i, x| (right(x) as i64).write(out, i)),
+            LookupKind::Contains => each(&mut |i, x| {
+                let at = left(x);
+                out[i] = u8::from(at < n && table[at] == x);
+            }),
+            LookupKind::Interpolate => Err(unsupported(self.kind.name(), self.dtype)),
+            LookupKind::Bins => {
+                let domain = |reason| {
+                    let operation = self.kind.name().into();
+                    Err(KernelError::Domain { operation, dtype: self.dtype, reason })
+                };
+                if n < 2 || !table.iter().all(|&t| finite(t)) {
+                    return domain("edges of bins must be finite; give `range`");
+                }
+                if table.windows(2).any(|w| w[1] < w[0]) {
+                    return domain("edges of bins must not fall");
+                }
+                let (first, last) = (table[0], table[n - 1]);
+                // Edges are mostly evenly spaced: the place is guessed, and searched for only where that is wrong.
+                let scale = (n - 1) as f64 / (wide(last) - wide(first));
+                each(&mut |i, x| {
+                    let bin = if !(x >= first && x <= last) {
+                        -1
+                    } else if x == last {
+                        // Of empty bins at the end the last one has it.
+                        n as i64 - 2
+                    } else {
+                        let guess = ((wide(x) - wide(first)) * scale) as usize;
+                        let guess = guess.min(n - 2);
+                        if table[guess] <= x && x < table[guess + 1] {
+                            guess as i64
+                        } else {
+                            right(x) as i64 - 1
+                        }
+                    };
+                    bin.write(out, i);
+                })
+            }
+        }
+    }
+
+    /// Linear interpolation, with the formula of `numpy.interp`.
+    fn interpolate(&self, out: &mut [u8]) -> Result<(), KernelError> {
+        let (xs, ys) = (self.table::<f64>(0), self.table::<f64>(1));
+        let n = xs.len().min(ys.len());
+        let value = self.cells.value;
+        rows(self.shape, &[value], self.cancelled, |to, at, steps, len| {
+            for i in 0..len {
+                let x = f64::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize);
+                let j = xs[..n].partition_point(|&t| t <= x);
+                let y = if x.is_nan() || n == 0 {
+                    f64::NAN
+                } else if j == 0 {
+                    ys[0]
+                } else if j == n {
+                    ys[n - 1]
+                } else {
+                    let slope = (ys[j] - ys[j - 1]) / (xs[j] - xs[j - 1]);
+                    let y = slope * (x - xs[j - 1]) + ys[j - 1];
+                    // From the other side where one end is infinite.
+                    let y = if y.is_nan() { slope * (x - xs[j]) + ys[j] } else { y };
+                    if y.is_nan() && ys[j] == ys[j - 1] { ys[j] } else { y }
+                };
+                y.write(out, to + i);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Counts codes (`int64`) from 0 on into `out`, or adds up their weights (`float64`); `out` is overwritten. The order of
+/// additions is row-major.
+///
+/// # Errors
+/// [`KernelError::Domain`] for a code beyond `out` if `strict`; else it is skipped. [`KernelError::Cancelled`],
+/// [`KernelError::Buffer`] for buffers that do not fit.
+pub fn bin(
+    shape: &[u64],
+    codes: Cells<'_>,
+    weights: Option<Cells<'_>>,
+    strict: bool,
+    out: &mut [u8],
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    held(shape, codes, DType::Int64)?;
+    let mut inputs = vec![codes.value];
+    if let Some(w) = weights {
+        held(shape, w, DType::Float64)?;
+        inputs.push(w.value);
+    }
+    out.fill(0);
+    let count = out.len() / 8;
+    rows(shape, &inputs, cancelled, |_, at, steps, len| {
+        for i in 0..len as i64 {
+            let place = |k: usize| (at[k] + i * steps[k]) as usize;
+            let here = place(0);
+            if codes.valid.is_some_and(|v| v[here] == 0) {
+                continue;
+            }
+            let code = i64::read(codes.value.bytes, here);
+            let Some(code) = usize::try_from(code).ok().filter(|c| *c < count) else {
+                if strict {
+                    let reason = "a value is negative";
+                    let operation = "bincount".into();
+                    return Err(KernelError::Domain { operation, dtype: DType::Int64, reason });
+                }
+                continue;
+            };
+            match weights {
+                None => (i64::read(out, code) + 1).write(out, code),
+                Some(w) => {
+                    let there = place(1);
+                    if w.valid.is_none_or(|v| v[there] != 0) {
+                        (f64::read(out, code) + f64::read(w.value.bytes, there)).write(out, code);
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Refuses a box that leaves its memory.
+fn held(shape: &[u64], cells: Cells<'_>, dtype: DType) -> Result<(), KernelError> {
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let (mut low, mut high) = (i128::from(cells.value.offset), i128::from(cells.value.offset));
+    for (&n, &s) in shape.iter().zip(cells.value.strides) {
+        let reach = (i128::from(n) - 1) * i128::from(s);
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    let there = cells.value.bytes.len() / dtype.size();
+    let there = cells.valid.map_or(there, |v| there.min(v.len()));
+    if low < 0 || high >= there as i128 || cells.value.strides.len() != shape.len() {
+        return Err(KernelError::Buffer {
+            what: "cells of a box",
+            got: there as u64,
+            expected: high.max(0) as u64 + 1,
+        });
+    }
+    Ok(())
+}
+
+/// Calls `f` for each run along the last axis, row-major: the number of its first cell, where that is in each input, the
+/// steps to the next cell, and the cells of the run.
+fn rows(
+    shape: &[u64],
+    inputs: &[Strided<'_>],
+    cancelled: &dyn Fn() -> bool,
+    mut f: impl FnMut(usize, &[i64], &[i64], usize) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let (outer, len) = match shape.split_last() {
+        Some((&n, outer)) => (outer, n as usize),
+        None => (shape, 1),
+    };
+    let steps: Vec<i64> = inputs.iter().map(|s| s.strides.last().copied().unwrap_or(0)).collect();
+    let lines: u64 = outer.iter().product();
+    let mut at = vec![0i64; inputs.len()];
+    for line in 0..lines {
+        if cancelled() {
+            return Err(KernelError::Cancelled);
+        }
+        for (at, input) in at.iter_mut().zip(inputs) {
+            let mut rest = line;
+            *at = input.offset;
+            for (&n, &s) in outer.iter().zip(input.strides).rev() {
+                *at += (rest % n) as i64 * s;
+                rest /= n;
+            }
+        }
+        f(line as usize * len, &at, &steps, len)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn bytes(v: &[f64]) -> Vec<u8> {
+        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+    }
+
+    fn cells<'a>(value: &'a [u8], valid: Option<&'a [u8]>) -> Cells<'a> {
+        Cells { value: Strided { bytes: value, offset: 0, strides: &[1] }, valid }
+    }
+
+    fn find(kind: LookupKind, x: &[f64], table: &[f64]) -> Result<Vec<i64>, KernelError> {
+        let (x, t) = (bytes(x), bytes(table));
+        let n = x.len() / 8;
+        let mut out = vec![0; x.len()];
+        let tables = [Table { value: &t, valid: None }];
+        lookup(kind, DType::Float64, &[n as u64], cells(&x, None), &tables, &mut out, &|| false)?;
+        Ok((0..n).map(|i| i64::read(&out, i)).collect())
+    }
+
+    #[test]
+    fn places_are_numpys() {
+        let table = [1.0, 2.0, 2.0, 5.0];
+        let x = [0.0, 1.0, 2.0, 4.9, 5.0, 9.0, f64::NAN];
+        assert_eq!(find(LookupKind::Left, &x, &table).unwrap(), [0, 0, 1, 3, 3, 4, 4]);
+        assert_eq!(find(LookupKind::Right, &x, &table).unwrap(), [0, 1, 3, 3, 4, 4, 4]);
+        // np.histogram's rule; the bin from 2 to 2 is empty.
+        assert_eq!(find(LookupKind::Bins, &x, &table).unwrap(), [-1, 0, 2, 2, 2, -1, -1]);
+        let odd = [0.0, f64::NAN];
+        assert!(matches!(find(LookupKind::Bins, &x, &odd), Err(KernelError::Domain { .. })));
+        let falls = [2.0, 1.0];
+        assert!(matches!(find(LookupKind::Bins, &x, &falls), Err(KernelError::Domain { .. })));
+    }
+
+    #[test]
+    fn codes_are_counted_and_weighed() {
+        let codes: Vec<u8> = [2i64, 0, -1, 2, 7, 1].iter().flat_map(|c| c.to_ne_bytes()).collect();
+        let valid = [1, 1, 1, 1, 1, 0];
+        let mut out = vec![9; 24];
+        bin(&[6], cells(&codes, Some(&valid)), None, false, &mut out, &|| false).unwrap();
+        assert_eq!((0..3).map(|i| i64::read(&out, i)).collect::<Vec<_>>(), [1, 0, 2]);
+        let w = bytes(&[0.5, 2.0, 9.0, 0.25, 9.0, 9.0]);
+        let weights = Some(cells(&w, None));
+        bin(&[6], cells(&codes, Some(&valid)), weights, false, &mut out, &|| false).unwrap();
+        assert_eq!((0..3).map(|i| f64::read(&out, i)).collect::<Vec<_>>(), [2.0, 0.0, 0.75]);
+        let e = bin(&[6], cells(&codes, Some(&valid)), None, true, &mut out, &|| false);
+        assert!(matches!(e, Err(KernelError::Domain { .. })));
+    }
+
+    #[test]
+    fn interpolation_is_numpys() {
+        let (x, p, v) =
+            (bytes(&[-1.0, 0.5, 2.0, 9.0]), bytes(&[0.0, 1.0, 3.0]), bytes(&[1.0, 3.0, 7.0]));
+        let mut out = vec![0; 32];
+        let tables = [Table { value: &p, valid: None }, Table { value: &v, valid: None }];
+        let kind = LookupKind::Interpolate;
+        lookup(kind, DType::Float64, &[4], cells(&x, None), &tables, &mut out, &|| false).unwrap();
+        assert_eq!((0..4).map(|i| f64::read(&out, i)).collect::<Vec<_>>(), [1.0, 2.0, 5.0, 7.0]);
+    }
+}

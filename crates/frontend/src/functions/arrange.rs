@@ -1,0 +1,463 @@
+//! Functions that put cells at other places: padding, repeating, turning, stacking, diagonals.
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::NodeId;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::region::cells;
+use tessera_planner::scalar::Scalar;
+
+use super::{Bound, Function, Open, row};
+use crate::error::Error;
+use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::{At, Lowerer, Pick, fail, span_of};
+
+/// The most positions that a list in a plan may have.
+const POSITIONS_MAX: u64 = 1 << 24;
+
+const ANY: &str = "any";
+const MOVE: &str = "masks move with their cells";
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "pad",
+        "pad(x, width, mode => 'constant', value => 0) | pad(x, dim => [before, after], …)",
+        &["x", "width", "mode", "value"],
+        1,
+        Open::Dims,
+        pad,
+        "More cells at both ends: `width` is a number, [before, after], or one pair for each dimension. Modes 'constant', 'edge', 'reflect', 'symmetric', 'wrap'. Padded dimensions lose their labels.",
+        ANY,
+        "masks move with their cells; `value => NULL` pads with masked cells",
+        "SELECT pad(x, 1, mode => 'edge') FROM x",
+        "numpy.pad",
+    ),
+    row(
+        "tile",
+        "tile(x, reps)",
+        &["x", "reps"],
+        2,
+        Open::No,
+        tile,
+        "The tensor again and again: `reps` is a number for the last dimension, or one for each; more make new dimensions.",
+        ANY,
+        MOVE,
+        "SELECT tile(x, [2, 3]) FROM x",
+        "numpy.tile",
+    ),
+    row(
+        "repeat",
+        "repeat(x, n, axis => NULL)",
+        &["x", "n", "axis"],
+        2,
+        Open::No,
+        repeat,
+        "Each cell n times along a dimension; of all cells in row-major order without `axis`.",
+        ANY,
+        MOVE,
+        "SELECT repeat(x, 3, axis => 0) FROM x",
+        "numpy.repeat",
+    ),
+    row(
+        "rot90",
+        "rot90(x, k => 1, axes => [0, 1])",
+        &["x", "k", "axes"],
+        1,
+        Open::No,
+        rot90,
+        "Turned k times by 90 degrees, from the first toward the second of two dimensions.",
+        ANY,
+        MOVE,
+        "SELECT rot90(x) FROM x",
+        "numpy.rot90",
+    ),
+    row(
+        "fliplr",
+        "fliplr(x)",
+        &["x"],
+        1,
+        Open::No,
+        mirrored,
+        "Backwards along the second dimension.",
+        ANY,
+        MOVE,
+        "SELECT fliplr(x) FROM x",
+        "numpy.fliplr",
+    ),
+    row(
+        "flipud",
+        "flipud(x)",
+        &["x"],
+        1,
+        Open::No,
+        mirrored,
+        "Backwards along the first dimension.",
+        ANY,
+        MOVE,
+        "SELECT flipud(x) FROM x",
+        "numpy.flipud",
+    ),
+    row(
+        "hstack",
+        "hstack([x, y, …])",
+        &["tensors"],
+        1,
+        Open::No,
+        stacked,
+        "Side by side: along the second dimension, or the only one.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT hstack([a, b]) FROM a, b",
+        "numpy.hstack",
+    ),
+    row(
+        "vstack",
+        "vstack([x, y, …])",
+        &["tensors"],
+        1,
+        Open::No,
+        stacked,
+        "One below the other: along the first dimension; 1-d tensors are rows.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT vstack([a, b]) FROM a, b",
+        "numpy.vstack",
+    ),
+    row(
+        "dstack",
+        "dstack([x, y, …])",
+        &["tensors"],
+        1,
+        Open::No,
+        stacked,
+        "One behind the other: along the third dimension.",
+        "NumPy's promotion",
+        MOVE,
+        "SELECT dstack([a, b]) FROM a, b",
+        "numpy.dstack",
+    ),
+    row(
+        "diag",
+        "diag(x, k => 0)",
+        &["x", "k"],
+        1,
+        Open::No,
+        diag,
+        "A matrix with the cells of a 1-d tensor on its k-th diagonal and zeros elsewhere; or the k-th diagonal of a matrix.",
+        "numeric and bool",
+        MOVE,
+        "SELECT diag(v) FROM v",
+        "numpy.diag",
+    ),
+];
+
+/// Cells at both ends of each axis.
+fn widths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(u64, u64)>, Error> {
+    let rank = t.dims.len();
+    let mut out = vec![(0, 0); rank];
+    let pair = |a: &Bound<'_>, value: &Value, place: Span| -> Result<(u64, u64), Error> {
+        let one = |v: &Value| match v {
+            Value::Int(n) => u64::try_from(*n).ok().filter(|n| *n <= 1 << 40),
+            _ => None,
+        };
+        let found = match value {
+            Value::List(items) => match &items[..] {
+                [n] => one(n).map(|n| (n, n)),
+                [p, q] => one(p).zip(one(q)),
+                _ => None,
+            },
+            n => one(n).map(|n| (n, n)),
+        };
+        match found {
+            Some(pair) => Ok(pair),
+            None => fail(a.invalid("a width", "must be 0 or more, or a pair of such"), place),
+        }
+    };
+    match a.value(l, "width")? {
+        Value::Null if a.dims.is_empty() => {
+            return fail(a.invalid("`width`", "must be given"), a.span);
+        }
+        Value::Null => {}
+        Value::List(items) if items.iter().any(|i| matches!(i, Value::List(_))) => {
+            if items.len() != rank {
+                let reason = format!("has {} pairs; the tensor has {rank} dimensions", items.len());
+                return fail(a.invalid("`width`", reason), a.place("width"));
+            }
+            for (axis, item) in items.iter().enumerate() {
+                out[axis] = pair(a, item, a.place("width"))?;
+            }
+        }
+        value => out.fill(pair(a, &value, a.place("width"))?),
+    }
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(t, name)?;
+        let value = l.expr(expr)?;
+        out[axis] = pair(a, &value, span_of(expr))?;
+    }
+    Ok(out)
+}
+
+fn pad(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let widths = widths(l, a, &t)?;
+    let mode = a.text(l, "mode")?.unwrap_or_else(|| "constant".into());
+    let dtype = l.b.dtype(t.node);
+    let fill = match (mode.as_str(), a.expr("value")) {
+        ("constant", None) => Some(l.b.constant(Scalar::zero(dtype)).at(a.span)?),
+        ("constant", Some(_)) => {
+            let value = a.value(l, "value")?;
+            Some(l.typed(value, dtype, "pad", a.place("value"))?.node)
+        }
+        ("edge" | "reflect" | "symmetric" | "wrap", _) => None,
+        (other, _) => {
+            let reason = format!(
+                "is '{other}'; it must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap'"
+            );
+            return fail(a.invalid("`mode`", reason), a.place("mode"));
+        }
+    };
+    for (axis, &(before, after)) in widths.iter().enumerate() {
+        if before == 0 && after == 0 {
+            continue;
+        }
+        let shape = l.b.shape(t.node);
+        let n = shape[axis];
+        t.node = match fill {
+            Some(value) => {
+                let mut parts = Vec::with_capacity(3);
+                for (width, part) in [(before, None), (n, Some(t.node)), (after, None)] {
+                    let mut gap = shape.clone();
+                    gap[axis] = width;
+                    match part {
+                        Some(node) => parts.push(node),
+                        None if width > 0 => {
+                            parts.push(l.b.broadcast_to(value, &gap).at(a.span)?);
+                        }
+                        None => {}
+                    }
+                }
+                l.b.concat(&parts, axis).at(a.span)?
+            }
+            None => {
+                if n == 0 {
+                    return Err(PlanError::Empty { operation: "pad".into(), axis }).at(a.span);
+                }
+                let total = n.saturating_add(before).saturating_add(after);
+                check_positions(a, total)?;
+                let positions: Vec<u64> =
+                    (0..total).map(|i| mirror(&mode, i as i64 - before as i64, n as i64)).collect();
+                l.b.take(t.node, axis, positions.into()).at(a.span)?
+            }
+        };
+        t.dims[axis] = t.dims[axis].bare();
+    }
+    Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
+}
+
+/// The cell that stands for position `i` of an axis of length `n`, which may lie beyond either end.
+fn mirror(mode: &str, i: i64, n: i64) -> u64 {
+    let at = match mode {
+        "edge" => i.clamp(0, n - 1),
+        "wrap" => i.rem_euclid(n),
+        "symmetric" => {
+            let p = i.rem_euclid(2 * n);
+            if p < n { p } else { 2 * n - 1 - p }
+        }
+        _ if n == 1 => 0,
+        _ => {
+            let p = i.rem_euclid(2 * n - 2);
+            if p < n { p } else { 2 * n - 2 - p }
+        }
+    };
+    at as u64
+}
+
+fn check_positions(a: &Bound<'_>, n: u64) -> Result<(), Error> {
+    if n <= POSITIONS_MAX {
+        return Ok(());
+    }
+    let reason = format!("makes a dimension of {n} cells; it may have {POSITIONS_MAX}");
+    fail(a.invalid("a length", reason), a.span)
+}
+
+fn tile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let Some(mut reps) = a.lengths(l, "reps")? else {
+        return fail(a.invalid("`reps`", "must be given"), a.span);
+    };
+    let (mut node, mut dims) = (t.node, t.dims);
+    while dims.len() < reps.len() {
+        node = l.b.expand_dims(node, 0).at(a.span)?;
+        dims.insert(0, Dim::default());
+    }
+    while reps.len() < dims.len() {
+        reps.insert(0, 1);
+    }
+    for (axis, &times) in reps.iter().enumerate() {
+        if times == 1 {
+            continue;
+        }
+        let n = l.b.shape(node)[axis];
+        let total = n.saturating_mul(times);
+        check_positions(a, total)?;
+        let positions: Vec<u64> = (0..total).map(|i| i % n).collect();
+        node = l.b.take(node, axis, positions.into()).at(a.span)?;
+        dims[axis] = dims[axis].bare();
+    }
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let times = match a.int(l, "n")?.map(u64::try_from) {
+        Some(Ok(n)) => n,
+        _ => return fail(a.invalid("`n`", "must be 0 or more"), a.place("n")),
+    };
+    let (mut t, axis) = match a.axis(l, &t, "axis")? {
+        Some(axis) => (t, axis),
+        None => (super::scan::flat(l, t, a.span)?, 0),
+    };
+    let n = l.b.shape(t.node)[axis];
+    let total = n.saturating_mul(times);
+    check_positions(a, total)?;
+    let positions: Vec<u64> = (0..total).map(|i| i / times).collect();
+    t.dims[axis] = t.dims[axis].take(&positions);
+    let node = l.b.take(t.node, axis, positions.into()).at(a.span)?;
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+/// The tensor backwards along some dimensions.
+fn flip(l: &mut Lowerer<'_, '_>, t: Tensor, axes: &[usize], span: Span) -> Result<Tensor, Error> {
+    let shape = l.b.shape(t.node);
+    let picks: Vec<Pick> = (0..shape.len())
+        .map(|axis| match axes.contains(&axis) && shape[axis] > 0 {
+            true => Pick::Range { start: shape[axis] as i64 - 1, step: -1, len: shape[axis] },
+            false => Pick::All,
+        })
+        .collect();
+    l.pick(t, &picks, span)
+}
+
+fn rank_at_least(l: &Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, n: usize) -> Result<(), Error> {
+    if t.dims.len() >= n {
+        return Ok(());
+    }
+    Err(PlanError::Shapes {
+        operation: a.name.into(),
+        shapes_: vec![l.b.shape(t.node).to_vec()],
+        hint: Some(format!("it takes at least {n} dimensions")),
+    })
+    .at(a.span)
+}
+
+fn mirrored(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let axis = usize::from(a.name == "fliplr");
+    rank_at_least(l, a, &t, axis + 1)?;
+    flip(l, t, &[axis], a.span).map(Value::Tensor)
+}
+
+fn rot90(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    rank_at_least(l, a, &t, 2)?;
+    let turns = a.int(l, "k")?.unwrap_or(1).rem_euclid(4);
+    let axes = a.axes(l, &t, "axes")?.unwrap_or_else(|| vec![0, 1]);
+    let [from, to] = axes[..] else {
+        return fail(a.invalid("`axes`", "must be two dimensions"), a.place("axes"));
+    };
+    let mut order: Vec<usize> = (0..t.dims.len()).collect();
+    order.swap(from, to);
+    let turned = match turns {
+        0 => t,
+        2 => flip(l, t, &[from, to], a.span)?,
+        1 => {
+            let back = flip(l, t, &[to], a.span)?;
+            l.transposed(back, &order, a.span)?
+        }
+        _ => {
+            let turned = l.transposed(t, &order, a.span)?;
+            flip(l, turned, &[to], a.span)?
+        }
+    };
+    Ok(Value::Tensor(Tensor { name: None, ..turned }))
+}
+
+fn stacked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let place = a.place("tensors");
+    let items = match a.value(l, "tensors")? {
+        Value::List(items) if !items.is_empty() => items,
+        _ => return fail(a.invalid("the first argument", "must be a list of tensors"), place),
+    };
+    let items = l.settle(items, place)?;
+    let dtype = l.meet(a.name, &items, place)?;
+    let mut parts = Vec::with_capacity(items.len());
+    for item in items {
+        let mut t = l.typed(item, dtype, a.name, place)?;
+        // NumPy's atleast_1d, atleast_2d and atleast_3d.
+        let least = match a.name {
+            "hstack" => 1,
+            "vstack" => 2,
+            _ => 3,
+        };
+        while t.dims.len() < least {
+            // A row gets its first dimension in front, a matrix its third behind.
+            let axis = if t.dims.len() == 2 || least == 1 { t.dims.len() } else { 0 };
+            t.node = l.b.expand_dims(t.node, axis).at(a.span)?;
+            t.dims.insert(axis, Dim::default());
+        }
+        parts.push(t);
+    }
+    let axis = match a.name {
+        "hstack" => usize::from(parts[0].dims.len() > 1),
+        "vstack" => 0,
+        _ => 2,
+    };
+    let nodes: Vec<NodeId> = parts.iter().map(|t| t.node).collect();
+    let node = l.b.concat(&nodes, axis).at(a.span)?;
+    let mut dims = parts.swap_remove(0).dims;
+    dims[axis] = dims[axis].bare();
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn diag(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let shape = l.b.shape(t.node);
+    let k = a.int(l, "k")?.unwrap_or(0).clamp(-(1 << 31), 1 << 31) as i64;
+    match shape[..] {
+        [n] => {
+            let size = n + k.unsigned_abs();
+            // Row i has its cell at column i + k; what a column above the first has no cell of is zero.
+            let zero = l.b.constant(Scalar::zero(l.b.dtype(t.node))).at(a.span)?;
+            let gap = l.b.broadcast_to(zero, &[k.unsigned_abs()]).at(a.span)?;
+            let rows = match k {
+                0 => t.node,
+                1.. => l.b.concat(&[t.node, gap], 0).at(a.span)?,
+                _ => l.b.concat(&[gap, t.node], 0).at(a.span)?,
+            };
+            let rows = l.b.expand_dims(rows, 1).at(a.span)?;
+            let row = l.b.iota(&[size], None).at(a.span)?;
+            let column = l.b.iota(&[size], None).at(a.span)?;
+            let row = l.b.expand_dims(row, 1).at(a.span)?;
+            let shift = l.b.constant(Scalar::i64(k)).at(a.span)?;
+            let row = l.b.map(ScalarOp::Add, &[row, shift]).at(a.span)?;
+            let on = l.b.map(ScalarOp::Eq, &[column, row]).at(a.span)?;
+            let node = l.b.map(ScalarOp::Where, &[on, rows, zero]).at(a.span)?;
+            Ok(Value::Tensor(Tensor::unnamed(node, 2)))
+        }
+        [rows, columns] => {
+            let (row, column) = if k < 0 { (k.unsigned_abs(), 0) } else { (0, k as u64) };
+            let len = rows.saturating_sub(row).min(columns.saturating_sub(column));
+            let n = cells(&shape).unwrap_or(0);
+            let flat = l.b.reshape(t.node, &[n]).at(a.span)?;
+            let start = row * columns + column;
+            let node = l.b.slice(flat, 0, start as i64, columns as i64 + 1, len).at(a.span)?;
+            Ok(Value::Tensor(Tensor::unnamed(node, 1)))
+        }
+        _ => Err(PlanError::Shapes {
+            operation: "diag".into(),
+            shapes_: vec![shape.to_vec()],
+            hint: Some("it takes one or two dimensions".into()),
+        })
+        .at(a.span),
+    }
+}

@@ -1,0 +1,534 @@
+//! Functions of neighbours along one dimension: filling, smoothing, derivatives, integrals, convolution.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::{MapOp, NodeId, ScanKind};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::scalar::Scalar;
+
+use super::{Bound, Function, Open, reduce, row};
+use crate::error::Error;
+use crate::lower::value::{Tensor, Value};
+use crate::lower::{At, Lowerer, fail, types};
+
+/// The most cells of a convolution's kernel: each is a term of the program that computes a cell.
+const KERNEL_MAX: u64 = 256;
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "ffill",
+        "ffill(x, axis => -1, limit => NULL)",
+        &["x", "axis", "limit"],
+        1,
+        Open::No,
+        fill,
+        "Masked cells and NaN take the last cell before them along a dimension, over at most `limit` cells.",
+        "any",
+        "cells without one before stay NULL or NaN",
+        "SELECT ffill(t2m, axis => 'time') FROM era5",
+        "xarray.DataArray.ffill",
+    ),
+    row(
+        "bfill",
+        "bfill(x, axis => -1, limit => NULL)",
+        &["x", "axis", "limit"],
+        1,
+        Open::No,
+        fill,
+        "Masked cells and NaN take the next cell after them along a dimension, over at most `limit` cells.",
+        "any",
+        "cells without one after stay NULL or NaN",
+        "SELECT bfill(t2m, axis => 'time') FROM era5",
+        "xarray.DataArray.bfill",
+    ),
+    row(
+        "first",
+        "first(x, axis => 0)",
+        &["x", "axis"],
+        1,
+        Open::No,
+        end,
+        "The first cell along a dimension that is not masked.",
+        "any",
+        "masked cells are skipped; NaN is a value",
+        "SELECT first(t2m, axis => 'time') FROM era5",
+        "xarray.DataArray.bfill(dim).isel(dim=0)",
+    ),
+    row(
+        "last",
+        "last(x, axis => 0)",
+        &["x", "axis"],
+        1,
+        Open::No,
+        end,
+        "The last cell along a dimension that is not masked.",
+        "any",
+        "masked cells are skipped; NaN is a value",
+        "SELECT last(t2m, axis => 'time') FROM era5",
+        "xarray.DataArray.ffill(dim).isel(dim=-1)",
+    ),
+    row(
+        "ewm",
+        "ewm(x, axis => -1, alpha => a | span => n | halflife => n | com => n)",
+        &["x", "axis", "alpha", "span", "halflife", "com"],
+        1,
+        Open::No,
+        ewm,
+        "Exponentially weighted mean of all cells so far along a dimension; the weight of a cell falls by the factor 1 - alpha with each step.",
+        "bool and integers give float64; floats stay",
+        "masked cells weigh nothing, their place has the mean so far, NULL before the first cell; NaN stays from its cell on",
+        "SELECT ewm(t2m, axis => 'time', span => 24) FROM era5",
+        "pandas.Series.ewm(adjust=True).mean",
+    ),
+    row(
+        "gradient",
+        "gradient(x, spacing => 1.0, axis => NULL, edge_order => 1)",
+        &["x", "spacing", "axis", "edge_order"],
+        1,
+        Open::No,
+        gradient,
+        "Derivative along a dimension by central differences, one-sided at the ends; `spacing` is a distance, or the positions of the cells.",
+        "bool and integers give float64; floats stay",
+        "NULL where a neighbour is masked",
+        "SELECT gradient(t2m, 0.25, axis => 'lat') FROM era5",
+        "numpy.gradient",
+    ),
+    row(
+        "trapz",
+        "trapz(y, x => NULL, dx => 1.0, axis => -1)",
+        &["y", "x", "dx", "axis"],
+        1,
+        Open::No,
+        trapz,
+        "Integral along a dimension by the trapezoidal rule, at positions `x` or `dx` apart.",
+        "bool and integers give float64; floats stay",
+        "masked neighbours are left out",
+        "SELECT trapz(t2m, dx => 6.0, axis => 'time') FROM era5",
+        "numpy.trapezoid",
+    ),
+    row(
+        "convolve",
+        "convolve(x, kernel, mode => 'full')",
+        &["x", "kernel", "mode"],
+        2,
+        Open::No,
+        convolve,
+        "Sums of neighbours weighed by a short kernel, of at most 256 cells, laid backward; 'same' and 'valid' as NumPy.",
+        "numeric, NumPy's promotion",
+        "NULL where a neighbour is masked",
+        "SELECT convolve(v, [0.25, 0.5, 0.25], 'same') FROM v",
+        "numpy.convolve",
+    ),
+    row(
+        "correlate",
+        "correlate(x, kernel, mode => 'valid')",
+        &["x", "kernel", "mode"],
+        2,
+        Open::No,
+        convolve,
+        "Sums of neighbours weighed by a short kernel, of at most 256 cells, laid forward.",
+        "numeric, NumPy's promotion",
+        "NULL where a neighbour is masked",
+        "SELECT correlate(v, [1, 0, -1]) FROM v",
+        "numpy.correlate",
+    ),
+];
+
+/// The axis of a call: the last one if none is given.
+fn axis_of(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, last: bool) -> Result<usize, Error> {
+    match a.axis(l, t, "axis")? {
+        Some(axis) => Ok(axis),
+        None if t.dims.is_empty() => {
+            Err(PlanError::Axis { operation: a.name.into(), axis: -1, rank: 0 }).at(a.span)
+        }
+        None => Ok(if last { t.dims.len() - 1 } else { 0 }),
+    }
+}
+
+fn flipped(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    x: NodeId,
+    axis: usize,
+) -> Result<NodeId, Error> {
+    let n = l.b.shape(x)[axis];
+    l.b.slice(x, axis, n as i64 - 1, -1, n).at(a.span)
+}
+
+fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let axis = axis_of(l, a, &t, true)?;
+    let limit = a.int(l, "limit")?;
+    if limit.is_some_and(|n| !(1..=1 << 62).contains(&n)) {
+        return fail(a.invalid("`limit`", "must be at least 1"), a.place("limit"));
+    }
+    let backward = a.name == "bfill";
+    let dtype = l.b.dtype(t.node);
+    let was_nullable = l.b.node(t.node).nullable;
+    let mut x = t.node;
+    if dtype.is_float() {
+        x = reduce::without_nan(l, x, a.span)?;
+    }
+    if backward {
+        x = flipped(l, a, x, axis)?;
+    }
+    let mut filled = l.b.scan(x, ScanKind::Last, axis).at(a.span)?;
+    if let Some(limit) = limit {
+        // How far the last cell is: the position less that of the last cell, which is a running maximum.
+        let shape = l.b.shape(x);
+        let positions = l.b.iota(&[shape[axis]], None).at(a.span)?;
+        let mut lie = vec![1; shape.len()];
+        lie[axis] = shape[axis];
+        let positions = l.b.reshape(positions, &lie).at(a.span)?;
+        let positions = l.b.broadcast_to(positions, &shape).at(a.span)?;
+        let there = l.b.map_op(MapOp::IsValid, &[x]).at(a.span)?;
+        let none = l.b.constant(Scalar::i64(-1)).at(a.span)?;
+        let known = l.b.map(ScalarOp::Where, &[there, positions, none]).at(a.span)?;
+        let known = l.b.scan(known, ScanKind::Max, axis).at(a.span)?;
+        let distance = l.b.map(ScalarOp::Sub, &[positions, known]).at(a.span)?;
+        let limit = l.b.constant(Scalar::i64(limit as i64)).at(a.span)?;
+        let near = l.b.map(ScalarOp::Le, &[distance, limit]).at(a.span)?;
+        filled = l.b.map_op(MapOp::Mask, &[filled, near]).at(a.span)?;
+    }
+    if backward {
+        filled = flipped(l, a, filled, axis)?;
+    }
+    if dtype.is_float() && !was_nullable {
+        // An input without masks has no NULL to give: what is not filled is NaN, as it was.
+        let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(a.span)?;
+        filled = l.b.map_op(MapOp::Coalesce, &[filled, nan]).at(a.span)?;
+    }
+    Ok(Value::Tensor(Tensor::new(filled, t.dims)))
+}
+
+fn end(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let axis = axis_of(l, a, &t, false)?;
+    let n = l.b.shape(t.node)[axis];
+    if n == 0 {
+        return Err(PlanError::Empty { operation: a.name.into(), axis }).at(a.span);
+    }
+    let x = if a.name == "first" { flipped(l, a, t.node, axis)? } else { t.node };
+    let filled = l.b.scan(x, ScanKind::Last, axis).at(a.span)?;
+    let node = l.b.index(filled, axis, n - 1).at(a.span)?;
+    t.dims.remove(axis);
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+/// The tensor in a float type.
+fn real(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Tensor, Error> {
+    let mut t = a.tensor(l, param)?;
+    let from = l.b.dtype(t.node);
+    if from.is_datetime() {
+        return fail(types(a.name, vec![from.name()]), a.place(param));
+    }
+    if !from.is_float() {
+        t.node = l.b.cast(t.node, DType::Float64).at(a.span)?;
+    }
+    Ok(t)
+}
+
+fn ewm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = real(l, a, "x")?;
+    let axis = axis_of(l, a, &t, true)?;
+    let mut alphas = Vec::new();
+    for param in ["alpha", "span", "halflife", "com"] {
+        let Some(v) = a.float(l, param)? else { continue };
+        let (alpha, fits) = match param {
+            "alpha" => (v, v > 0.0 && v <= 1.0),
+            "span" => (2.0 / (v + 1.0), v >= 1.0),
+            "halflife" => (1.0 - (-std::f64::consts::LN_2 / v).exp(), v > 0.0),
+            _ => (1.0 / (1.0 + v), v >= 0.0),
+        };
+        if !fits || !v.is_finite() {
+            let range = match param {
+                "alpha" => "above 0 and at most 1",
+                "span" => "at least 1",
+                "halflife" => "above 0",
+                _ => "at least 0",
+            };
+            let reason = format!("is {v}; it must be {range}");
+            return fail(a.invalid(&format!("`{param}`"), reason), a.place(param));
+        }
+        alphas.push(alpha);
+    }
+    let [alpha] = alphas[..] else {
+        let reason = "must be given, or one of `span`, `halflife` and `com`, and only one of them";
+        return fail(a.invalid("`alpha`", reason), a.span);
+    };
+    let kind = ScanKind::Decay { factor: (1.0 - alpha).to_bits() };
+    let dtype = l.b.dtype(t.node);
+    // Sums in float64, divided by the sum of what was weighed.
+    let wide = l.b.cast(t.node, DType::Float64).at(a.span)?;
+    let zero = l.b.constant(Scalar::f64(0.0)).at(a.span)?;
+    let there = l.b.map_op(MapOp::IsValid, &[wide]).at(a.span)?;
+    let weight = l.b.cast(there, DType::Float64).at(a.span)?;
+    let value = l.b.map_op(MapOp::Coalesce, &[wide, zero]).at(a.span)?;
+    let sum = l.b.scan(value, kind, axis).at(a.span)?;
+    let weight = l.b.scan(weight, kind, axis).at(a.span)?;
+    let mut node = l.b.map(ScalarOp::Div, &[sum, weight]).at(a.span)?;
+    if l.b.node(t.node).nullable {
+        let some = l.b.map(ScalarOp::Gt, &[weight, zero]).at(a.span)?;
+        node = l.b.map_op(MapOp::Mask, &[node, some]).at(a.span)?;
+    }
+    let node = l.b.cast(node, dtype).at(a.span)?;
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+/// Positions of cells along an axis, or their distance.
+enum Spacing {
+    Even(f64),
+    At(NodeId),
+}
+
+fn spacing(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    param: &str,
+    (axis, rank, n): (usize, usize, u64),
+    dtype: DType,
+) -> Result<Spacing, Error> {
+    let place = a.place(param);
+    let t = match a.value(l, param)? {
+        Value::Null => return Ok(Spacing::Even(1.0)),
+        Value::Int(v) => return Ok(Spacing::Even(v as f64)),
+        Value::Float(v) => return Ok(Spacing::Even(v)),
+        value => l.tensor(value, place)?,
+    };
+    if t.dims.is_empty() {
+        return match l.known_scalar(&t, "a distance", place)? {
+            Some(v) => Ok(Spacing::Even(v.as_f64())),
+            None => fail(a.invalid(&format!("`{param}`"), "must not be NULL"), place),
+        };
+    }
+    if l.b.shape(t.node)[..] != [n] {
+        let reason = format!("must be a number or have the {n} cells of the dimension");
+        return fail(a.invalid(&format!("`{param}`"), reason), place);
+    }
+    let at = l.b.cast(t.node, DType::Float64).at(a.span)?;
+    let at = l.b.cast(at, dtype).at(a.span)?;
+    let mut shape = vec![1; rank];
+    shape[axis] = n;
+    Ok(Spacing::At(l.b.reshape(at, &shape).at(a.span)?))
+}
+
+fn gradient(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = real(l, a, "x")?;
+    let shape = l.b.shape(t.node);
+    let axis = match a.axis(l, &t, "axis")? {
+        Some(axis) => axis,
+        None if shape.len() == 1 => 0,
+        None => return fail(a.invalid("`axis`", "must be given"), a.span),
+    };
+    let order = a.int(l, "edge_order")?.unwrap_or(1);
+    if !(1..=2).contains(&order) {
+        let reason = format!("is {order}; it must be 1 or 2");
+        return fail(a.invalid("`edge_order`", reason), a.place("edge_order"));
+    }
+    let n = shape[axis];
+    if i128::from(n) < order + 1 {
+        return Err(PlanError::Range {
+            what: format!("gradient: length of `{}`", t.dim_name(axis)),
+            value: n.to_string(),
+            expected: format!("at least {} for edges of order {order}", order + 1),
+        })
+        .at(a.span);
+    }
+    let dtype = l.b.dtype(t.node);
+    let how = spacing(l, a, "spacing", (axis, shape.len(), n), dtype)?;
+    let span = a.span;
+    let cut = |l: &mut Lowerer<'_, '_>, x: NodeId, from: u64, len: u64| {
+        l.b.slice(x, axis, from as i64, 1, len).at(span)
+    };
+    let two =
+        |l: &mut Lowerer<'_, '_>, op: ScalarOp, x: NodeId, y: NodeId| l.b.map(op, &[x, y]).at(span);
+    let number =
+        |l: &mut Lowerer<'_, '_>, v: f64| l.b.constant(Scalar::from_f64(dtype, v)).at(span);
+    let x = t.node;
+    let mut parts: Vec<NodeId> = Vec::with_capacity(3);
+    // The distances between neighbours, all in the shape of cells.
+    let steps = match how {
+        Spacing::Even(h) => number(l, h)?,
+        Spacing::At(at) => {
+            let upper = cut(l, at, 1, n - 1)?;
+            let lower = cut(l, at, 0, n - 1)?;
+            two(l, ScalarOp::Sub, upper, lower)?
+        }
+    };
+    let uneven = matches!(how, Spacing::At(_));
+    let step = |l: &mut Lowerer<'_, '_>, from: u64, len: u64| match uneven {
+        true => cut(l, steps, from, len),
+        false => Ok(steps),
+    };
+    let edge = |l: &mut Lowerer<'_, '_>, at_end: bool| -> Result<NodeId, Error> {
+        let cells: Vec<u64> = if at_end { vec![n - 1, n - 2] } else { vec![0, 1] };
+        if order == 1 {
+            let (low, high) = if at_end { (n - 2, n - 1) } else { (0, 1) };
+            let (p, q) = (cut(l, x, low, 1)?, cut(l, x, high, 1)?);
+            let d = two(l, ScalarOp::Sub, q, p)?;
+            let h = step(l, low, 1)?;
+            return two(l, ScalarOp::Div, d, h);
+        }
+        // A parabola through the last three cells: a, b, c from the edge inward.
+        let (c, h1, h2) = match at_end {
+            true => (n - 3, step(l, n - 2, 1)?, step(l, n - 3, 1)?),
+            false => (2, step(l, 0, 1)?, step(l, 1, 1)?),
+        };
+        let sum = two(l, ScalarOp::Add, h1, h2)?;
+        let double = two(l, ScalarOp::Add, h1, sum)?;
+        let product = two(l, ScalarOp::Mul, h1, sum)?;
+        let first = two(l, ScalarOp::Div, double, product)?;
+        let inner = two(l, ScalarOp::Mul, h1, h2)?;
+        let second = two(l, ScalarOp::Div, sum, inner)?;
+        let outer = two(l, ScalarOp::Mul, h2, sum)?;
+        let third = two(l, ScalarOp::Div, h1, outer)?;
+        let (ya, yb, yc) = (cut(l, x, cells[0], 1)?, cut(l, x, cells[1], 1)?, cut(l, x, c, 1)?);
+        let (fa, fb) = (two(l, ScalarOp::Mul, first, ya)?, two(l, ScalarOp::Mul, second, yb)?);
+        let fc = two(l, ScalarOp::Mul, third, yc)?;
+        // Toward the edge at the end, away from it at the start.
+        let less = two(l, ScalarOp::Sub, fa, fb)?;
+        let sum = two(l, ScalarOp::Add, less, fc)?;
+        if at_end { Ok(sum) } else { l.b.map(ScalarOp::Neg, &[sum]).at(span) }
+    };
+    parts.push(edge(l, false)?);
+    if n > 2 {
+        let upper = cut(l, x, 2, n - 2)?;
+        let lower = cut(l, x, 0, n - 2)?;
+        parts.push(match uneven {
+            false => {
+                let d = two(l, ScalarOp::Sub, upper, lower)?;
+                let two_steps = number(l, 2.0)?;
+                let h = two(l, ScalarOp::Mul, two_steps, steps)?;
+                two(l, ScalarOp::Div, d, h)?
+            }
+            true => {
+                let (hs, hd) = (step(l, 0, n - 2)?, step(l, 1, n - 2)?);
+                let sum = two(l, ScalarOp::Add, hs, hd)?;
+                let outer = two(l, ScalarOp::Mul, hs, sum)?;
+                let first = two(l, ScalarOp::Div, hd, outer)?;
+                let difference = two(l, ScalarOp::Sub, hd, hs)?;
+                let product = two(l, ScalarOp::Mul, hs, hd)?;
+                let second = two(l, ScalarOp::Div, difference, product)?;
+                let outer = two(l, ScalarOp::Mul, hd, sum)?;
+                let third = two(l, ScalarOp::Div, hs, outer)?;
+                let middle = cut(l, x, 1, n - 2)?;
+                let low = two(l, ScalarOp::Mul, first, lower)?;
+                let mid = two(l, ScalarOp::Mul, second, middle)?;
+                let high = two(l, ScalarOp::Mul, third, upper)?;
+                let sum = two(l, ScalarOp::Sub, mid, low)?;
+                two(l, ScalarOp::Add, sum, high)?
+            }
+        });
+    }
+    parts.push(edge(l, true)?);
+    let node = l.b.concat(&parts, axis).at(span)?;
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+fn trapz(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = real(l, a, "y")?;
+    let axis = axis_of(l, a, &t, true)?;
+    let shape = l.b.shape(t.node);
+    let n = shape[axis];
+    let dtype = l.b.dtype(t.node);
+    let param = if a.expr("x").is_some() { "x" } else { "dx" };
+    let how = spacing(l, a, param, (axis, shape.len(), n), dtype)?;
+    let len = n.saturating_sub(1);
+    let upper = l.b.slice(t.node, axis, 1, 1, len).at(a.span)?;
+    let lower = l.b.slice(t.node, axis, 0, 1, len).at(a.span)?;
+    let sum = l.b.map(ScalarOp::Add, &[upper, lower]).at(a.span)?;
+    let width = match how {
+        Spacing::Even(h) => l.b.constant(Scalar::from_f64(dtype, h)).at(a.span)?,
+        Spacing::At(at) => {
+            let next = l.b.slice(at, axis, 1, 1, len).at(a.span)?;
+            let here = l.b.slice(at, axis, 0, 1, len).at(a.span)?;
+            l.b.map(ScalarOp::Sub, &[next, here]).at(a.span)?
+        }
+    };
+    let area = l.b.map(ScalarOp::Mul, &[width, sum]).at(a.span)?;
+    let two = l.b.constant(Scalar::from_f64(dtype, 2.0)).at(a.span)?;
+    let area = l.b.map(ScalarOp::Div, &[area, two]).at(a.span)?;
+    let total = l.b.reduce_axes(area, ReduceKind::Sum, &[axis]).at(a.span)?;
+    let node = l.b.squeeze(total, &[axis]).at(a.span)?;
+    t.dims.remove(axis);
+    Ok(Value::Tensor(Tensor::new(node, t.dims)))
+}
+
+fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let values = vec![a.value(l, "x")?, a.value(l, "kernel")?];
+    let values = l.settle(values, a.span)?;
+    let mut dtype = l.meet(a.name, &values, a.span)?;
+    if dtype == DType::Bool {
+        dtype = DType::Int64;
+    }
+    if !dtype.is_numeric() {
+        return fail(types(a.name, vec![dtype.name()]), a.span);
+    }
+    let mut sides = Vec::with_capacity(2);
+    for value in values {
+        sides.push(l.typed(value, dtype, a.name, a.span)?);
+    }
+    let lengths: Vec<Vec<u64>> = sides.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
+    let ([n], [m]) = (&lengths[0][..], &lengths[1][..]) else {
+        return Err(PlanError::Shapes {
+            operation: a.name.into(),
+            shapes_: lengths,
+            hint: Some("both have one dimension".into()),
+        })
+        .at(a.span);
+    };
+    let (mut n, mut m) = (*n, *m);
+    if n == 0 || m == 0 {
+        return Err(PlanError::Empty { operation: a.name.into(), axis: 0 }).at(a.span);
+    }
+    let correlate = a.name == "correlate";
+    let default = if correlate { "valid" } else { "full" };
+    let mode = a.text(l, "mode")?.unwrap_or_else(|| default.into());
+    let swapped = n < m;
+    if swapped {
+        sides.swap(0, 1);
+        std::mem::swap(&mut n, &mut m);
+    }
+    if m > KERNEL_MAX {
+        let reason = format!("has {m} cells; the shorter side may have {KERNEL_MAX}");
+        return fail(a.invalid("`kernel`", reason), a.place("kernel"));
+    }
+    // Cells of the full convolution that are given: `len` from `skip` on.
+    let (skip, len) = match mode.as_str() {
+        "full" => (0, n + m - 1),
+        "same" => ((m - 1) / 2, n),
+        "valid" => (m - 1, n - m + 1),
+        other => {
+            let reason = format!("is '{other}'; it must be 'full', 'same' or 'valid'");
+            return fail(a.invalid("`mode`", reason), a.place("mode"));
+        }
+    };
+    let zeros = l.b.full(Some(Scalar::zero(dtype)), dtype, &[m - 1], None).at(a.span)?;
+    let padded = match m {
+        1 => sides[0].node,
+        _ => l.b.concat(&[zeros, sides[0].node, zeros], 0).at(a.span)?,
+    };
+    let mut sum: Option<NodeId> = None;
+    for k in 0..m {
+        // Cell i of the full convolution is Σ kernel[k] x[i - k]; x starts at m - 1 of what is padded.
+        let place = if correlate { m - 1 - k } else { k };
+        let weight = l.b.slice(sides[1].node, 0, place as i64, 1, 1).at(a.span)?;
+        let cells = l.b.slice(padded, 0, (skip + m - 1 - k) as i64, 1, len).at(a.span)?;
+        let term = l.b.map(ScalarOp::Mul, &[cells, weight]).at(a.span)?;
+        sum = Some(match sum {
+            None => term,
+            Some(s) => l.b.map(ScalarOp::Add, &[s, term]).at(a.span)?,
+        });
+    }
+    let mut node = sum.unwrap_or(padded);
+    if correlate && swapped {
+        // The roles were exchanged: so is the direction.
+        node = l.b.slice(node, 0, len as i64 - 1, -1, len).at(a.span)?;
+    }
+    let dims = match mode == "same" && !swapped {
+        true => sides.swap_remove(0).dims,
+        false => vec![sides[0].dims[0].bare()],
+    };
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}

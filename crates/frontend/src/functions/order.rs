@@ -1,0 +1,383 @@
+//! Cells in order, and order statistics.
+
+use std::sync::Arc;
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::ir::NodeId;
+use tessera_planner::region::cells;
+use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
+
+use super::{Bound, Function, Open, reduce, row, scan};
+use crate::error::Error;
+use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::{At, Lowerer, fail};
+
+const LAST: &str = "NaN come after the numbers, masked cells after those, in either direction";
+const PROPAGATES: &str =
+    "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
+const SKIPPED: &str = "masked cells and NaN are skipped";
+
+macro_rules! quantile_row {
+    ($name:literal, $q:literal, $doc:literal, $example:literal, $missing:expr, $numpy:literal) => {
+        row(
+            $name,
+            concat!(
+                $name,
+                "(x, ",
+                $q,
+                ", axis => NULL, method => 'linear', keepdims => false, skipna => false)"
+            ),
+            &["x", $q, "axis", "method", "keepdims", "skipna"],
+            2,
+            Open::No,
+            quantile,
+            $doc,
+            "bool and integers give float64 where the method interpolates; floats stay",
+            $missing,
+            $example,
+            $numpy,
+        )
+    };
+}
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "sort",
+        "sort(x, axis => -1, descending => false)",
+        &["x", "axis", "descending"],
+        1,
+        Open::No,
+        sort,
+        "Each line along a dimension in order; with `axis => NULL` all cells as one line. Labels of the dimension go.",
+        "any",
+        LAST,
+        "SELECT sort(x, axis => 0) FROM x",
+        "numpy.sort",
+    ),
+    row(
+        "argsort",
+        "argsort(x, axis => -1, descending => false)",
+        &["x", "axis", "descending"],
+        1,
+        Open::No,
+        sort,
+        "The positions that bring each line in order; equal cells keep theirs.",
+        "any give int64",
+        LAST,
+        "SELECT argsort(x, axis => 0) FROM x",
+        "numpy.argsort(x, kind='stable')",
+    ),
+    row(
+        "topk",
+        "topk(x, k, axis => -1, largest => true)",
+        &["x", "k", "axis", "largest"],
+        2,
+        Open::No,
+        sort,
+        "The k greatest cells of each line from the greatest on, or the least from the least on; all if there are fewer.",
+        "any",
+        LAST,
+        "SELECT topk(x, 3, axis => 0) FROM x",
+        "numpy.sort(x)[..., ::-1][..., :k]",
+    ),
+    row(
+        "argtopk",
+        "argtopk(x, k, axis => -1, largest => true)",
+        &["x", "k", "axis", "largest"],
+        2,
+        Open::No,
+        sort,
+        "The positions of the k greatest (or least) cells of each line, in the order of topk.",
+        "any give int64",
+        LAST,
+        "SELECT argtopk(x, 3, axis => 0) FROM x",
+        "numpy.argsort(-x, kind='stable')[..., :k]",
+    ),
+    row(
+        "partition",
+        "partition(x, kth, axis => -1)",
+        &["x", "kth", "axis"],
+        2,
+        Open::No,
+        sort,
+        "Each line so that the cell at `kth` is the one that a sort puts there, with none greater before it and none less after it: here a sort, so the others are in order too.",
+        "any",
+        LAST,
+        "SELECT partition(x, 2, axis => 0) FROM x",
+        "numpy.partition",
+    ),
+    row(
+        "argpartition",
+        "argpartition(x, kth, axis => -1)",
+        &["x", "kth", "axis"],
+        2,
+        Open::No,
+        sort,
+        "The positions that bring each line into the order of partition.",
+        "any give int64",
+        LAST,
+        "SELECT argpartition(x, 2, axis => 0) FROM x",
+        "numpy.argpartition",
+    ),
+    row(
+        "median",
+        "median(x, axis => NULL, keepdims => false, skipna => false)",
+        &["x", "axis", "keepdims", "skipna"],
+        1,
+        Open::No,
+        quantile,
+        "The middle cell, or the mean of the two in the middle; exact.",
+        "bool and integers give float64; floats stay",
+        PROPAGATES,
+        "SELECT median(t2m, axis => 'time') FROM era5",
+        "numpy.median",
+    ),
+    row(
+        "nanmedian",
+        "nanmedian(x, axis => NULL, keepdims => false)",
+        &["x", "axis", "keepdims", "skipna"],
+        1,
+        Open::No,
+        quantile,
+        "Median without NaN.",
+        "as median",
+        SKIPPED,
+        "SELECT nanmedian(t2m, axis => 'time') FROM era5",
+        "numpy.nanmedian",
+    ),
+    quantile_row!(
+        "quantile",
+        "q",
+        "The cell below which the part `q` of the cells lies, exact; of a list of q one for each along a new first dimension `quantile`. `method` is one of NumPy's thirteen.",
+        "SELECT quantile(t2m, [0.05, 0.5, 0.95], axis => 'time') FROM era5",
+        PROPAGATES,
+        "numpy.quantile, xarray.DataArray.quantile"
+    ),
+    quantile_row!(
+        "percentile",
+        "q",
+        "Quantile with `q` from 0 to 100.",
+        "SELECT percentile(t2m, 95, axis => 'time') FROM era5",
+        PROPAGATES,
+        "numpy.percentile"
+    ),
+    quantile_row!(
+        "nanquantile",
+        "q",
+        "Quantile without NaN.",
+        "SELECT nanquantile(t2m, 0.9, axis => 'time') FROM era5",
+        SKIPPED,
+        "numpy.nanquantile"
+    ),
+    quantile_row!(
+        "nanpercentile",
+        "q",
+        "Percentile without NaN.",
+        "SELECT nanpercentile(t2m, 90, axis => 'time') FROM era5",
+        SKIPPED,
+        "numpy.nanpercentile"
+    ),
+];
+
+fn sort(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let axis = match a.axis(l, &t, "axis")? {
+        Some(axis) => axis,
+        None if a.expr("axis").is_some() => {
+            t = scan::flat(l, t, a.span)?;
+            0
+        }
+        None if t.dims.is_empty() => {
+            return Err(PlanError::Axis { operation: a.name.into(), axis: -1, rank: 0 }).at(a.span);
+        }
+        None => t.dims.len() - 1,
+    };
+    let length = l.b.shape(t.node)[axis];
+    let (what, name) = match a.name.strip_prefix("arg") {
+        Some(name) => (SortWhat::Positions, name),
+        None => (SortWhat::Values, a.name),
+    };
+    let mut limit = None;
+    let descending = match name {
+        "topk" => {
+            let k = a.int(l, "k")?.unwrap_or(-1);
+            match u64::try_from(k) {
+                Ok(k) => limit = Some(k),
+                Err(_) => {
+                    let reason = format!("is {k}; it must be 0 or more");
+                    return fail(a.invalid("`k`", reason), a.place("k"));
+                }
+            }
+            a.expr("largest").is_none() || a.flag(l, "largest")?
+        }
+        "partition" => {
+            for k in a.ints(l, "kth")?.unwrap_or_default() {
+                let n = i128::from(length);
+                if k < -n || k >= n {
+                    let reason = format!("is {k}; it must be a position among {length}");
+                    return fail(a.invalid("`kth`", reason), a.place("kth"));
+                }
+            }
+            false
+        }
+        _ => a.flag(l, "descending")?,
+    };
+    let order = SortOrder { descending, ..SortOrder::default() };
+    let node = l.b.sort(t.node, axis, what, order, limit).at(a.span)?;
+    let mut dims = t.dims;
+    dims[axis] = dims[axis].bare();
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let (name, nan) = match a.name.strip_prefix("nan") {
+        Some(name) => (name, true),
+        None => (a.name, false),
+    };
+    let skipna = a.flag(l, "skipna")? || nan;
+    let keepdims = a.flag(l, "keepdims")?;
+    let rank = t.dims.len();
+    let axes = a.axes(l, &t, "axis")?.unwrap_or_else(|| (0..rank).collect());
+    let (probabilities, several) = match name {
+        "median" => (vec![0.5], false),
+        "percentile" => probabilities(l, a, 100.0)?,
+        _ => probabilities(l, a, 1.0)?,
+    };
+    let method = match a.text(l, "method")? {
+        None => QuantileMethod::Linear,
+        Some(name) => match QuantileMethod::parse(&name) {
+            Some(method) => method,
+            None => {
+                let known: Vec<String> =
+                    QuantileMethod::names().map(|n| format!("'{n}'")).collect();
+                let reason = format!("is '{name}'; it must be one of {}", known.join(", "));
+                return fail(a.invalid("`method`", reason), a.place("method"));
+            }
+        },
+    };
+    let quantiles = Quantiles::new(&probabilities, method);
+    // Along the last axis now, one position for each probability.
+    let mut node = statistics(l, &t, &axes, quantiles, skipna, a.span)?;
+    let mut dims: Vec<Dim> =
+        (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| t.dims[axis].clone()).collect();
+    let last = dims.len();
+    if several {
+        let mut order: Vec<usize> = (0..last).collect();
+        order.insert(0, last);
+        node = l.b.transpose(node, &order).at(a.span)?;
+    } else {
+        node = l.b.squeeze(node, &[last]).at(a.span)?;
+    }
+    let lead = usize::from(several);
+    if keepdims {
+        for axis in 0..rank {
+            if axes.contains(&axis) {
+                node = l.b.expand_dims(node, lead + axis).at(a.span)?;
+                dims.insert(axis, t.dims[axis].bare());
+            }
+        }
+    }
+    if several {
+        let label: Arc<str> = "quantile".into();
+        let coord = Coord {
+            name: label.clone(),
+            dim: label.clone(),
+            values: CoordValues::Float(DType::Float64, probabilities.into()),
+            attrs: Attrs::new(),
+        };
+        dims.insert(0, Dim { name: Some(label), coord: Some(Arc::new(coord)), group: None });
+        dims = crate::lower::unique(dims);
+    }
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+/// The median over some axes, which go.
+pub(super) fn median(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    axes: &[usize],
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let quantiles = Quantiles::new(&[0.5], QuantileMethod::Linear);
+    let node = statistics(l, t, axes, quantiles, skipna, span)?;
+    let last = l.b.shape(node).len() - 1;
+    l.b.squeeze(node, &[last]).at(span)
+}
+
+/// Order statistics over some axes; the others stay in their order, a last axis has one position for each probability.
+fn statistics(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    axes: &[usize],
+    quantiles: Quantiles,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let mut x = t.node;
+    let from = l.b.dtype(x);
+    let was_nullable = l.b.node(x).nullable;
+    let skip = skipna && from.is_float();
+    if skip {
+        x = reduce::without_nan(l, x, span)?;
+    }
+    if !quantiles.method.is_discrete() && !from.is_float() && !from.is_datetime() {
+        x = l.b.cast(x, DType::Float64).at(span)?;
+    }
+    let shape = l.b.shape(x);
+    let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).collect();
+    let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
+    x = l.b.transpose(x, &order).at(span)?;
+    if axes.len() != 1 {
+        let mut flat: Vec<u64> = kept.iter().map(|&axis| shape[axis]).collect();
+        let lengths: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();
+        match cells(&lengths) {
+            Some(n) => flat.push(n),
+            None => return Err(PlanError::TooLarge { shape: shape.to_vec() }).at(span),
+        }
+        x = l.b.reshape(x, &flat).at(span)?;
+    }
+    let result = l.b.quantile(x, kept.len(), quantiles).at(span)?;
+    let d = l.b.dtype(result);
+    if skip && !was_nullable && d.is_float() {
+        // Without masks of its own the input has no NULL to give: nothing but NaN gives NaN.
+        let nan = tessera_planner::scalar::Scalar::from_f64(d, f64::NAN);
+        let nan = l.b.constant(nan).at(span)?;
+        return l.b.map_op(tessera_planner::ir::MapOp::Coalesce, &[result, nan]).at(span);
+    }
+    Ok(result)
+}
+
+/// The probabilities, and whether they are a list.
+fn probabilities(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    whole: f64,
+) -> Result<(Vec<f64>, bool), Error> {
+    let value = a.value(l, "q")?;
+    let place = a.place("q");
+    let tensor = match value {
+        Value::Null => return fail(a.invalid("`q`", "must be given"), place),
+        value => l.tensor(value, place)?,
+    };
+    if tensor.dims.len() > 1 {
+        return fail(a.invalid("`q`", "must be a number or a list of numbers"), place);
+    }
+    let known = l.cells(&tensor, "the probabilities of a quantile", place)?;
+    let mut out = Vec::with_capacity(known.len());
+    for cell in known.iter() {
+        match cell.map(|v| v.as_f64()) {
+            Some(q) if (0.0..=whole).contains(&q) => out.push(q / whole),
+            Some(q) => {
+                let reason = format!("is {q}; it must be 0 to {whole}");
+                return fail(a.invalid("`q`", reason), place);
+            }
+            None => return fail(a.invalid("`q`", "must not be NULL"), place),
+        }
+    }
+    Ok((out, !tensor.dims.is_empty()))
+}

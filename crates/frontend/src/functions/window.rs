@@ -1,0 +1,408 @@
+//! Reductions of neighbours: windows that move, blocks that do not.
+
+use std::sync::Arc;
+
+use sqlparser::ast::Expr;
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::cells;
+use tessera_planner::scalar::Scalar;
+use tessera_planner::window::Frame;
+
+use super::reduce::Kind;
+use super::scan::known_int;
+use super::{Bound, Function, Open, reduce, row};
+use crate::error::Error;
+use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::{At, Lowerer, fail, span_of, unsupported};
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "rolling",
+        "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => false)",
+        &["x", "op", "center", "min_periods", "ddof", "skipna"],
+        2,
+        Open::Dims,
+        rolling,
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of the n cells that end at each cell, or lie around it with `center` (n // 2 of them before it). The window of several dimensions is a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+        "as the reduction",
+        "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the whole window if it is not given); NaN stays within its windows, and is skipped with `skipna`",
+        "SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5",
+        "xarray.DataArray.rolling",
+    ),
+    row(
+        "coarsen",
+        "coarsen(x, op, dim => n, …, boundary => 'exact', ddof => 0, skipna => false)",
+        &["x", "op", "boundary", "ddof", "skipna"],
+        2,
+        Open::Dims,
+        coarsen,
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, 'pad' makes a shorter last block of it.",
+        "as the reduction",
+        "as the reduction",
+        "SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5",
+        "xarray.DataArray.coarsen",
+    ),
+];
+
+/// The lengths that name dimensions, each at least 1.
+fn lengths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(usize, u64)>, Error> {
+    if a.dims.is_empty() {
+        return fail(a.invalid("a dimension", "must be given, as in `time => 7`"), a.span);
+    }
+    let mut out: Vec<(usize, u64)> = Vec::new();
+    for &(name, expr) in &a.dims {
+        let axis = l.named_axis(t, name)?;
+        let n = known_int(l, a, &name.value, expr)?;
+        if out.iter().any(|(known, _)| *known == axis) {
+            let reason = format!("names dimension `{}` twice", t.dim_name(axis));
+            return fail(a.invalid(&format!("`{}`", name.value), reason), name.span);
+        }
+        match u64::try_from(n) {
+            Ok(n) if (1..=i64::MAX as u64 / 4).contains(&n) => out.push((axis, n)),
+            _ => return too_short(a, &name.value, n, expr),
+        }
+    }
+    Ok(out)
+}
+
+fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Error> {
+    let reason = format!("is {n}; a window has at least 1 cell");
+    fail(a.invalid(&format!("`{name}`"), reason), span_of(expr))
+}
+
+fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Kind, Error> {
+    let ddof = reduce::ddof(l, a)?;
+    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
+    let kind = reduce::kind(&op, ddof)
+        .filter(|k| !matches!(k, Kind::ArgMin | Kind::ArgMax | Kind::Ptp | Kind::CountNonzero));
+    match kind {
+        Some(kind) => Ok(kind),
+        None => fail(
+            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
+            a.place("op"),
+        ),
+    }
+}
+
+fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
+    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let windows = lengths(l, a, &t)?;
+    let center = a.flag(l, "center")?;
+    let size = windows.iter().fold(1u64, |n, (_, w)| n.saturating_mul(*w));
+    let min_count = match a.int(l, "min_periods")? {
+        None => size,
+        Some(n) => match u64::try_from(n) {
+            Ok(n) if n <= size => n,
+            _ => {
+                let reason = format!("is {n}; it must be 0 to {size}, the cells of a window");
+                return fail(a.invalid("`min_periods`", reason), a.place("min_periods"));
+            }
+        },
+    };
+    let frames: Vec<(usize, Frame)> = windows
+        .iter()
+        .map(|&(axis, n)| {
+            let n = n as i64;
+            let before = if center { n / 2 } else { n - 1 };
+            (axis, Frame { before, after: n - 1 - before })
+        })
+        .collect();
+    let mut x = t.node;
+    let from = l.b.dtype(x);
+    if a.flag(l, "skipna")? && from.is_float() {
+        x = reduce::without_nan(l, x, a.span)?;
+    }
+    let x = match kind {
+        Kind::Mean | Kind::Var(_) | Kind::Std(_) if !from.is_float() => {
+            l.b.cast(x, DType::Float64).at(a.span)?
+        }
+        Kind::Any | Kind::All => reduce::truth(l, x, a.name, a.span)?,
+        _ => x,
+    };
+    let spread = matches!(kind, Kind::Var(_) | Kind::Std(_)) && frames.len() > 1;
+    let node = if median || spread {
+        if size > STACK_MAX {
+            let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
+            return fail(a.invalid("a dimension", reason), a.span);
+        }
+        let kind = (!median).then_some(kind);
+        side_by_side(l, x, kind, &frames, min_count, a.span)?
+    } else {
+        moving(l, x, kind, &frames, min_count, a.span)?
+    };
+    let dims = t.dims.iter().map(|d| Dim { group: None, ..d.clone() }).collect();
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+/// The windows of a box, one dimension after the other.
+fn moving(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    kind: Kind,
+    frames: &[(usize, Frame)],
+    min_count: u64,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let one = |kind: Kind| match kind {
+        Kind::Sum => Some(ReduceKind::Sum),
+        Kind::Prod => Some(ReduceKind::Prod),
+        Kind::Mean => Some(ReduceKind::Mean),
+        Kind::Var(ddof) | Kind::Std(ddof) => Some(ReduceKind::Var { ddof }),
+        Kind::Min => Some(ReduceKind::Min),
+        Kind::Max => Some(ReduceKind::Max),
+        Kind::Any => Some(ReduceKind::Any),
+        Kind::All => Some(ReduceKind::All),
+        Kind::Count => Some(ReduceKind::Count),
+        _ => None,
+    };
+    let Some(op) = one(kind) else { return unsupported("`rolling` with this operation", span) };
+    if let [(axis, frame)] = frames {
+        let node = l.b.window(x, *axis, *frame, op, min_count).at(span)?;
+        return match kind {
+            Kind::Std(_) => l.b.map(ScalarOp::Sqrt, &[node]).at(span),
+            _ => Ok(node),
+        };
+    }
+    let along = |l: &mut Lowerer<'_, '_>, mut node: NodeId, op: ReduceKind, least: u64| {
+        for &(axis, frame) in frames {
+            node = l.b.window(node, axis, frame, op, least).at(span)?;
+        }
+        Ok::<NodeId, Error>(node)
+    };
+    // Cells that are not masked, counted along the first dimension and added along the others.
+    let (axis, frame) = frames[0];
+    let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
+    for &(axis, frame) in &frames[1..] {
+        count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
+    }
+    let value = match kind {
+        Kind::Count => count,
+        Kind::Mean => {
+            // The sums of a float32 are kept in full until they are divided.
+            let wide = l.b.cast(x, DType::Float64).at(span)?;
+            let sum = along(l, wide, ReduceKind::Sum, 0)?;
+            let n = l.b.cast(count, DType::Float64).at(span)?;
+            let mean = l.b.map(ScalarOp::Div, &[sum, n]).at(span)?;
+            l.b.cast(mean, l.b.dtype(x)).at(span)?
+        }
+        Kind::Min | Kind::Max => along(l, x, op, 1)?,
+        _ => along(l, x, op, 0)?,
+    };
+    let least = match kind {
+        Kind::Mean | Kind::Min | Kind::Max => min_count.max(1),
+        _ => min_count,
+    };
+    if least == 0 {
+        return Ok(value);
+    }
+    let least = l.b.constant(Scalar::i64(least as i64)).at(span)?;
+    let enough = l.b.map(ScalarOp::Ge, &[count, least]).at(span)?;
+    l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
+}
+
+/// The most cells of a window whose cells are put side by side.
+const STACK_MAX: u64 = 128;
+
+/// Windows as lines of their own: what has no way to move along (medians, and variances of boxes). `None` is the
+/// median.
+fn side_by_side(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    kind: Option<Kind>,
+    frames: &[(usize, Frame)],
+    min_count: u64,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let shape = l.b.shape(x);
+    let mut padded = x;
+    for &(axis, frame) in frames {
+        let mut parts = Vec::with_capacity(3);
+        for (width, own) in [(frame.before, None), (1, Some(padded)), (frame.after, None)] {
+            let mut gap = l.b.shape(padded);
+            gap[axis] = width as u64;
+            match own {
+                Some(own) => parts.push(own),
+                None if width > 0 => {
+                    parts.push(l.b.full(None, l.b.dtype(x), &gap, None).at(span)?);
+                }
+                None => {}
+            }
+        }
+        padded = l.b.concat(&parts, axis).at(span)?;
+    }
+    let mut cells = vec![padded];
+    for &(axis, frame) in frames {
+        let mut moved = Vec::new();
+        for &cell in &cells {
+            for k in 0..frame.width() {
+                moved.push(l.b.slice(cell, axis, k, 1, shape[axis]).at(span)?);
+            }
+        }
+        cells = moved;
+    }
+    let rank = shape.len();
+    for cell in &mut cells {
+        *cell = l.b.expand_dims(*cell, rank).at(span)?;
+    }
+    let lines = l.b.concat(&cells, rank).at(span)?;
+    let lines = Tensor::unnamed(lines, rank + 1);
+    let value = match kind {
+        None => super::order::median(l, &lines, &[rank], false, span)?,
+        Some(kind) => {
+            let mut how = vec![AxisReduce::Keep; rank];
+            how.push(AxisReduce::All);
+            let node = reduce::reduce(l, &lines, kind, &how, None, false, span)?;
+            l.b.squeeze(node, &[rank]).at(span)?
+        }
+    };
+    let count = l.b.reduce_axes(lines.node, ReduceKind::Count, &[rank]).at(span)?;
+    let count = l.b.squeeze(count, &[rank]).at(span)?;
+    let least = l.b.constant(Scalar::i64(min_count.max(1) as i64)).at(span)?;
+    let enough = l.b.map(ScalarOp::Ge, &[count, least]).at(span)?;
+    l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
+}
+
+fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut t = a.tensor(l, "x")?;
+    let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
+    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let blocks = lengths(l, a, &t)?;
+    let skipna = a.flag(l, "skipna")?;
+    let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());
+    if !["exact", "trim", "pad"].contains(&boundary.as_str()) {
+        let reason = format!("is '{boundary}'; it must be 'exact', 'trim' or 'pad'");
+        return fail(a.invalid("`boundary`", reason), a.place("boundary"));
+    }
+    for &(axis, n) in &blocks {
+        let length = l.b.shape(t.node)[axis];
+        let rest = length % n;
+        if rest > 0 && boundary == "exact" {
+            let reason = format!(
+                "is {n}, which does not divide the {length} cells of `{}`; use `boundary => 'trim'` or 'pad'",
+                t.dim_name(axis)
+            );
+            return fail(a.invalid(&format!("`{}`", t.dim_name(axis)), reason), a.span);
+        }
+        if rest > 0 && boundary == "trim" {
+            t.node = l.b.slice(t.node, axis, 0, 1, length - rest).at(a.span)?;
+            let kept: Vec<u64> = match t.dims[axis].coord {
+                Some(_) => (0..length - rest).collect(),
+                None => Vec::new(),
+            };
+            t.dims[axis] = t.dims[axis].take(&kept);
+        }
+    }
+    let shape = l.b.shape(t.node);
+    let count = |axis: usize, n: u64| shape[axis].div_ceil(n);
+    // A partial state has every block of its lines. Where chunks are many that is more than the input; then the blocks
+    // become a dimension of their own.
+    let grid = &l.b.node(t.node).grid;
+    let states = blocks.iter().fold(1u64, |s, &(axis, n)| {
+        s.saturating_mul(count(axis, n).saturating_mul(grid.axes[axis].count()))
+    });
+    let inputs = blocks.iter().fold(1u64, |s, &(axis, _)| s.saturating_mul(shape[axis]));
+    let groups = blocks.iter().all(|&(axis, n)| u32::try_from(count(axis, n)).is_ok());
+    let node = if !median && groups && states <= inputs.saturating_mul(2) {
+        let mut how = vec![AxisReduce::Keep; t.dims.len()];
+        for &(axis, n) in &blocks {
+            let codes = (0..shape[axis]).map(|i| (i / n) as u32).collect();
+            how[axis] = AxisReduce::Group(Groups { codes, count: count(axis, n) as u32 });
+        }
+        reduce::reduce(l, &t, kind, &how, None, skipna, a.span)?
+    } else {
+        let split = split_blocks(l, &t, &blocks, a.span)?;
+        let rank = l.b.shape(split.0).len();
+        if median {
+            let flat = Tensor::unnamed(split.0, rank);
+            super::order::median(l, &flat, &split.1, skipna, a.span)?
+        } else {
+            let how: Vec<AxisReduce> = (0..rank)
+                .map(|axis| match split.1.contains(&axis) {
+                    true => AxisReduce::All,
+                    false => AxisReduce::Keep,
+                })
+                .collect();
+            let flat = Tensor::unnamed(split.0, rank);
+            let node = reduce::reduce(l, &flat, kind, &how, None, skipna, a.span)?;
+            l.b.squeeze(node, &split.1).at(a.span)?
+        }
+    };
+    let mut dims = t.dims.clone();
+    for &(axis, n) in &blocks {
+        dims[axis] = match &t.dims[axis].coord {
+            Some(coord) if n > 1 => Dim { coord: block_means(coord, n), ..t.dims[axis].bare() },
+            _ if n > 1 => t.dims[axis].bare(),
+            _ => t.dims[axis].clone(),
+        };
+    }
+    Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+/// Blocks as dimensions of their own, right behind those that they are of; a short last block is filled with masked
+/// cells. The second part are the new axes.
+fn split_blocks(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    blocks: &[(usize, u64)],
+    span: Span,
+) -> Result<(NodeId, Vec<usize>), Error> {
+    let mut node = t.node;
+    for &(axis, n) in blocks {
+        let mut gap = l.b.shape(node);
+        let rest = gap[axis] % n;
+        if rest > 0 {
+            gap[axis] = n - rest;
+            let masked = l.b.full(None, l.b.dtype(node), &gap, None).at(span)?;
+            node = l.b.concat(&[node, masked], axis).at(span)?;
+        }
+    }
+    let (mut shape, mut new) = (Vec::new(), Vec::new());
+    for (axis, &length) in l.b.shape(node).iter().enumerate() {
+        match blocks.iter().find(|(of, _)| *of == axis) {
+            Some(&(_, n)) => {
+                shape.push(length / n);
+                new.push(shape.len());
+                shape.push(n);
+            }
+            None => shape.push(length),
+        }
+    }
+    if cells(&shape).is_none() {
+        return unsupported("`coarsen` of so many cells", span);
+    }
+    Ok((l.b.reshape(node, &shape).at(span)?, new))
+}
+
+/// A coordinate whose labels are the means of blocks; texts have none.
+fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    let values = match &coord.values {
+        CoordValues::Float(dtype, v) => {
+            let means = v.chunks(n).map(|b| b.iter().sum::<f64>() / b.len() as f64);
+            // As stored: a float32 label is one after the mean too.
+            let narrow = |m: f64| if *dtype == DType::Float32 { f64::from(m as f32) } else { m };
+            CoordValues::Float(*dtype, means.map(narrow).collect())
+        }
+        CoordValues::Int(_, v) => {
+            let mean = |b: &[i64]| b.iter().map(|x| *x as f64).sum::<f64>() / b.len() as f64;
+            CoordValues::Float(DType::Float64, v.chunks(n).map(mean).collect())
+        }
+        CoordValues::Time(calendar, v) => {
+            // From the first label on, so that no digits are lost.
+            let mean = |b: &[i64]| {
+                let sum: i128 = b.iter().map(|x| i128::from(*x) - i128::from(b[0])).sum();
+                b[0] + (sum / b.len() as i128) as i64
+            };
+            CoordValues::Time(*calendar, v.chunks(n).map(mean).collect())
+        }
+        CoordValues::Text(_) => return None,
+    };
+    Some(Arc::new(Coord { values, ..coord.clone() }))
+}

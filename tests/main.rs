@@ -6,6 +6,7 @@ mod http;
 mod invariants;
 mod islands;
 mod naive;
+mod random;
 #[cfg(unix)]
 mod shell;
 mod slt;

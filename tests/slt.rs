@@ -87,7 +87,7 @@ impl DB for Db {
     }
 }
 
-fn answer_lines(answer: Answer) -> Vec<String> {
+pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     match answer {
         Answer::Tensors(tensors) => tensors.iter().flat_map(tensor_lines).collect(),
         Answer::Rows { schema, batches } => batches
@@ -188,6 +188,10 @@ thread_local! {
 /// Compares an answer with the expected lines: words that are finite floats within the tolerance, all others to the
 /// letter.
 fn agrees(_: sqllogictest::Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool {
+    TOLERANCE.with(|t| same(*t.borrow(), actual, expected))
+}
+
+pub(crate) fn same(tolerance: Option<f64>, actual: &[Vec<String>], expected: &[String]) -> bool {
     let actual: Vec<String> = actual.iter().map(|r| r.join(" ")).collect();
     let words = |l: &String| l.split_whitespace().map(String::from).collect::<Vec<_>>();
     let (a, e): (Vec<_>, Vec<_>) =
@@ -195,7 +199,7 @@ fn agrees(_: sqllogictest::Normalizer, actual: &[Vec<String>], expected: &[Strin
     if a == e {
         return true;
     }
-    let Some(tolerance) = TOLERANCE.with(|t| *t.borrow()) else { return false };
+    let Some(tolerance) = tolerance else { return false };
     if a.len() != e.len() {
         return false;
     }

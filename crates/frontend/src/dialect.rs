@@ -27,6 +27,7 @@ use std::cell::Cell;
 
 use sqlparser::ast::{Expr, Ident};
 use sqlparser::dialect::{Dialect, GenericDialect, Precedence};
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
@@ -136,7 +137,7 @@ impl Dialect for TesseraDialect {
         &self,
         parser: &mut Parser,
         left: &Expr,
-        _precedence: u8,
+        precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
         match &parser.peek_token_ref().token {
             Token::LBracket => Some(subscript::parse(parser, left.clone())),
@@ -146,9 +147,26 @@ impl Dialect for TesseraDialect {
             }
             // One less than its own precedence makes an operator right-associative.
             Token::Caret => Some(operator(parser, "power", left, POWER - 1)),
+            Token::Word(word) if word.keyword == Keyword::IS => distinct(parser, left, precedence),
             _ => None,
         }
     }
+}
+
+/// `a IS [NOT] DISTINCT FROM b`, whose right operand binds as tightly as any comparison's: sqlparser takes all that
+/// follows, so `a IS DISTINCT FROM b AND c` would mean `a IS DISTINCT FROM (b AND c)`.
+fn distinct(parser: &mut Parser, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
+    use Keyword::{DISTINCT, FROM, IS, NOT};
+    let is_negated = parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]);
+    if !is_negated && !parser.parse_keywords(&[IS, DISTINCT, FROM]) {
+        return None;
+    }
+    let left = Box::new(left.clone());
+    let right = parser.parse_subexpr(precedence).map(Box::new);
+    Some(right.map(|right| match is_negated {
+        true => Expr::IsNotDistinctFrom(left, right),
+        false => Expr::IsDistinctFrom(left, right),
+    }))
 }
 
 /// Reads an operator and its right operand into a call of `name`, whose span is the operator's.

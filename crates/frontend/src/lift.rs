@@ -6,9 +6,10 @@
 //!    labels, known at bind, and variables.
 //! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
 //!    analyser coerces types.
-//! 3. `aggregate` finds `Aggregate` over filters and projections over that one table and replaces it by a scan of its
-//!    groups: `time >= …` is evaluated over the labels and is a slice, `GROUP BY lat` keeps an axis, `avg` is
-//!    `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's meaning or not at all.
+//! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
+//!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
+//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
+//!    meaning or not at all.
 //! 4. `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one
 //!    row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
@@ -16,9 +17,9 @@
 //!
 //! Invariant: nothing here reads data; labels are known at bind.
 
-mod aggregate;
 mod context;
 mod cube;
+mod dense;
 mod error;
 mod functions;
 mod labelled;
@@ -26,6 +27,7 @@ mod labels;
 mod lower;
 mod names;
 mod order;
+mod relation;
 mod relations;
 mod rows;
 mod scan;
@@ -43,7 +45,7 @@ use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, LogicalPlan, Projection, TableScanBuilder, TableSource,
+    Distinct, Expr, LogicalPlan, Projection, TableScanBuilder, TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::{Query, Statement};
@@ -204,20 +206,21 @@ struct Lift<'a> {
 }
 
 impl Lift<'_> {
-    /// Replaces aggregates over cells by scans of their groups.
+    /// Replaces what has a dense form by scans of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_down_with_subqueries(|node| {
-            let found = match &node {
-                LogicalPlan::Aggregate(a) if reads_cells(&a.input) => Some(a.clone()),
-                LogicalPlan::Distinct(Distinct::All(input)) if reads_cells(input) => {
-                    let keys = input.schema().columns().into_iter().map(Expr::Column).collect();
-                    Some(Aggregate::try_new(input.clone(), keys, vec![])?)
-                }
-                _ => None,
-            };
-            let Some(aggregate) = found else { return Ok(Transformed::no(node)) };
+            let is_tried = matches!(
+                node,
+                LogicalPlan::Aggregate(_)
+                    | LogicalPlan::Distinct(Distinct::All(_))
+                    | LogicalPlan::Window(_)
+                    | LogicalPlan::Join(_)
+            );
+            if !is_tried || !reads_cells(&node) {
+                return Ok(Transformed::no(node));
+            }
             let name = format!("groups_{}", self.scans.len());
-            match aggregate::dense(&aggregate, self.state, self.config, name) {
+            match dense::dense(&node, self.state, self.config, name) {
                 Ok(scan) => {
                     let what = node.display();
                     self.notes.push(format!("dense: {what}"));
@@ -256,12 +259,10 @@ impl Lift<'_> {
     }
 }
 
-/// Does a plan read a table of cells through nothing but itself, so that the reason why it is not dense is worth
-/// telling?
+/// Does a plan read a table of cells, so that the reason why it is not dense is worth telling?
 fn reads_cells(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => scan.source.is::<CellSource>(),
-        LogicalPlan::Aggregate(_) => false,
         other => other.inputs().iter().any(|input| reads_cells(input)),
     }
 }

@@ -3,6 +3,8 @@
 
 mod date_part;
 mod extreme;
+mod opaque;
+mod sliding;
 mod sum;
 
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use extreme::Extreme;
+pub(super) use opaque::opaque;
+use sliding::Mean;
 use sum::CheckedSum;
 
 /// A session for cell blocks: DataFusion's functions and ours.
@@ -50,6 +54,9 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
         let sum = Arc::new(CheckedSum::new(inner).into());
         state.register_udaf(sum).map_err(error::plan)?;
+    }
+    if let Some(inner) = state.aggregate_functions().get("avg").cloned() {
+        state.register_udaf(Arc::new(Mean::new(inner).into())).map_err(error::plan)?;
     }
     for name in ["min", "max"] {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

@@ -36,6 +36,35 @@ impl Kept {
         }
     }
 
+    /// Ascending positions.
+    pub(crate) fn of(positions: &[u64]) -> Kept {
+        match (positions.first(), positions.last()) {
+            (Some(&first), Some(&last)) if last - first + 1 == positions.len() as u64 => {
+                Kept::Range { start: first, len: positions.len() as u64 }
+            }
+            (None, _) => Kept::Range { start: 0, len: 0 },
+            _ => Kept::Take(positions.into()),
+        }
+    }
+
+    /// Those of the kept positions that `inner` numbers.
+    pub(crate) fn within(&self, inner: &Kept) -> Kept {
+        match (self, inner) {
+            (Kept::Range { start, .. }, Kept::Range { start: s, len }) => {
+                Kept::Range { start: start + s, len: *len }
+            }
+            (Kept::Range { start, .. }, Kept::Take(p)) => {
+                Kept::Take(p.iter().map(|p| start + p).collect())
+            }
+            (Kept::Take(all), Kept::Range { start, len }) => {
+                Kept::of(&all[*start as usize..(start + len) as usize])
+            }
+            (Kept::Take(all), Kept::Take(p)) => {
+                Kept::of(&p.iter().map(|&p| all[p as usize]).collect::<Vec<_>>())
+            }
+        }
+    }
+
     /// The positions for which `is_kept` holds, of those kept so far.
     fn retain(&self, is_kept: impl Fn(usize) -> bool) -> Kept {
         let all: Vec<u64> = match self {
@@ -44,13 +73,7 @@ impl Kept {
         };
         let left: Vec<u64> =
             all.into_iter().enumerate().filter(|(i, _)| is_kept(*i)).map(|(_, p)| p).collect();
-        match (left.first(), left.last()) {
-            (Some(&first), Some(&last)) if last - first + 1 == left.len() as u64 => {
-                Kept::Range { start: first, len: left.len() as u64 }
-            }
-            (None, _) => Kept::Range { start: 0, len: 0 },
-            _ => Kept::Take(left.into()),
-        }
+        Kept::of(&left)
     }
 
     /// The kept entries of a label array.

@@ -9,6 +9,7 @@ mod compare;
 mod functions;
 
 use datafusion::common::ScalarValue;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use tessera_planner::build::Builder;
@@ -18,8 +19,9 @@ use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::labels::{Kept, Labels, constant};
-use super::table::{Column, dtype_of};
+use super::labels::{Kept, constant};
+use super::relation::{Column, Relation};
+use super::table::dtype_of;
 
 /// Why an expression is not dense, as the end of a sentence that begins with "rows, because".
 pub(crate) type Reason = String;
@@ -27,8 +29,9 @@ type Lowered = Result<NodeId, Reason>;
 
 /// Lowers expressions of one table.
 pub(crate) struct Lower<'a> {
-    pub(crate) b: Builder,
-    pub(crate) labels: Labels<'a>,
+    pub(crate) b: &'a mut Builder,
+    pub(crate) relation: &'a Relation,
+    pub(crate) state: &'a SessionState,
 }
 
 /// The reason of an error of the planner's constructors.
@@ -38,14 +41,13 @@ pub(crate) fn refused(error: Error) -> Reason {
 
 impl Lower<'_> {
     fn rank(&self) -> usize {
-        self.labels.table.axes.len()
+        self.relation.kept.len()
     }
 
     /// The expression as a node of the table's rank.
     pub(crate) fn expr(&mut self, expr: &Expr) -> Lowered {
         let on = self
-            .labels
-            .table
+            .relation
             .dependence(expr)
             .ok_or_else(|| format!("`{expr}` is known only while it runs"))?;
         if !on.cells && on.labels.len() <= 1 {
@@ -53,7 +55,7 @@ impl Lower<'_> {
         }
         match expr {
             Expr::Alias(a) => self.expr(&a.expr),
-            Expr::Column(c) => self.column(&c.name),
+            Expr::Column(c) => self.column(c),
             Expr::BinaryExpr(e) => self.binary(e),
             Expr::Not(e) => {
                 let e = self.boolean(e)?;
@@ -151,7 +153,7 @@ impl Lower<'_> {
 
     /// An expression of labels of one axis, or of none.
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
-        let values = self.labels.evaluate(expr, axis).map_err(|e| e.strip_backtrace())?;
+        let values = self.relation.evaluate(expr, axis, self.state).map_err(|e| e.strip_backtrace())?;
         let mut shape = vec![1; self.rank()];
         if let Some(a) = axis {
             shape[a] = values.len() as u64;
@@ -162,23 +164,14 @@ impl Lower<'_> {
         self.b.array(constant).map_err(refused)
     }
 
-    /// The cells of a variable under the filters on dimensions, its axes in the table's order.
-    fn column(&mut self, name: &str) -> Lowered {
-        let table = self.labels.table;
-        let column = table.schema.index_of(name).map_err(|e| e.to_string())?;
-        match &table.columns[column] {
-            Column::Label { axis, .. } => {
-                let column = Expr::Column(datafusion::common::Column::new_unqualified(name));
-                self.label(&column, Some(*axis))
+    fn column(&mut self, column: &datafusion::common::Column) -> Lowered {
+        match self.relation.column(column) {
+            Some(Column::Label { axis, .. }) => {
+                self.label(&Expr::Column(column.clone()), Some(*axis))
             }
-            Column::Cells { variable, axes } => {
-                let node = variable.build(&mut self.b).map_err(refused)?;
-                let node = place(&mut self.b, node, axes, &self.labels.kept).map_err(refused)?;
-                let dtype = self.b.dtype(node);
-                // Other calendars are `int64` in SQL.
-                let sql = dtype_of(table.schema.field(column).data_type()).unwrap_or(dtype);
-                self.b.cast(node, sql).map_err(refused)
-            }
+            Some(Column::Cells(node)) => Ok(*node),
+            Some(Column::Refused(reason)) => Err(reason.clone()),
+            None => Err(format!("`{column}` comes from an outer query")),
         }
     }
 

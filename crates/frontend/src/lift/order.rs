@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
 };
 use origin::Axis;
 
+use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
 use super::table::CellSource;
 
@@ -208,8 +209,11 @@ impl Order<'_> {
         let keys = self.groups(&whole, columns)?;
         let input = self.keyed(Arc::unwrap_or_clone(aggregate.input))?;
         // Aggregates that hold on to an order see the dimensions'.
-        let input = Arc::new(input.sort());
-        let plan = Aggregate::try_new(input, aggregate.group_expr, aggregate.aggr_expr)?;
+        let mut input = input.sort();
+        if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
+            input = hidden_constants(input)?;
+        }
+        let plan = Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr)?;
         debug_assert_eq!(plan.schema.fields().len(), schema.fields().len());
         Ok(Keyed { plan: LogicalPlan::Aggregate(plan), keys, is_sorted: false })
     }
@@ -253,6 +257,21 @@ impl Order<'_> {
         let plan = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input.plan))?);
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
+}
+
+/// The same columns, none of which the optimiser takes for a constant.
+fn hidden_constants(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let opaque = opaque();
+    let exprs = plan
+        .schema()
+        .columns()
+        .into_iter()
+        .map(|c| {
+            let (relation, name) = (c.relation.clone(), c.name.clone());
+            opaque.call(vec![Expr::Column(c)]).alias_qualified(relation, name)
+        })
+        .collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 
 /// The plan without its hidden columns.

@@ -1,8 +1,11 @@
-//! `min` and `max`: DataFusion's, but of a time in another calendar than Arrow's a time of that calendar.
+//! `min` and `max`: DataFusion's, but of a time in another calendar than Arrow's a time of that calendar, and of floats
+//! in groups in one order.
+
+mod groups;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
@@ -10,6 +13,8 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
     Signature,
 };
+
+use groups::Floats;
 
 /// An aggregate whose value is one of its argument's, with the metadata of the argument's field.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -67,7 +72,12 @@ impl AggregateUDFImpl for Extreme {
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        let is_min = self.inner.name() == "min";
+        match args.return_type() {
+            DataType::Float64 => Ok(Box::new(Floats::<Float64Type>::new(is_min, f64::total_cmp))),
+            DataType::Float32 => Ok(Box::new(Floats::<Float32Type>::new(is_min, f32::total_cmp))),
+            _ => self.inner.create_groups_accumulator(args),
+        }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

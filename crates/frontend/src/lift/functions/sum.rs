@@ -1,4 +1,4 @@
-//! `sum` of integers: exact in 128 bits, an error where the total does not fit 64, as the dense path has it.
+//! `sum` of floats over moving frames does not subtract; of integers it is exact in 128 bits, an error where the total does not fit 64, as the dense path has it.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, Signature,
 };
 
+use super::sliding::Frame;
 use crate::error::Error;
 
 /// DataFusion's `sum`, but for integers.
@@ -38,6 +39,10 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn signature(&self) -> &Signature {
         self.inner.signature()
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(types)
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -74,6 +79,9 @@ impl AggregateUDFImpl for CheckedSum {
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_ours(args.return_type(), args.is_distinct) {
             return Ok(Box::new(Total::new(args.return_type().clone())));
+        }
+        if *args.return_type() == DataType::Float64 && !args.is_distinct {
+            return Ok(Box::new(Frame::new(false)));
         }
         self.inner.create_sliding_accumulator(args)
     }

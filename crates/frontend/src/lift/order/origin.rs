@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use datafusion::common::Result;
+use datafusion::common::{JoinType, Result};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -88,6 +88,12 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
         LogicalPlan::Join(join) => {
             if join.left.schema().maybe_index_of_column(column).is_some() {
                 return trace(&join.left, expr, before);
+            }
+            // The right's key is the left's label where the two are equal.
+            if join.join_type == JoinType::Inner
+                && let Some((key, _)) = join.on.iter().find(|(_, right)| right == expr)
+            {
+                return trace(&join.left, key, before);
             }
             trace(&join.right, expr, before + tables(&join.left))
         }

@@ -12,9 +12,9 @@ use tessera_planner::scalar::Scalar;
 use super::super::labels::Factors;
 use super::super::lower::{Reason, refused};
 use super::super::table::dtype_of;
-use super::{Fate, Lift};
+use super::aggregate::{Fate, Reduction};
 
-impl Lift<'_> {
+impl Reduction<'_> {
     /// One aggregate: a node that is broadcastable to the groups' shape.
     pub(super) fn aggregate(
         &mut self,
@@ -45,6 +45,12 @@ impl Lift<'_> {
             && !value.is_null()
         {
             return self.rows(own);
+        }
+        if name == "sum"
+            && own.is_none()
+            && let Some(product) = self.product(arg)?
+        {
+            return Ok(product);
         }
         let mut node = self.lower.expr(arg)?;
         if let Some(keep) = self.both(own)? {
@@ -132,13 +138,13 @@ impl Lift<'_> {
 
     /// Distinct labels of one dimension: known now.
     fn count_distinct(&mut self, arg: &Expr) -> Result<NodeId, Reason> {
-        let on = self.lower.labels.table.dependence(arg).filter(|on| !on.cells);
-        let mut axes = on.iter().flat_map(|on| on.labels.iter().copied());
-        let (Some(axis), None) = (axes.next(), axes.next()) else {
+        let relation = self.lower.relation;
+        let Some(axis) = relation.axis(arg) else {
             return Err("count(DISTINCT …) of values has no dense form".to_string());
         };
-        let values =
-            self.lower.labels.evaluate(arg, Some(axis)).map_err(|e| e.strip_backtrace())?;
+        let values = relation
+            .evaluate(arg, Some(axis), self.lower.state)
+            .map_err(|e| e.strip_backtrace())?;
         let factors =
             Factors::of(std::slice::from_ref(&values)).map_err(|e| e.strip_backtrace())?;
         let groups = self.out[axis] as usize;

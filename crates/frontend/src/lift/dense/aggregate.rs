@@ -1,0 +1,239 @@
+//! GROUP BY over dimensions as a reduction.
+//!
+//! ```text
+//! Aggregate: group by [month(time), lat], [avg(t2m)]          Reduce(mean) [time, lat, lon] → [12, lat, 1]
+//!   Filter: time >= '2020' AND t2m > 0                   ⇒      Mask(t2m > 0)
+//!     TableScan: cells [time, lat, lon]                           t2m[time from 2020 on]
+//! ```
+//! Groups come in the order of their first positions on the whole axes, whatever WHERE leaves of these.
+
+use arrow::array::{ArrayRef, UInt64Array};
+use arrow::compute::take;
+use datafusion::logical_expr::{Aggregate, Expr};
+use smallvec::SmallVec;
+use tessera_planner::ir::{AxisReduce, ConstArray, Groups, MapOp, NodeId};
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::scalar::Scalar;
+
+use super::super::labels::{Factors, Kept};
+use super::super::lower::{Lower, Reason, refused};
+use super::super::relation::{Column, Relation};
+use super::Dense;
+
+/// What happens to one axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Every position is a group.
+    Keep,
+    /// All positions are one group.
+    All,
+    /// Positions of one code are a group.
+    Group(Factors),
+}
+
+/// A reduction of a relation.
+pub(super) struct Reduction<'a> {
+    pub(super) lower: Lower<'a>,
+    /// Lengths before it.
+    pub(super) shape: Vec<u64>,
+    pub(super) fates: Vec<Fate>,
+    /// Lengths after it.
+    pub(super) out: Vec<u64>,
+    /// The filter on values, `bool` without NULLs.
+    pub(super) keep: Option<NodeId>,
+}
+
+impl Dense<'_> {
+    pub(super) fn aggregate(&mut self, aggregate: &Aggregate) -> Result<Relation, Reason> {
+        if aggregate.group_expr.iter().any(|g| matches!(g, Expr::GroupingSet(_))) {
+            return Err("GROUPING SETS has no dense form".to_string());
+        }
+        let mut groups: Vec<&Expr> = Vec::new();
+        for group in &aggregate.group_expr {
+            // Of equal keys the aggregate has one column.
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        let input = self.relation(&aggregate.input)?;
+        let (fates, mut columns) = self.fates(&input, &groups)?;
+        let shape = input.shape();
+        let out: Vec<u64> = shape
+            .iter()
+            .zip(&fates)
+            .map(|(&n, fate)| match fate {
+                Fate::Keep => n,
+                Fate::All => 1,
+                Fate::Group(f) => f.first.len() as u64,
+            })
+            .collect();
+        let keep = input.keep;
+        let lower = self.lower(&input);
+        let mut reduction = Reduction { lower, shape, fates, out, keep };
+        for (i, call) in aggregate.aggr_expr.iter().enumerate() {
+            let field = aggregate.schema.field(groups.len() + i);
+            let mut call = call;
+            while let Expr::Alias(alias) = call {
+                call = &alias.expr;
+            }
+            let Expr::AggregateFunction(call) = call else {
+                return Err(format!("`{call}` is not a plain aggregate"));
+            };
+            columns.push(Column::Cells(reduction.aggregate(call, field.data_type())?));
+        }
+        // Without GROUP BY there is always one row.
+        let mut presence = None;
+        if keep.is_some() && !groups.is_empty() {
+            let rows = reduction.rows(None)?;
+            let none = reduction.lower.constant(Scalar::i64(0))?;
+            presence = Some(reduction.lower.map(ScalarOp::Gt, &[rows, none])?);
+        }
+        let whole = reduction.out.clone();
+        let kept = whole.iter().map(|&len| Kept::Range { start: 0, len }).collect();
+        let schema = aggregate.schema.clone();
+        Ok(Relation { whole, kept, columns, schema, keep: presence, is_reduced: true })
+    }
+
+    /// The fate of each axis under the group expressions, and the labels that these give to the groups.
+    fn fates(
+        &mut self,
+        input: &Relation,
+        groups: &[&Expr],
+    ) -> Result<(Vec<Fate>, Vec<Column>), Reason> {
+        let rank = input.kept.len();
+        let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
+        let mut keys: Vec<(usize, ArrayRef)> = Vec::new();
+        for group in groups {
+            let on = input
+                .dependence(group)
+                .filter(|on| !on.cells)
+                .ok_or_else(|| format!("GROUP BY `{group}` is not a label of a dimension"))?;
+            let mut axes = on.labels.iter();
+            let (Some(&axis), None) = (axes.next(), axes.next()) else {
+                return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
+            };
+            let values = input
+                .evaluate_whole(group, axis, self.state)
+                .map_err(|e| e.strip_backtrace())?;
+            by_axis[axis].push(values.clone());
+            let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+            keys.push((axis, kept));
+        }
+        let mut fates = Vec::with_capacity(rank);
+        for (columns, kept) in by_axis.iter().zip(&input.kept) {
+            fates.push(if columns.is_empty() {
+                Fate::All
+            } else {
+                let factors = Factors::of(columns).map_err(|e| e.strip_backtrace())?.kept(kept);
+                if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) }
+            });
+        }
+        let keys = keys
+            .into_iter()
+            .map(|(axis, values)| {
+                let values = match &fates[axis] {
+                    Fate::Group(f) => take(&values, &UInt64Array::from(f.first.clone()), None)
+                        .map_err(|e| e.to_string())?,
+                    _ => values,
+                };
+                Ok(Column::Label { axis, values })
+            })
+            .collect::<Result<_, Reason>>()?;
+        Ok((fates, keys))
+    }
+}
+
+impl Reduction<'_> {
+    fn broadcast(&mut self, node: NodeId, shape: &[u64]) -> Result<NodeId, Reason> {
+        self.lower.b.broadcast_to(node, shape).map_err(refused)
+    }
+
+    /// The node repeated over all cells of the table.
+    pub(super) fn whole(&mut self, node: NodeId) -> Result<NodeId, Reason> {
+        let shape = self.shape.clone();
+        self.broadcast(node, &shape)
+    }
+
+    /// True for axes over which a node only repeats.
+    pub(super) fn repeats(&self, node: NodeId) -> Vec<bool> {
+        let own = &self.lower.b.node(node).shape;
+        own.iter().zip(&self.shape).map(|(&own, &all)| own == 1 && all > 1).collect()
+    }
+
+    /// Reduces a node over its own axes; the result has the groups' shape, or 1 where the node only repeats.
+    pub(super) fn reduce(&mut self, node: NodeId, kind: ReduceKind) -> Result<NodeId, Reason> {
+        let repeats = self.repeats(node);
+        let axes: SmallVec<[AxisReduce; 6]> = self
+            .fates
+            .iter()
+            .zip(&repeats)
+            .map(|(fate, &repeats)| match fate {
+                Fate::Keep => AxisReduce::Keep,
+                Fate::Group(f) if !repeats => AxisReduce::Group(Groups {
+                    codes: f.codes.clone().into(),
+                    count: f.first.len() as u32,
+                }),
+                Fate::All | Fate::Group(_) => AxisReduce::All,
+            })
+            .collect();
+        self.lower.b.reduce(node, kind, &axes).map_err(refused)
+    }
+
+    /// How often a node that repeats over the given axes stands in each group: `int64`, at most 1 cell along others.
+    pub(super) fn times(&mut self, axes: &[bool]) -> Result<NodeId, Reason> {
+        let mut one = 1i64;
+        let mut vectors = Vec::new();
+        for (a, fate) in self.fates.iter().enumerate().filter(|(a, _)| axes[*a]) {
+            match fate {
+                Fate::Keep => {}
+                Fate::All => one = one.saturating_mul(self.shape[a] as i64),
+                Fate::Group(f) => vectors.push((a, f.sizes())),
+            }
+        }
+        let mut out = self.lower.constant(Scalar::i64(one))?;
+        for (a, sizes) in vectors {
+            let sizes = self.along(a, &sizes)?;
+            out = self.lower.map(ScalarOp::Mul, &[out, sizes])?;
+        }
+        Ok(out)
+    }
+
+    /// Whole numbers along one axis of the groups.
+    pub(super) fn along(&mut self, axis: usize, values: &[i64]) -> Result<NodeId, Reason> {
+        let mut shape = vec![1; self.out.len()];
+        shape[axis] = values.len() as u64;
+        let array = ConstArray { shape: shape.into(), ..ConstArray::from_i64(values) };
+        self.lower.b.array(array).map_err(refused)
+    }
+
+    /// Rows in each group, of those that a condition (without NULLs) keeps.
+    pub(super) fn rows(&mut self, keep: Option<NodeId>) -> Result<NodeId, Reason> {
+        match self.both(keep)? {
+            None => self.times(&vec![true; self.shape.len()]),
+            Some(keep) => {
+                let one = self.lower.constant(Scalar::i64(1))?;
+                let ones = self.lower.map_op(MapOp::Mask, &[one, keep])?;
+                self.count(ones)
+            }
+        }
+    }
+
+    /// Cells that are not masked, in each group.
+    pub(super) fn count(&mut self, node: NodeId) -> Result<NodeId, Reason> {
+        if !self.lower.b.node(node).nullable {
+            return self.rows(None);
+        }
+        let own = self.reduce(node, ReduceKind::Count)?;
+        let times = self.times(&self.repeats(node))?;
+        self.lower.map(ScalarOp::Mul, &[own, times])
+    }
+
+    /// The filter on values and another condition.
+    pub(super) fn both(&mut self, other: Option<NodeId>) -> Result<Option<NodeId>, Reason> {
+        Ok(match (self.keep, other) {
+            (Some(a), Some(b)) => Some(self.lower.map(ScalarOp::And, &[a, b])?),
+            (a, b) => a.or(b),
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! Equi-joins on labels as alignment.
+//!
+//! ```text
+//! a [i, j] JOIN b [j, k] USING (j)      j of a: 3 1 4 9      b taken at the position of 3, 1, 9;
+//!                                       j of b: 1 9 3        a at 0, 1, 3: cells [i, 3, k]
+//! ```
+//! Every position of the left side must meet at most one of the right side, so rows keep the order of the left. A left
+//! join keeps positions that meet none, with NULLs beside them. Labels are equal as in a hash join: NULL equals
+//! nothing, NaN equals NaN.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::row::{RowConverter, SortField};
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, Operator};
+
+use super::super::labels::Kept;
+use super::super::lower::{Reason, refused};
+use super::super::relation::{Column, Relation};
+use super::{Dense, gather, gathered};
+
+/// Keys of one pair of axes.
+#[derive(Default)]
+struct Keys {
+    left: Vec<ArrayRef>,
+    right: Vec<ArrayRef>,
+}
+
+impl Dense<'_> {
+    pub(super) fn join(&mut self, join: &Join) -> Result<Relation, Reason> {
+        let is_left = match join.join_type {
+            JoinType::Inner => false,
+            JoinType::Left => true,
+            other => return Err(format!("a {other} join has no dense form")),
+        };
+        if join.null_equality != NullEquality::NullEqualsNothing {
+            return Err("a join in which NULL equals NULL has no dense form".to_string());
+        }
+        let left = self.relation(&join.left)?;
+        let right = self.relation(&join.right)?;
+        if right.keep.is_some() && is_left {
+            return Err("rows of the right side may be missing".to_string());
+        }
+        let (pairs, rest) = self.pairs(join, &left, &right)?;
+        if is_left && !rest.is_empty() {
+            return Err("the condition of the left join is not on labels alone".to_string());
+        }
+        let matched = matches(&pairs, is_left)?;
+        let mut joined = self.align(left, right, &matched, is_left, join)?;
+        for condition in rest {
+            joined = self.filter(joined, &condition)?;
+        }
+        Ok(joined)
+    }
+
+    /// The label keys for each pair of axes, and the conditions that are none.
+    fn pairs(
+        &mut self,
+        join: &Join,
+        left: &Relation,
+        right: &Relation,
+    ) -> Result<(BTreeMap<(usize, usize), Keys>, Vec<Expr>), Reason> {
+        let mut equal: Vec<(Expr, Expr)> = join.on.clone();
+        let mut rest = Vec::new();
+        for condition in join.filter.iter().flat_map(|f| split_conjunction(f)) {
+            if let Expr::BinaryExpr(BinaryExpr { left: a, op: Operator::Eq, right: b }) = condition {
+                let sides = [(a, b), (b, a)];
+                let found = sides
+                    .iter()
+                    .find(|(a, b)| left.axis(a).is_some() && right.axis(b).is_some());
+                if let Some((a, b)) = found {
+                    equal.push(((***a).clone(), (***b).clone()));
+                    continue;
+                }
+            }
+            rest.push(condition.clone());
+        }
+        let mut pairs: BTreeMap<(usize, usize), Keys> = BTreeMap::new();
+        for (a, b) in &equal {
+            let (Some(i), Some(j)) = (left.axis(a), right.axis(b)) else {
+                return Err(format!("the join key `{a} = {b}` is not of labels"));
+            };
+            let keys = pairs.entry((i, j)).or_default();
+            let evaluated = |r: &Relation, e, axis| {
+                r.evaluate(e, Some(axis), self.state).map_err(|e| e.strip_backtrace())
+            };
+            keys.left.push(evaluated(left, a, i)?);
+            keys.right.push(evaluated(right, b, j)?);
+        }
+        if pairs.is_empty() {
+            return Err("the join is not on labels of dimensions".to_string());
+        }
+        let mut seen = (Vec::new(), Vec::new());
+        for &(i, j) in pairs.keys() {
+            if seen.0.contains(&i) || seen.1.contains(&j) {
+                return Err("one dimension meets two of the other side".to_string());
+            }
+            seen.0.push(i);
+            seen.1.push(j);
+        }
+        Ok((pairs, rest))
+    }
+
+    /// Both sides over the left's axes and those of the right that meet none.
+    fn align(
+        &mut self,
+        left: Relation,
+        right: Relation,
+        matched: &BTreeMap<(usize, usize), Matches>,
+        is_left: bool,
+        join: &Join,
+    ) -> Result<Relation, Reason> {
+        let rank = left.kept.len();
+        let free: Vec<usize> = (0..right.kept.len())
+            .filter(|&a| !matched.keys().any(|&(_, j)| j == a) && right.kept[a].len() > 1)
+            .collect();
+        if is_left && !free.is_empty() {
+            return Err("a left join repeats rows only where it finds a match".to_string());
+        }
+        // Where each axis of the right stands in the result.
+        let mut stands = vec![None; right.kept.len()];
+        for &(i, j) in matched.keys() {
+            stands[j] = Some(i);
+        }
+        for (n, &a) in free.iter().enumerate() {
+            stands[a] = Some(rank + n);
+        }
+        let whole_rank = rank + free.len();
+        let mut kept = left.kept.clone();
+        let mut whole = left.whole.clone();
+        whole.extend(free.iter().map(|&a| right.whole[a]));
+        kept.extend(free.iter().map(|&a| right.kept[a].clone()));
+        let mut columns = Vec::with_capacity(left.columns.len() + right.columns.len());
+        let mut keep = None;
+        for column in left.columns.iter().cloned().chain(left.keep.map(Column::Cells)) {
+            let column = match column {
+                Column::Cells(mut node) => {
+                    for _ in rank..whole_rank {
+                        let end = self.b.node(node).shape.len();
+                        node = self.b.expand_dims(node, end).map_err(refused)?;
+                    }
+                    for (&(i, _), m) in matched {
+                        node = super::super::relation::select(
+                            &mut self.b,
+                            node,
+                            i,
+                            left.kept[i].len(),
+                            &m.left,
+                        )?;
+                    }
+                    Column::Cells(node)
+                }
+                other => other,
+            };
+            columns.push(column);
+        }
+        if left.keep.is_some() {
+            keep = columns.pop();
+        }
+        for (&(i, _), m) in matched {
+            kept[i] = kept[i].within(&m.left);
+        }
+        for column in right.columns.iter().cloned().chain(right.keep.map(Column::Cells)) {
+            columns.push(match column {
+                Column::Refused(reason) => Column::Refused(reason),
+                Column::Label { axis, values } => match matched.iter().find(|((_, j), _)| *j == axis) {
+                    // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
+                    Some((&(i, _), m)) => {
+                        let values =
+                            right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+                        let values = spread(&values, m, &left.kept[i], left.whole[i])?;
+                        Column::Label { axis: i, values }
+                    }
+                    None => match stands[axis] {
+                        Some(axis) => Column::Label { axis, values },
+                        // An axis of one position: its label is that of every row.
+                        None => {
+                            let values =
+                                right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+                            let n = left.whole[0] as usize;
+                            Column::Label { axis: 0, values: gathered(&values, &vec![Some(0); n])? }
+                        }
+                    },
+                },
+                Column::Cells(mut node) => {
+                    for (&(_, j), m) in matched {
+                        if self.b.node(node).shape[j] > 1 {
+                            node = gather(&mut self.b, node, j, &m.right)?;
+                        } else if m.right.iter().any(Option::is_none) {
+                            // The same everywhere, but where there is no match.
+                            let there: Vec<_> = m.right.iter().map(|q| q.map(|_| 0)).collect();
+                            node = gather(&mut self.b, node, j, &there)?;
+                        }
+                    }
+                    // The right's axes in the order of the result, then the left's own between them.
+                    let mut order: Vec<usize> =
+                        (0..right.kept.len()).filter(|&a| stands[a].is_some()).collect();
+                    order.sort_by_key(|&a| stands[a]);
+                    let dropped: Vec<usize> =
+                        (0..right.kept.len()).filter(|&a| stands[a].is_none()).collect();
+                    let mut axes = order.clone();
+                    axes.extend(&dropped);
+                    node = self.b.transpose(node, &axes).map_err(refused)?;
+                    let ends: Vec<usize> = (order.len()..axes.len()).collect();
+                    if !ends.is_empty() {
+                        node = self.b.squeeze(node, &ends).map_err(refused)?;
+                    }
+                    let places: Vec<usize> = order.iter().filter_map(|&a| stands[a]).collect();
+                    for a in 0..whole_rank {
+                        if !places.contains(&a) {
+                            node = self.b.expand_dims(node, a).map_err(refused)?;
+                        }
+                    }
+                    Column::Cells(node)
+                }
+            });
+        }
+        let right_keep = if right.keep.is_some() { columns.pop() } else { None };
+        let keep = match (keep, right_keep) {
+            (Some(Column::Cells(a)), Some(Column::Cells(b))) => Some(
+                self.b.map(tessera_planner::program::ScalarOp::And, &[a, b]).map_err(refused)?,
+            ),
+            (Some(Column::Cells(a)), _) | (_, Some(Column::Cells(a))) => Some(a),
+            _ => None,
+        };
+        let is_reduced = left.is_reduced && right.is_reduced;
+        let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep, is_reduced };
+        Ok(out)
+    }
+}
+
+/// Which positions of a pair of axes meet.
+struct Matches {
+    /// The left's positions that stay, among its kept ones.
+    left: Kept,
+    /// For each of them the right's, among its kept ones.
+    right: Vec<Option<u64>>,
+}
+
+fn matches(
+    pairs: &BTreeMap<(usize, usize), Keys>,
+    is_left: bool,
+) -> Result<BTreeMap<(usize, usize), Matches>, Reason> {
+    let mut out = BTreeMap::new();
+    for (&axes, keys) in pairs {
+        let sorts = keys.left.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+        let converter = RowConverter::new(sorts).map_err(|e| e.to_string())?;
+        if keys.left.iter().zip(&keys.right).any(|(a, b)| a.data_type() != b.data_type()) {
+            return Err("the labels of the join differ in type".to_string());
+        }
+        let left = converter.convert_columns(&keys.left).map_err(|e| e.to_string())?;
+        let right = converter.convert_columns(&keys.right).map_err(|e| e.to_string())?;
+        let has_null = |columns: &[ArrayRef], i| columns.iter().any(|c| c.is_null(i));
+        let mut places = BTreeMap::new();
+        for (q, row) in right.iter().enumerate().filter(|(q, _)| !has_null(&keys.right, *q)) {
+            if places.insert(row.owned(), q as u64).is_some() {
+                return Err("a label stands twice on the right side of the join".to_string());
+            }
+        }
+        let (mut positions, mut partners) = (Vec::new(), Vec::new());
+        for (p, row) in left.iter().enumerate() {
+            let partner = match has_null(&keys.left, p) {
+                true => None,
+                false => places.get(&row.owned()).copied(),
+            };
+            if is_left || partner.is_some() {
+                positions.push(p as u64);
+                partners.push(partner);
+            }
+        }
+        if positions.is_empty() {
+            return Err("no label stands on both sides".to_string());
+        }
+        out.insert(axes, Matches { left: Kept::of(&positions), right: partners });
+    }
+    Ok(out)
+}
+
+/// The right's labels at the positions of the left's whole axis that they meet; NULL at all others.
+fn spread(
+    values: &ArrayRef,
+    m: &Matches,
+    left: &Kept,
+    whole: u64,
+) -> Result<ArrayRef, Reason> {
+    let met = left.within(&m.left);
+    let mut positions = vec![None; whole as usize];
+    let places: Arc<[u64]> = match &met {
+        Kept::Range { start, len } => (*start..start + len).collect(),
+        Kept::Take(p) => p.clone(),
+    };
+    for (&place, &partner) in places.iter().zip(&m.right) {
+        positions[place as usize] = partner;
+    }
+    gathered(values, &positions)
+}

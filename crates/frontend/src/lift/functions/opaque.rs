@@ -1,0 +1,49 @@
+//! A function that gives its argument back, and that the optimiser cannot look through.
+
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+
+/// `tessera_opaque(x)`: x.
+///
+/// Under GROUPING SETS DataFusion takes a column that WHERE fixed for a constant, though the rolled-up groups have
+/// NULL there, and drops it from ORDER BY. Behind a function that may give anything it is no constant.
+pub(in crate::lift) fn opaque() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Opaque { signature: Signature::any(1, Volatility::Volatile) })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Opaque {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Opaque {
+    fn name(&self) -> &str {
+        "tessera_opaque"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        internal_err!("tessera_opaque has a type by its field")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        match args.arg_fields {
+            [field] => Ok(field.clone()),
+            _ => plan_err!("tessera_opaque takes one argument"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.into_iter().next() {
+            Some(value) => Ok(value),
+            None => exec_err!("tessera_opaque takes one argument"),
+        }
+    }
+}

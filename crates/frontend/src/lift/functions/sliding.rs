@@ -1,0 +1,158 @@
+//! Sums and means of floats over moving frames, without subtraction.
+//!
+//! DataFusion's accumulators take a value that leaves the frame away from a running sum: after a NaN or an infinity
+//! has gone the sum stays NaN, and a large value leaves its rounding behind. Here the frame is two stacks: values come
+//! onto one, and leave from the other, which holds the sums of its suffixes.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef, Float64Type};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
+};
+
+/// The sum or the mean of a frame of floats.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    is_mean: bool,
+    /// Values that came, and their sum from the first on.
+    came: Vec<f64>,
+    sum: f64,
+    /// Sums of the suffixes of older values; the last is that of all of them.
+    old: Vec<f64>,
+}
+
+impl Frame {
+    pub(super) fn new(is_mean: bool) -> Self {
+        Self { is_mean, ..Self::default() }
+    }
+
+    fn floats(values: &[ArrayRef]) -> Result<ArrayRef> {
+        match values.first() {
+            Some(values) => Ok(cast(values, &DataType::Float64)?),
+            None => internal_err!("a frame of nothing"),
+        }
+    }
+}
+
+impl Accumulator for Frame {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let values = Self::floats(values)?;
+        for v in values.as_primitive::<Float64Type>().iter().flatten() {
+            self.came.push(v);
+            self.sum += v;
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
+        for _ in 0..values.len() - values.null_count() {
+            if self.old.is_empty() {
+                let mut sum = 0.0;
+                while let Some(v) = self.came.pop() {
+                    sum += v;
+                    self.old.push(sum);
+                }
+                self.sum = 0.0;
+            }
+            if self.old.pop().is_none() {
+                return internal_err!("more values leave a frame than came");
+            }
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let count = self.came.len() + self.old.len();
+        if count == 0 {
+            return Ok(ScalarValue::Float64(None));
+        }
+        let sum = self.old.last().copied().unwrap_or(0.0) + self.sum;
+        Ok(ScalarValue::Float64(Some(if self.is_mean { sum / count as f64 } else { sum })))
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + 8 * (self.came.capacity() + self.old.capacity())
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a frame is not put together from parts")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame is not put together from parts")
+    }
+}
+
+/// DataFusion's `avg`, but for moving frames.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Mean {
+    inner: Arc<AggregateUDF>,
+}
+
+impl Mean {
+    pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
+        Self { inner }
+    }
+}
+
+impl AggregateUDFImpl for Mean {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        self.inner.accumulator(args)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        self.inner.create_groups_accumulator(args)
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if *args.return_type() == DataType::Float64 && !args.is_distinct {
+            return Ok(Box::new(Frame::new(true)));
+        }
+        self.inner.create_sliding_accumulator(args)
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Identical
+    }
+}

@@ -1,0 +1,234 @@
+//! A relation whose rows are the cells of one shape: what a plan over tensors is while it stays dense.
+//!
+//! ```text
+//! axes     time (8, of which WHERE keeps 3) · lat (5)
+//! columns  time: labels along axis 0 · lat: labels along axis 1 · t: a node [3, 5] · o: a node [1, 5]
+//! keep     a condition [3, 5]: rows that are there
+//! ```
+//! Rows come row-major. A node's length along an axis is 1 where it does not depend on it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DFSchemaRef, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
+use tessera_planner::build::Builder;
+use tessera_planner::ir::NodeId;
+
+use super::labels::Kept;
+use super::lower::{Reason, refused};
+use super::table::Dependence;
+
+/// A dense relation.
+#[derive(Clone)]
+pub(crate) struct Relation {
+    /// Lengths of the whole axes.
+    pub(crate) whole: Vec<u64>,
+    /// For each axis the positions that are kept of the whole one.
+    pub(crate) kept: Vec<Kept>,
+    /// What fills each field of the schema.
+    pub(crate) columns: Vec<Column>,
+    /// The plan's own schema.
+    pub(crate) schema: DFSchemaRef,
+    /// The condition (`bool` without NULLs) of rows that are there; all are without one.
+    pub(crate) keep: Option<NodeId>,
+    /// True once rows are groups of cells.
+    pub(crate) is_reduced: bool,
+}
+
+/// What fills a column.
+#[derive(Clone)]
+pub(crate) enum Column {
+    /// A label at each position of the whole axis.
+    Label { axis: usize, values: ArrayRef },
+    /// A node.
+    Cells(NodeId),
+    /// An expression without a dense form; that is told when somebody needs it.
+    Refused(Reason),
+}
+
+impl Relation {
+    /// Lengths of the axes.
+    pub(crate) fn shape(&self) -> Vec<u64> {
+        self.kept.iter().map(Kept::len).collect()
+    }
+
+    /// What an expression over the columns depends on; `None` if that is not known before it runs.
+    pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
+        let mut out = Dependence::default();
+        let mut is_known = !expr.is_volatile();
+        let walk = expr.apply(|e| {
+            match e {
+                Expr::Column(c) => match self.column(c) {
+                    Some(Column::Label { axis, .. }) => {
+                        out.labels.insert(*axis);
+                    }
+                    Some(Column::Cells(_) | Column::Refused(_)) => out.cells = true,
+                    None => is_known = false,
+                },
+                Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Placeholder(_)
+                | Expr::ScalarVariable(..)
+                | Expr::AggregateFunction(_)
+                | Expr::WindowFunction(_)
+                | Expr::Unnest(_)
+                | Expr::HigherOrderFunction(_)
+                | Expr::Lambda(_)
+                | Expr::LambdaVariable(_)
+                | Expr::GroupingSet(_) => is_known = false,
+                _ => {}
+            }
+            Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        });
+        (walk.is_ok() && is_known).then_some(out)
+    }
+
+    /// The one axis that an expression labels.
+    pub(crate) fn axis(&self, expr: &Expr) -> Option<usize> {
+        let on = self.dependence(expr).filter(|on| !on.cells)?;
+        let mut axes = on.labels.into_iter();
+        match (axes.next(), axes.next()) {
+            (Some(axis), None) => Some(axis),
+            _ => None,
+        }
+    }
+
+    /// What fills a column.
+    pub(crate) fn column(&self, column: &datafusion::common::Column) -> Option<&Column> {
+        self.schema.maybe_index_of_column(column).and_then(|i| self.columns.get(i))
+    }
+
+    /// An expression of labels of one axis (or of none: then one value), at the kept positions.
+    pub(crate) fn evaluate(
+        &self,
+        expr: &Expr,
+        axis: Option<usize>,
+        state: &SessionState,
+    ) -> Result<ArrayRef> {
+        let rows = axis.map_or(1, |a| self.kept[a].len() as usize);
+        self.evaluate_over(expr, axis, rows, state, |kept, values| kept.apply(values))
+    }
+
+    /// The same at all positions of the whole axis.
+    pub(crate) fn evaluate_whole(
+        &self,
+        expr: &Expr,
+        axis: usize,
+        state: &SessionState,
+    ) -> Result<ArrayRef> {
+        let rows = self.whole[axis] as usize;
+        self.evaluate_over(expr, Some(axis), rows, state, |_, values| Ok(values.clone()))
+    }
+
+    fn evaluate_over(
+        &self,
+        expr: &Expr,
+        axis: Option<usize>,
+        rows: usize,
+        state: &SessionState,
+        cut: impl Fn(&Kept, &ArrayRef) -> Result<ArrayRef>,
+    ) -> Result<ArrayRef> {
+        // Columns go by their numbers: those of several tables may share a name.
+        let mut wanted: BTreeSet<usize> = BTreeSet::new();
+        let bare = expr
+            .clone()
+            .transform_up(|e| match &e {
+                Expr::Column(c) => match self.schema.maybe_index_of_column(c) {
+                    Some(i) => {
+                        wanted.insert(i);
+                        let name = format!("c{i}");
+                        let column = datafusion::common::Column::new_unqualified(name);
+                        Ok(Transformed::yes(Expr::Column(column)))
+                    }
+                    None => Ok(Transformed::no(e)),
+                },
+                _ => Ok(Transformed::no(e)),
+            })?
+            .data;
+        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+        for i in wanted {
+            if let Column::Label { axis: a, values } = &self.columns[i]
+                && Some(*a) == axis
+            {
+                let field: &Field = self.schema.field(i);
+                let is_nullable = field.is_nullable() || values.null_count() > 0;
+                let field = field.clone().with_name(format!("c{i}")).with_nullable(is_nullable);
+                fields.push(field);
+                arrays.push(cut(&self.kept[*a], values)?);
+            }
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
+        let schema = DFSchema::try_from(schema.as_ref().clone())?;
+        let physical = state.create_physical_expr(bare, &schema)?;
+        physical.evaluate(&batch)?.into_array(rows)
+    }
+
+    /// Keeps the positions of an axis for which the condition on its labels is true.
+    pub(crate) fn filter(
+        &mut self,
+        b: &mut Builder,
+        condition: &Expr,
+        axis: usize,
+        state: &SessionState,
+    ) -> std::result::Result<(), Reason> {
+        let met = self.evaluate(condition, Some(axis), state).map_err(|e| e.strip_backtrace())?;
+        let met = met.as_boolean();
+        let positions: Vec<u64> = (0..met.len())
+            .filter(|&i| met.is_valid(i) && met.value(i))
+            .map(|i| i as u64)
+            .collect();
+        self.narrow(b, axis, &positions)
+    }
+
+    /// Keeps some of the kept positions of an axis, given ascending by their number among these.
+    fn narrow(
+        &mut self,
+        b: &mut Builder,
+        axis: usize,
+        positions: &[u64],
+    ) -> std::result::Result<(), Reason> {
+        let before = self.kept[axis].len();
+        if positions.len() as u64 == before {
+            return Ok(());
+        }
+        let after = Kept::of(positions);
+        self.kept[axis] = self.kept[axis].within(&after);
+        for column in &mut self.columns {
+            if let Column::Cells(node) = column {
+                *node = select(b, *node, axis, before, &after)?;
+            }
+        }
+        if let Some(keep) = &mut self.keep {
+            *keep = select(b, *keep, axis, before, &after)?;
+        }
+        Ok(())
+    }
+}
+
+/// The node at some positions of an axis of length `len`, if it depends on it.
+pub(crate) fn select(
+    b: &mut Builder,
+    node: NodeId,
+    axis: usize,
+    len: u64,
+    positions: &Kept,
+) -> std::result::Result<NodeId, Reason> {
+    if b.node(node).shape[axis] != len || (len == 1 && positions.len() == 1) {
+        return Ok(node);
+    }
+    match positions {
+        Kept::Range { start, len } => b.slice(node, axis, *start as i64, 1, *len),
+        Kept::Take(p) => b.take(node, axis, p.clone()),
+    }
+    .map_err(refused)
+}

@@ -13,11 +13,13 @@ What is left out, because the two engines define it differently:
 * division by zero and functions outside their domain: NULL or an error there, inf, NaN or an error here;
 * the default place of NULL in ORDER BY: NULLS FIRST or LAST is always written;
 * median and quantiles of integers, log (base), round of halves at two digits, text functions with other names;
-* variances of NaN.
+* variances of NaN;
+* max(x) beside max(CAST(x AS DOUBLE)): DataFusion gives both columns one name and refuses the query.
 Floats in the data are multiples of 1/4 and small, so sums are exact in any order and near ties cannot flip.
 """
 
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -536,7 +538,7 @@ def main():
         q, end = family()
         duck = q[1] + end[1].replace("{limit}", end[0])
         ours = q[0] + end[0]
-        if ours in seen:
+        if ours in seen or any(f"{f}({c})" in ours for f, c in re.findall(r"(\w+)\(CAST\((\w+) AS DOUBLE\)\)", ours)):
             continue
         try:
             result = con.execute(duck)

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod chunking;
+mod dense;
 mod http;
 mod invariants;
 mod islands;

@@ -10,8 +10,9 @@
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
 //!    meaning or not at all.
-//! 4. `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one
-//!    row for each cell, sliced by the filters that were pushed into it.
+//! 4. `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is
+//!    still there becomes `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed
+//!    into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
 //!    each.
 //!
@@ -215,7 +216,7 @@ impl Lift<'_> {
                     | LogicalPlan::Distinct(Distinct::All(_))
                     | LogicalPlan::Window(_)
                     | LogicalPlan::Join(_)
-            );
+            ) || matches!(&node, LogicalPlan::Filter(f) if matches!(&*f.input, LogicalPlan::Join(_)));
             if !is_tried || !reads_cells(&node) {
                 return Ok(Transformed::no(node));
             }

@@ -51,7 +51,7 @@ pub struct TableParts {
     pub presence: Option<usize>,
     /// The cells: every root is 1-d, with one cell for each row, and all have one grid.
     pub rooted: Rooted,
-    /// True if the rows are cells, false if they are groups.
+    /// True if the rows are cells of a source, false if they are what a dense plan gives.
     pub exploded: bool,
 }
 
@@ -70,7 +70,7 @@ impl TensorTable {
         TensorTable { parts, runner, exploded }
     }
 
-    /// Rows of cells built so far; groups of a dense plan do not count.
+    /// Rows of cells built so far; what a dense plan gives does not count.
     pub fn rows_exploded(&self) -> u64 {
         self.exploded.load(Ordering::Relaxed)
     }
@@ -155,7 +155,7 @@ impl TensorExec {
 
 impl DisplayAs for TensorExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.parts.exploded { "cells as rows" } else { "groups" };
+        let kind = if self.parts.exploded { "cells as rows" } else { "dense rows" };
         write!(f, "TensorExec: {kind} of shape {:?}", self.parts.shape)?;
         match self.limit {
             Some(n) => write!(f, ", limit {n}"),

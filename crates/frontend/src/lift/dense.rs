@@ -22,7 +22,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::compute::take;
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::DFSchemaRef;
+use datafusion::common::{DFSchemaRef, JoinType};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, TableScan};
@@ -74,6 +74,13 @@ impl Dense<'_> {
                 Ok(Relation { columns, schema: projection.schema.clone(), ..input })
             }
             LogicalPlan::Filter(filter) => {
+                // `FROM a, b WHERE a.j = b.j` is a join too.
+                if let LogicalPlan::Join(join) = &*filter.input
+                    && join.join_type == JoinType::Inner
+                {
+                    let conditions = split_conjunction(&filter.predicate);
+                    return self.join(join, conditions.into_iter().cloned().collect());
+                }
                 let input = self.relation(&filter.input)?;
                 self.filter(input, &filter.predicate)
             }
@@ -84,7 +91,7 @@ impl Dense<'_> {
                     .map_err(|e| e.strip_backtrace())?;
                 self.aggregate(&aggregate)
             }
-            LogicalPlan::Join(join) => self.join(join),
+            LogicalPlan::Join(join) => self.join(join, Vec::new()),
             LogicalPlan::Window(window) => self.window(window),
             other => {
                 let text = other.display().to_string();
@@ -120,7 +127,7 @@ impl Dense<'_> {
         }
         let schema = scan.projected_schema.clone();
         let whole = table.axes.iter().map(|a| a.len).collect();
-        Ok(Relation { whole, kept, columns, schema, keep: None, is_reduced: false })
+        Ok(Relation { whole, kept, columns, schema, keep: None })
     }
 
     /// A projected expression as a column.
@@ -209,7 +216,7 @@ impl Dense<'_> {
             columns,
             presence,
             rooted: Rooted { graph: self.b.graph, roots },
-            exploded: !relation.is_reduced,
+            exploded: false,
         })
     }
 }

@@ -153,7 +153,8 @@ impl Lower<'_> {
 
     /// An expression of labels of one axis, or of none.
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
-        let values = self.relation.evaluate(expr, axis, self.state).map_err(|e| e.strip_backtrace())?;
+        let values =
+            self.relation.evaluate(expr, axis, self.state).map_err(|e| e.strip_backtrace())?;
         let mut shape = vec![1; self.rank()];
         if let Some(a) = axis {
             shape[a] = values.len() as u64;

@@ -211,7 +211,7 @@ impl Order<'_> {
         // Aggregates that hold on to an order see the dimensions'.
         let mut input = input.sort();
         if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
-            input = hidden_constants(input)?;
+            input = hidden_constants(input, self.state)?;
         }
         let plan = Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr)?;
         debug_assert_eq!(plan.schema.fields().len(), schema.fields().len());
@@ -260,7 +260,8 @@ impl Order<'_> {
 }
 
 /// The same columns, none of which the optimiser takes for a constant.
-fn hidden_constants(plan: LogicalPlan) -> Result<LogicalPlan> {
+fn hidden_constants(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let Some(random) = state.scalar_functions().get("random") else { return Ok(plan) };
     let opaque = opaque();
     let exprs = plan
         .schema()
@@ -268,7 +269,7 @@ fn hidden_constants(plan: LogicalPlan) -> Result<LogicalPlan> {
         .into_iter()
         .map(|c| {
             let (relation, name) = (c.relation.clone(), c.name.clone());
-            opaque.call(vec![Expr::Column(c)]).alias_qualified(relation, name)
+            opaque.call(vec![Expr::Column(c), random.call(vec![])]).alias_qualified(relation, name)
         })
         .collect();
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))

@@ -36,8 +36,6 @@ pub(crate) struct Relation {
     pub(crate) schema: DFSchemaRef,
     /// The condition (`bool` without NULLs) of rows that are there; all are without one.
     pub(crate) keep: Option<NodeId>,
-    /// True once rows are groups of cells.
-    pub(crate) is_reduced: bool,
 }
 
 /// What fills a column.
@@ -183,10 +181,8 @@ impl Relation {
     ) -> std::result::Result<(), Reason> {
         let met = self.evaluate(condition, Some(axis), state).map_err(|e| e.strip_backtrace())?;
         let met = met.as_boolean();
-        let positions: Vec<u64> = (0..met.len())
-            .filter(|&i| met.is_valid(i) && met.value(i))
-            .map(|i| i as u64)
-            .collect();
+        let positions: Vec<u64> =
+            (0..met.len()).filter(|&i| met.is_valid(i) && met.value(i)).map(|i| i as u64).collect();
         self.narrow(b, axis, &positions)
     }
 

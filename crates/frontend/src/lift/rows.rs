@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::Schema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{TableScan, TableSource};
@@ -27,7 +28,19 @@ pub(crate) fn rows(
     let table = &*source.table;
     let mut labels = Labels::new(table, state);
     for filter in &scan.filters {
-        let axis = table.dependence(filter).and_then(|on| on.labels.first().copied());
+        let on = table.dependence(filter);
+        if on.as_ref().is_some_and(|on| on.labels.is_empty() && !on.cells) {
+            // The optimiser found out that it is the same for all labels.
+            let met = labels.evaluate(filter, None).map_err(error::plan)?;
+            let met = met.as_boolean();
+            if !(met.is_valid(0) && met.value(0))
+                && let Some(kept) = labels.kept.first_mut()
+            {
+                *kept = Kept::Range { start: 0, len: 0 };
+            }
+            continue;
+        }
+        let axis = on.and_then(|on| on.labels.first().copied());
         let axis = axis.ok_or_else(|| Error::Cells {
             code: "internal",
             message: format!("the filter `{filter}` does not depend on one dimension"),

@@ -31,7 +31,7 @@ fn show(sql: &str) -> String {
     let plan = planned(sql).unwrap();
     let mut out = format!("{}\n", plan.logical.display_indent());
     for scan in &plan.scans {
-        let kind = if scan.exploded { "rows" } else { "groups" };
+        let kind = if scan.exploded { "rows" } else { "dense" };
         writeln!(out, "{} {kind} {:?} presence {:?}", scan.name, scan.shape, scan.presence)
             .unwrap();
         for (field, column) in scan.schema.fields().iter().zip(&scan.columns) {

@@ -42,6 +42,15 @@ fn matmul_is_a_product() {
 }
 
 #[test]
+fn distinct_from_binds_as_a_comparison() {
+    pins(&[
+        ("a IS DISTINCT FROM b AND c", "(AND (distinct a b) c)"),
+        ("a IS NOT DISTINCT FROM b + 1 OR c", "(OR (same a (+ b 1)) c)"),
+        ("NOT a IS DISTINCT FROM b", "(NOT (distinct a b))"),
+    ]);
+}
+
+#[test]
 fn integer_division_and_remainder_are_products() {
     pins(&[
         ("a//b", "(// a b)"),

@@ -237,6 +237,8 @@ pub(crate) fn expr(expr: &Expr) -> String {
             UnaryOperator::Minus => format!("(neg {})", self::expr(expr)),
             op => format!("({op} {})", self::expr(expr)),
         },
+        Expr::IsDistinctFrom(a, b) => format!("(distinct {} {})", self::expr(a), self::expr(b)),
+        Expr::IsNotDistinctFrom(a, b) => format!("(same {} {})", self::expr(a), self::expr(b)),
         Expr::Cast { expr, data_type, .. } => format!("(cast {} {data_type})", self::expr(expr)),
         Expr::Between { expr, low, high, .. } => {
             format!("(between {} {} {})", self::expr(expr), self::expr(low), self::expr(high))

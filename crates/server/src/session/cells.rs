@@ -181,13 +181,16 @@ impl Session {
         let mut scans = Vec::new();
         for scan in &planned.plan.scans {
             let mut passes = Vec::new();
-            let tiling =
-                compile(scan.rooted.clone(), &planned.config, &mut |name, graph: &Rooted| {
+            let tiling = compile(
+                scan.read_by(&planned.plan.logical),
+                &planned.config,
+                &mut |name, graph: &Rooted| {
                     if what.verbose {
                         passes.push(format!("\n-- after {name}\n{}", explain::graph(graph)));
                     }
-                })
-                .map_err(Error::stage)?;
+                },
+            )
+            .map_err(Error::stage)?;
             scans.push((scan.name.clone(), scan.exploded, tiling, passes));
         }
         let exploded = match what.analyze {

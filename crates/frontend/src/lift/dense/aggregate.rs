@@ -92,7 +92,7 @@ impl Dense<'_> {
         let whole = reduction.out.clone();
         let kept = whole.iter().map(|&len| Kept::Range { start: 0, len }).collect();
         let schema = aggregate.schema.clone();
-        Ok(Relation { whole, kept, columns, schema, keep: presence, is_reduced: true })
+        Ok(Relation { whole, kept, columns, schema, keep: presence })
     }
 
     /// The fate of each axis under the group expressions, and the labels that these give to the groups.
@@ -113,9 +113,8 @@ impl Dense<'_> {
             let (Some(&axis), None) = (axes.next(), axes.next()) else {
                 return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
             };
-            let values = input
-                .evaluate_whole(group, axis, self.state)
-                .map_err(|e| e.strip_backtrace())?;
+            let values =
+                input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
             by_axis[axis].push(values.clone());
             let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
             keys.push((axis, kept));

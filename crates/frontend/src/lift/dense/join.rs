@@ -15,7 +15,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, Join, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
 use super::super::labels::Kept;
 use super::super::lower::{Reason, refused};
@@ -30,7 +30,12 @@ struct Keys {
 }
 
 impl Dense<'_> {
-    pub(super) fn join(&mut self, join: &Join) -> Result<Relation, Reason> {
+    /// A join under conditions of WHERE, which an inner join takes for its own.
+    pub(super) fn join(
+        &mut self,
+        join: &Join,
+        mut conditions: Vec<Expr>,
+    ) -> Result<Relation, Reason> {
         let is_left = match join.join_type {
             JoinType::Inner => false,
             JoinType::Left => true,
@@ -39,12 +44,23 @@ impl Dense<'_> {
         if join.null_equality != NullEquality::NullEqualsNothing {
             return Err("a join in which NULL equals NULL has no dense form".to_string());
         }
-        let left = self.relation(&join.left)?;
+        let left = match &*join.left {
+            LogicalPlan::Join(inner) if inner.join_type == JoinType::Inner => {
+                let schema = inner.schema.clone();
+                let (own, rest) = conditions.into_iter().partition(|c: &Expr| {
+                    let mut columns = c.column_refs().into_iter();
+                    columns.all(|c| schema.maybe_index_of_column(c).is_some())
+                });
+                conditions = rest;
+                self.join(inner, own)?
+            }
+            plan => self.relation(plan)?,
+        };
         let right = self.relation(&join.right)?;
         if right.keep.is_some() && is_left {
             return Err("rows of the right side may be missing".to_string());
         }
-        let (pairs, rest) = self.pairs(join, &left, &right)?;
+        let (pairs, rest) = self.pairs(join, &conditions, &left, &right)?;
         if is_left && !rest.is_empty() {
             return Err("the condition of the left join is not on labels alone".to_string());
         }
@@ -60,17 +76,18 @@ impl Dense<'_> {
     fn pairs(
         &mut self,
         join: &Join,
+        conditions: &[Expr],
         left: &Relation,
         right: &Relation,
     ) -> Result<(BTreeMap<(usize, usize), Keys>, Vec<Expr>), Reason> {
         let mut equal: Vec<(Expr, Expr)> = join.on.clone();
         let mut rest = Vec::new();
-        for condition in join.filter.iter().flat_map(|f| split_conjunction(f)) {
-            if let Expr::BinaryExpr(BinaryExpr { left: a, op: Operator::Eq, right: b }) = condition {
+        for condition in join.filter.iter().chain(conditions).flat_map(|f| split_conjunction(f)) {
+            if let Expr::BinaryExpr(BinaryExpr { left: a, op: Operator::Eq, right: b }) = condition
+            {
                 let sides = [(a, b), (b, a)];
-                let found = sides
-                    .iter()
-                    .find(|(a, b)| left.axis(a).is_some() && right.axis(b).is_some());
+                let found =
+                    sides.iter().find(|(a, b)| left.axis(a).is_some() && right.axis(b).is_some());
                 if let Some((a, b)) = found {
                     equal.push(((***a).clone(), (***b).clone()));
                     continue;
@@ -166,7 +183,10 @@ impl Dense<'_> {
         for column in right.columns.iter().cloned().chain(right.keep.map(Column::Cells)) {
             columns.push(match column {
                 Column::Refused(reason) => Column::Refused(reason),
-                Column::Label { axis, values } => match matched.iter().find(|((_, j), _)| *j == axis) {
+                Column::Label { axis, values } => match matched
+                    .iter()
+                    .find(|((_, j), _)| *j == axis)
+                {
                     // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
                     Some((&(i, _), m)) => {
                         let values =
@@ -226,8 +246,7 @@ impl Dense<'_> {
             (Some(Column::Cells(a)), _) | (_, Some(Column::Cells(a))) => Some(a),
             _ => None,
         };
-        let is_reduced = left.is_reduced && right.is_reduced;
-        let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep, is_reduced };
+        let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep };
         Ok(out)
     }
 }
@@ -280,12 +299,7 @@ fn matches(
 }
 
 /// The right's labels at the positions of the left's whole axis that they meet; NULL at all others.
-fn spread(
-    values: &ArrayRef,
-    m: &Matches,
-    left: &Kept,
-    whole: u64,
-) -> Result<ArrayRef, Reason> {
+fn spread(values: &ArrayRef, m: &Matches, left: &Kept, whole: u64) -> Result<ArrayRef, Reason> {
     let met = left.within(&m.left);
     let mut positions = vec![None; whole as usize];
     let places: Arc<[u64]> = match &met {

@@ -7,12 +7,13 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-/// `tessera_opaque(x)`: x.
+/// `tessera_opaque(x, r)`: x, whatever r is.
 ///
 /// Under GROUPING SETS DataFusion takes a column that WHERE fixed for a constant, though the rolled-up groups have
-/// NULL there, and drops it from ORDER BY. Behind a function that may give anything it is no constant.
+/// NULL there, and drops it from ORDER BY. Behind a function of something that is none it is no
+/// constant; `r` is a random number.
 pub(in crate::lift) fn opaque() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Opaque { signature: Signature::any(1, Volatility::Volatile) })
+    ScalarUDF::new_from_impl(Opaque { signature: Signature::any(2, Volatility::Volatile) })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -35,15 +36,15 @@ impl ScalarUDFImpl for Opaque {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         match args.arg_fields {
-            [field] => Ok(field.clone()),
-            _ => plan_err!("tessera_opaque takes one argument"),
+            [field, _] => Ok(field.clone()),
+            _ => plan_err!("tessera_opaque takes two arguments"),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match args.args.into_iter().next() {
             Some(value) => Ok(value),
-            None => exec_err!("tessera_opaque takes one argument"),
+            None => exec_err!("tessera_opaque takes two arguments"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use datafusion::common::{JoinType, Result};
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 

@@ -64,15 +64,15 @@ pub(super) fn parts(
     let mut by_axis: BTreeMap<usize, Vec<ArrayRef>> = BTreeMap::new();
     for expr in partition_by {
         let on = input.dependence(expr).filter(|on| !on.cells);
-        let on = on.ok_or_else(|| format!("PARTITION BY `{expr}` is not a label of a dimension"))?;
+        let on =
+            on.ok_or_else(|| format!("PARTITION BY `{expr}` is not a label of a dimension"))?;
         let mut axes = on.labels.iter();
         let axis = match (axes.next(), axes.next()) {
             (None, _) => continue,
             (Some(&axis), None) => axis,
             _ => return Err(format!("PARTITION BY `{expr}` depends on several dimensions")),
         };
-        let values =
-            input.evaluate(expr, Some(axis), state).map_err(|e| e.strip_backtrace())?;
+        let values = input.evaluate(expr, Some(axis), state).map_err(|e| e.strip_backtrace())?;
         by_axis.entry(axis).or_default().push(values);
     }
     for (axis, columns) in &by_axis {

@@ -1,0 +1,89 @@
+//! What must stay dense: EXPLAIN ANALYZE counts the rows of cells that were built, and there are none.
+
+use futures::StreamExt;
+use tessera_server::answer::{Answer, Reply};
+use tessera_server::config::Config;
+use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::session::Session;
+
+const DENSE: [&str; 23] = [
+    "SELECT lat, avg(t) FROM wx GROUP BY lat",
+    "SELECT lat, avg(t), count(*) FROM wx WHERE t > 1 AND p < 3 GROUP BY lat",
+    "SELECT lat, avg(t) FROM wx WHERE lat IN (60, 47.5, -10) AND lon <> 5 GROUP BY lat",
+    "SELECT avg(t) FILTER (WHERE n > 2), count(*) FILTER (WHERE b) FROM wx",
+    "SELECT DISTINCT lat, lon FROM wx",
+    "SELECT DISTINCT date_part('month', time) FROM wx WHERE lat > 0",
+    "SELECT count(DISTINCT time), count(DISTINCT lat), count(*) FROM wx",
+    "SELECT lon, count(DISTINCT date_part('month', time)) FROM wx WHERE lat < 50 GROUP BY lon",
+    "SELECT lat, max(m) FROM (SELECT lat, lon, avg(t) AS m FROM wx GROUP BY lat, lon) GROUP BY lat",
+    "SELECT l.time, r.z, avg(l.t - r.q) FROM wx l JOIN st r USING (lat) GROUP BY l.time, r.z",
+    "SELECT l.time, l.lat, l.t - r.q AS d FROM wx l JOIN st r ON l.lat = r.lat WHERE r.z = 'elm'",
+    "SELECT l.y, sum(l.w * r.c) FROM gr l, xs r WHERE l.x = r.x AND r.e = 0.5 GROUP BY l.y",
+    "SELECT l.y, r.e, sum(l.w * r.c) FROM gr l JOIN xs r USING (x) GROUP BY l.y, r.e",
+    "SELECT l.time, l.t - c.m AS anomaly FROM wx l
+     JOIN (SELECT lat, lon, avg(t) AS m FROM wx GROUP BY lat, lon) c ON l.lat = c.lat AND l.lon = c.lon",
+    "SELECT l.lat, count(r.m) FROM wx l LEFT JOIN (SELECT lat, avg(q) AS m FROM st GROUP BY lat) r USING (lat) GROUP BY l.lat",
+    "SELECT time, avg(t) OVER (PARTITION BY lat, lon ORDER BY time ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS week FROM wx WHERE lat > 40",
+    "SELECT y, lag(w, 1) OVER (PARTITION BY x ORDER BY y) AS before FROM gr",
+    "SELECT y, w - lead(w) OVER (PARTITION BY x ORDER BY y DESC) AS step FROM gr",
+    "SELECT y, sum(m) OVER (PARTITION BY x ORDER BY y), min(v) OVER (PARTITION BY x ORDER BY y) FROM gr",
+    "SELECT y, row_number() OVER (PARTITION BY x ORDER BY y) AS n, w - avg(w) OVER (PARTITION BY x) AS d FROM gr",
+    "SELECT y, max(d) FROM (SELECT y, x, w - lag(w) OVER (PARTITION BY y ORDER BY x) AS d FROM gr) GROUP BY y",
+    "SELECT lat, max(a) FROM (SELECT t - mean(t, axis => 'time') AS a FROM wx) GROUP BY lat",
+    "WITH warm AS (SELECT lat, t + 1 AS u FROM wx WHERE lon < 12) SELECT lat, max(u) FROM warm GROUP BY lat",
+];
+
+/// What needs rows, and the word by which EXPLAIN says why.
+const ROWS: [(&str, &str); 7] = [
+    ("SELECT median(t), count(*) FROM wx", "median"),
+    ("SELECT k, count(*) FROM wx GROUP BY k", "GROUP BY"),
+    ("SELECT lat, count(DISTINCT t) FROM wx GROUP BY lat", "DISTINCT"),
+    ("SELECT count(*) FROM wx l JOIN st r ON l.lat < r.lat", "join"),
+    ("SELECT sum(t) OVER (ORDER BY t) FROM wx", "OVER"),
+    (
+        "SELECT sum(t) OVER (PARTITION BY lat, lon ORDER BY time RANGE BETWEEN INTERVAL '1 day' PRECEDING AND CURRENT ROW) FROM wx",
+        "frame",
+    ),
+    ("SELECT lat, sum(t) FROM wx GROUP BY ROLLUP (lat)", "GROUPING SETS"),
+];
+
+#[test]
+fn no_rows_are_built() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let warehouse = tempfile::tempdir().unwrap();
+    let flags = [
+        ("warehouse", warehouse.path().to_string_lossy().to_string()),
+        ("threads", "2".to_string()),
+        ("memory-limit", "1GiB".to_string()),
+    ];
+    let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
+    let session = Session::open(config, runtime.handle().clone()).unwrap();
+    let run = |sql: &str| {
+        let replies: Vec<Result<Reply, _>> =
+            runtime.block_on(async { session.run(sql, CancelToken::new()).collect().await });
+        match replies.into_iter().next().unwrap().unwrap_or_else(|e| panic!("{sql}: {e}")).answer {
+            Answer::Text(text) => text,
+            _ => String::new(),
+        }
+    };
+    for name in ["wx", "gr", "st", "xs"] {
+        run(&format!(
+            "CREATE EXTERNAL TABLE {name} STORED AS ZARR LOCATION 'tests/data/random/{name}.zarr'"
+        ));
+    }
+    for sql in DENSE {
+        let text = run(&format!("EXPLAIN ANALYZE {sql}"));
+        assert!(text.contains("measured: 0 rows of cells were built"), "{sql}\n{text}");
+    }
+    for (sql, why) in ROWS {
+        let text = run(&format!("EXPLAIN ANALYZE {sql}"));
+        assert!(!text.contains("measured: 0 rows of cells"), "{sql}\n{text}");
+        let reason = text.lines().find(|l| l.starts_with("rows: ") && l.contains("because"));
+        assert!(reason.is_some_and(|r| r.contains(why)), "{sql}\n{text}");
+    }
+    // The switch: the same query from rows.
+    run("SET tessera.lift = 'off'");
+    let text = run(&format!("EXPLAIN ANALYZE {}", DENSE[0]));
+    assert!(text.contains("measured: 160 rows of cells were built"), "{text}");
+    assert!(text.contains("because tessera.lift is off"), "{text}");
+}

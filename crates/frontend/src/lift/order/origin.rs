@@ -6,7 +6,8 @@ use arrow::array::ArrayRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
 use super::super::labels::Labels;
 use super::super::scan::ScanSource;
@@ -80,6 +81,17 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             };
             trace(&aggregate.input, &replaced(plan, expr, &groups)?, before)
         }
+        // `FROM a, b WHERE a.j = b.j` is a join too.
+        LogicalPlan::Filter(filter) if matches!(&*filter.input, LogicalPlan::Join(_)) => {
+            let LogicalPlan::Join(join) = &*filter.input else { return None };
+            let predicate = filter.predicate.clone();
+            let condition = match &join.filter {
+                Some(own) => own.clone().and(predicate),
+                None => predicate,
+            };
+            let join = Join { filter: Some(condition), ..join.clone() };
+            trace(&LogicalPlan::Join(join), expr, before)
+        }
         LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
         | LogicalPlan::Limit(_)
@@ -91,14 +103,31 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             }
             // The right's key is the left's label where the two are equal.
             if join.join_type == JoinType::Inner
-                && let Some((key, _)) = join.on.iter().find(|(_, right)| right == expr)
+                && let Some(key) = partner(join, expr)
             {
-                return trace(&join.left, key, before);
+                return trace(&join.left, &key, before);
             }
             trace(&join.right, expr, before + tables(&join.left))
         }
         _ => None,
     }
+}
+
+/// The expression of the left side that a join makes equal to one of the right.
+fn partner(join: &Join, expr: &Expr) -> Option<Expr> {
+    let is_left = |e: &Expr| {
+        let columns = e.column_refs();
+        !columns.is_empty()
+            && columns.iter().all(|c| join.left.schema().maybe_index_of_column(c).is_some())
+    };
+    let conditions = join.filter.iter().flat_map(|f| split_conjunction(f));
+    let equal = conditions.filter_map(|c| match c {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => Some((left, right)),
+        _ => None,
+    });
+    let keys = join.on.iter().map(|(left, right)| (left, right));
+    let equal = equal.flat_map(|(a, b)| [(&**a, &**b), (&**b, &**a)]);
+    keys.chain(equal).find(|(a, b)| *b == expr && is_left(a)).map(|(a, _)| a.clone())
 }
 
 /// The expression with the plan's columns replaced by what stands for them; none for columns beyond `exprs`.

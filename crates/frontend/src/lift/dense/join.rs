@@ -29,6 +29,9 @@ struct Keys {
     right: Vec<ArrayRef>,
 }
 
+/// Keys by the axis of the left and that of the right.
+type Pairs = BTreeMap<(usize, usize), Keys>;
+
 impl Dense<'_> {
     /// A join under conditions of WHERE, which an inner join takes for its own.
     pub(super) fn join(
@@ -79,7 +82,7 @@ impl Dense<'_> {
         conditions: &[Expr],
         left: &Relation,
         right: &Relation,
-    ) -> Result<(BTreeMap<(usize, usize), Keys>, Vec<Expr>), Reason> {
+    ) -> Result<(Pairs, Vec<Expr>), Reason> {
         let mut equal: Vec<(Expr, Expr)> = join.on.clone();
         let mut rest = Vec::new();
         for condition in join.filter.iter().chain(conditions).flat_map(|f| split_conjunction(f)) {
@@ -95,7 +98,7 @@ impl Dense<'_> {
             }
             rest.push(condition.clone());
         }
-        let mut pairs: BTreeMap<(usize, usize), Keys> = BTreeMap::new();
+        let mut pairs = Pairs::new();
         for (a, b) in &equal {
             let (Some(i), Some(j)) = (left.axis(a), right.axis(b)) else {
                 return Err(format!("the join key `{a} = {b}` is not of labels"));
@@ -259,10 +262,7 @@ struct Matches {
     right: Vec<Option<u64>>,
 }
 
-fn matches(
-    pairs: &BTreeMap<(usize, usize), Keys>,
-    is_left: bool,
-) -> Result<BTreeMap<(usize, usize), Matches>, Reason> {
+fn matches(pairs: &Pairs, is_left: bool) -> Result<BTreeMap<(usize, usize), Matches>, Reason> {
     let mut out = BTreeMap::new();
     for (&axes, keys) in pairs {
         let sorts = keys.left.iter().map(|c| SortField::new(c.data_type().clone())).collect();

@@ -27,7 +27,8 @@ impl Span {
             bound.is_unbounded() || matches!(bound, WindowFrameBound::CurrentRow)
         };
         let rows = frame.units == WindowFrameUnits::Rows;
-        if !rows && !(is_plain(&frame.start_bound) && is_plain(&frame.end_bound)) {
+        let is_peers = is_plain(&frame.start_bound) && is_plain(&frame.end_bound);
+        if !rows && !is_peers {
             return Err(format!("the frame {frame} has no dense form"));
         }
         if !is_ordered && !rows {

@@ -6,6 +6,8 @@ mod dense;
 mod http;
 mod invariants;
 mod islands;
+mod keep;
+mod keep_s3;
 mod naive;
 mod random;
 #[cfg(unix)]

@@ -1,0 +1,186 @@
+//! The warehouse and COPY on S3: the binary against a real server over HTTP.
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const KEY: &str = "AKIATESSERATEST";
+const SECRET: &str = "the-secret-of-the-test";
+
+/// A server with the empty bucket `bkt`; it ends with its runtime.
+struct Server {
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn server() -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("bkt")).unwrap();
+    let service = {
+        let mut b = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory.path()).unwrap());
+        b.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        b.build()
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let http = Builder::new(TokioExecutor::new());
+                // A client that goes away is no fault of the server.
+                let _ = http.serve_connection(TokioIo::new(socket), service).await;
+            });
+        }
+    });
+    Server { address, directory, _runtime: runtime }
+}
+
+impl Server {
+    fn tessera(&self, sql: &str, secret: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_tessera"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .env("AWS_ENDPOINT_URL", format!("http://{}", self.address))
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", secret)
+            .args(["--warehouse", "s3://bkt/wh", "query", "--format", "csv", sql])
+            .output()
+            .unwrap()
+    }
+
+    fn run(&self, sql: &str) -> String {
+        let out = self.tessera(sql, SECRET);
+        assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    fn fails(&self, sql: &str) -> String {
+        let out = self.tessera(sql, SECRET);
+        assert_eq!(out.status.code(), Some(1), "{sql}");
+        String::from_utf8(out.stderr).unwrap()
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.directory.path().join("bkt").join(key)
+    }
+
+    /// Objects below a key: the server keeps directories that are empty.
+    fn count(&self, key: &str) -> usize {
+        fn below(at: &std::path::Path) -> usize {
+            let Ok(list) = fs::read_dir(at) else { return 0 };
+            let each = |e: std::io::Result<fs::DirEntry>| {
+                let path = e.unwrap().path();
+                if path.is_dir() { below(&path) } else { 1 }
+            };
+            list.map(each).sum()
+        }
+        below(&self.path(key))
+    }
+}
+
+#[test]
+fn the_warehouse_may_be_a_bucket() {
+    let s = server();
+    s.run("CREATE TENSOR x AS SELECT random_normal([100, 40], seed => 42, chunks => [50, 40], dims => ['row', 'col']) AS x");
+    // Each call is a process of its own: what it finds is what is stored.
+    let here = s.run("SELECT sum(random_normal([100, 40], seed => 42, chunks => [50, 40])) AS s");
+    let there = s.run("SELECT sum(x) AS s FROM x");
+    let number = |t: &str| t.lines().last().unwrap().parse::<f64>().unwrap();
+    assert!((number(&here) - number(&there)).abs() < 1e-9, "{here} {there}");
+    assert!(s.fails("CREATE TENSOR x AS SELECT 1").contains("already_exists"));
+    s.run("CREATE OR REPLACE TENSOR x AS SELECT x * 0 + 1 AS x FROM x");
+    assert_eq!(number(&s.run("SELECT sum(x) AS s FROM x")), 4000.0);
+    s.run("CREATE VIEW v AS SELECT x + 1 AS y FROM x; CREATE EXTERNAL TABLE air STORED AS ZARR LOCATION 'tests/data/cf/air.zarr'");
+    assert_eq!(number(&s.run("SELECT sum(y) AS s FROM v")), 8000.0);
+    let shown = s.run("SHOW TENSORS");
+    for part in
+        ["x,tensor,s3://bkt/wh/data/", "v,view,", "air,external zarr,tests/data/cf/air.zarr"]
+    {
+        assert!(shown.contains(part), "{shown}");
+    }
+    s.run("DROP VIEW v; DROP TENSOR x; DROP TABLE air");
+    assert_eq!((s.count("wh/catalog"), s.count("wh/data")), (0, 0));
+}
+
+#[test]
+fn query_22_writes_shards() {
+    let s = server();
+    let query =
+        "SELECT rechunk(t2m, time => 10, lat => 2, lon => 3) AS t2m FROM 'tests/data/cf/air.zarr'";
+    let copy = format!(
+        "COPY ({query}) TO 's3://bkt/out.zarr' STORED AS ZARR OPTIONS (zarr_format 3, codec 'zstd:5', shards '[20, 4, 6]'"
+    );
+    s.run(&format!("{copy})"));
+    let sum = |from: &str| {
+        s.run(&format!("SELECT count(t2m) AS n, min(t2m) AS lo, max(t2m) AS hi FROM {from}"))
+    };
+    assert_eq!(sum("'s3://bkt/out.zarr'"), sum("'tests/data/cf/air.zarr'"));
+    let meta: serde_json::Value =
+        serde_json::from_slice(&fs::read(s.path("out.zarr/t2m/zarr.json")).unwrap()).unwrap();
+    assert_eq!(meta["codecs"][0]["configuration"]["codecs"][1]["configuration"]["level"], 5);
+    assert!(s.fails(&format!("{copy})")).contains("already_exists"));
+    s.run(&format!("{copy}, overwrite true)"));
+    assert_eq!(sum("'s3://bkt/out.zarr'"), sum("'tests/data/cf/air.zarr'"));
+}
+
+#[test]
+fn streams_become_objects() {
+    let s = server();
+    let query = "SELECT t2m FROM 'tests/data/cf/air.zarr'";
+    for format in ["NPY", "NPZ", "CSV", "NDJSON", "ARROW", "PARQUET"] {
+        let to = format!("t.{}", format.to_lowercase());
+        s.run(&format!("COPY ({query}) TO 's3://bkt/{to}' STORED AS {format}"));
+        assert!(s.path(&to).is_file(), "{to}");
+        assert!(
+            s.fails(&format!("COPY ({query}) TO 's3://bkt/{to}' STORED AS {format}"))
+                .contains("already_exists")
+        );
+    }
+    assert_eq!(
+        s.run("SELECT min(t2m, skipna => true) AS lo FROM 's3://bkt/t.npz'"),
+        s.run("SELECT min(t2m) AS lo FROM 'tests/data/cf/air.zarr'")
+    );
+    // Several parts of 16 MiB, put together at the end.
+    s.run("COPY (SELECT arange(6000000) AS x) TO 's3://bkt/big.npy' STORED AS NPY");
+    assert_eq!(fs::metadata(s.path("big.npy")).unwrap().len(), 128 + 48_000_000);
+    assert_eq!(
+        s.run("SELECT sum(x) AS s FROM read_npy('s3://bkt/big.npy') AS x").lines().last(),
+        Some("17999997000000")
+    );
+}
+
+#[test]
+fn refusals_come_in_time_and_keep_secrets() {
+    let s = server();
+    let begin = Instant::now();
+    for sql in [
+        "CREATE TENSOR x AS SELECT arange(3) AS x",
+        "COPY (SELECT arange(3) AS x) TO 's3://bkt/x.zarr' STORED AS ZARR",
+        "COPY (SELECT arange(3) AS x) TO 's3://bkt/x.npy' STORED AS NPY",
+    ] {
+        let out = s.tessera(sql, "not-the-secret");
+        let told = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{told}");
+        assert!(told.contains("permission_denied") && !told.contains("not-the-secret"), "{told}");
+    }
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let told = s.fails(&format!(
+        "COPY (SELECT arange(3) AS x) TO 's3://bkt/x.zarr' STORED AS ZARR OPTIONS ('aws.endpoint' 'http://{free}')"
+    ));
+    assert!(told.contains("unreachable") || told.contains("storage_timeout"), "{told}");
+    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
+    assert_eq!(s.count(""), 0);
+}

@@ -381,7 +381,7 @@ fn a_cancel_in_the_middle_leaves_nothing() {
                 std::thread::sleep(std::time::Duration::from_millis(wait_ms));
                 fire.cancel();
             });
-            let e = p.run_with(&sql, cancel).err().expect("640 MB take longer than that");
+            let e = p.run_with(&sql, cancel).expect_err("640 MB take longer than that");
             timer.join().unwrap();
             assert_eq!(e.code(), "cancelled", "{e}");
             let left: Vec<String> = p.names(at).into_iter().filter(|n| n != "warehouse").collect();

@@ -41,6 +41,15 @@ fn tab_completes_by_context() {
 }
 
 #[test]
+fn what_comes_in_one_piece_is_read_to_its_end() {
+    let home = home();
+    let mut t = Terminal::open(home.path(), &[]);
+    t.prompt().keys("SELECT 1 +\r1 AS one;\rSELECT 40 + 2 AS two;\r.show\r");
+    t.sees("42").sees("maxrows").keys(key::CTRL_D);
+    assert_eq!(t.ends(), Some(0));
+}
+
+#[test]
 fn history_is_searched_and_kept() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);

@@ -303,7 +303,7 @@ pub fn render(
         .enumerate()
         .map(|(i, d)| axis::Axis::new(d, blocks.factors[i], of(&format!("l{i}")).copied()))
         .collect();
-    let title = title(subject, blocks, canvas.style);
+    let title = title(subject, blocks, canvas);
     let body = match &axes[..] {
         [x] => {
             let range = |name: &str| -> Vec<Option<f64>> {
@@ -318,8 +318,8 @@ pub fn render(
 }
 
 /// `t2m [K]  time × lat, means of 4 × 2 cells`
-fn title(subject: &Subject, blocks: &Blocks, style: Style) -> String {
-    let name = style.paint("1", &subject.title);
+fn title(subject: &Subject, blocks: &Blocks, canvas: &Canvas) -> String {
+    let name = canvas.style.paint("1", &axis::cut(&subject.title, canvas.width / 2));
     let units =
         if subject.units.is_empty() { String::new() } else { format!(" [{}]", subject.units) };
     let dims: Vec<String> =

@@ -464,3 +464,70 @@ fn the_document_is_true() {
     }
     assert_eq!(s.get("/v1/nope").status, 404);
 }
+
+#[test]
+fn uploads_are_kept_whole_or_not_at_all() {
+    let s = Server::start(&["--memory-limit", "64MiB"], &[]);
+    // 160 MB through a server of 64 MiB.
+    let n = 20_000_000u64;
+    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({n},), }}");
+    let pad = 128 - 10 - header.len() - 1;
+    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+    npy.extend_from_slice(&118u16.to_le_bytes());
+    npy.extend_from_slice(header.as_bytes());
+    npy.extend(std::iter::repeat_n(b' ', pad));
+    npy.push(b'\n');
+    let small = |cells: &[f64], shape: u64| {
+        let text = String::from_utf8(npy[10..128].to_vec()).unwrap();
+        let text = text.replace(&format!("({n},)"), &format!("({shape:08},)"));
+        let mut out = npy[..10].to_vec();
+        out.extend_from_slice(text.as_bytes());
+        out.extend(cells.iter().flat_map(|c| c.to_le_bytes()));
+        out
+    };
+    let put =
+        |body: &[u8]| s.ask("PUT", "/v1/tensors/up", "Content-Type: application/x-npy\r\n", body);
+    let r = put(&small(&[1.0, 2.5], 2));
+    assert_eq!(r.status, 201, "{}", r.text());
+    let sum = || s.ask("POST", "/v1/query?format=csv", "", b"SELECT sum(up) AS s FROM up").text();
+    assert_eq!(sum(), "s\n3.5\n");
+    // Truncated, malformed, broken off: what was there stays.
+    for bad in [&small(&[1.0], 2)[..], b"hello world", b"\x93NUMPY", &npy[..100], b""] {
+        let r = put(bad);
+        assert_eq!(r.status, 400, "{}", r.text());
+    }
+    let mut broken = s.connect();
+    let head = format!(
+        "PUT /v1/tensors/up HTTP/1.1\r\nHost: {}\r\nContent-Length: 100000\r\n\r\n",
+        s.address
+    );
+    broken.write_all(head.as_bytes()).unwrap();
+    broken.write_all(&npy[..128]).unwrap();
+    drop(broken);
+    assert_eq!(sum(), "s\n3.5\n");
+    let mut large = s.connect();
+    let head = format!(
+        "PUT /v1/tensors/up HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        s.address,
+        128 + n * 8
+    );
+    large.write_all(head.as_bytes()).unwrap();
+    large.write_all(&npy).unwrap();
+    let mut at = 0u64;
+    while at < n {
+        let piece: Vec<u8> =
+            (at..(at + 100_000).min(n)).flat_map(|i| (i as f64).to_le_bytes()).collect();
+        large.write_all(&piece).unwrap();
+        at += 100_000;
+        assert!(s.resident() < 400 << 20);
+    }
+    let r = read(large).unwrap();
+    assert_eq!(r.status, 201, "{}", r.text());
+    assert_eq!(sum(), "s\n199999990000000.0\n");
+    let fields = s.get("/v1/tensors/up").json();
+    assert_eq!(fields["fields"][0]["dtype"], "float64", "{fields}");
+    assert!(s.get("/v1/tensors").text().contains("\"up\""));
+    assert_eq!(s.ask("DELETE", "/v1/tensors/up", "", b"").status, 200);
+    assert_eq!(s.get("/v1/tensors/up").status, 404);
+    until("all is free", || s.metric("tessera_quota_used_bytes") == 0.0);
+}

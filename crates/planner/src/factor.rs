@@ -8,14 +8,15 @@
 //!   a [b.., m, n]            ──▶ parts [b.., x, y]           stage cells [b.., m, n]
 //!   a [b.., m, n], c [b.., m, k] ──▶ x [b.., n, 1, k]        stage cells [b.., m, n, k]
 //! ```
-//! A tall matrix [m, n] whose rows are cut into blocks is factored without holding it whole (TSQR): `QrBlocks` gives a
-//! `q` and an `r` for each block, the `r`s stacked are a smaller matrix, and `QrApply` multiplies each block's `q` with
-//! its rows of a small matrix.
+//! A tall matrix [m, n] whose rows are cut into blocks is factored without holding it whole (TSQR): `QrBlocks` gives an
+//! `r` for each block, the `r`s stacked are a smaller matrix, and `QrApply` multiplies each block's `q` with its rows of
+//! a small matrix. It factors the block a second time: that costs no more than to form `q` the first time, and nothing
+//! as large as the matrix waits for the small one to be factored.
 //!
 //! ```text
-//!   a  |rows| ─QrBlocks─▶ q |rows|   r |n|          Q = QrApply(q, Q of the stacked r)
-//!      |rows|               |rows|     |n|          R = R of the stacked r
-//!      |rest|               |rest|     |n|          (a block of fewer rows than n leaves zeros below in its r)
+//!   a  |rows| ─QrBlocks─▶ r |n|          Q = QrApply(a, Q of the stacked r)
+//!      |rows|               |n|          R = R of the stacked r
+//!      |rest|               |n|          (a block of fewer rows than n leaves zeros below in its r)
 //! ```
 //! What is not unique is fixed, so that results do not depend on chunks: the diagonal of `r` is not negative, and of
 //! each row of the square `vh` and each eigenvector the cell of the largest magnitude (the first of equals) is positive.
@@ -35,12 +36,13 @@ use std::fmt;
 pub enum Factor {
     /// `a = q r` with k = min(m, n): parts `q` [m, k] with orthonormal columns, `r` [k, n] upper triangular.
     Qr,
-    /// [`Factor::Qr`] of each block of `rows` rows of one matrix: parts `q` [m, n], `r` [blocks × n, n].
+    /// The `r` of each block of `rows` rows of one matrix: [blocks × n, n].
     QrBlocks {
         /// Rows of a block.
         rows: u64,
     },
-    /// Each block's `q` [rows, n] times its `n` rows of the second input [blocks × n, k]: [m, k].
+    /// The `q` [rows, n] of each block of one matrix times the block's `n` rows of the second input
+    /// [blocks × n, 1, k], k at most n: [m, 1, k].
     QrApply {
         /// Rows of a block.
         rows: u64,
@@ -90,7 +92,8 @@ impl Factor {
     /// The names of its parts.
     pub fn parts(self) -> &'static [&'static str] {
         match self {
-            Factor::Qr | Factor::QrBlocks { .. } => &["q", "r"],
+            Factor::Qr => &["q", "r"],
+            Factor::QrBlocks { .. } => &["r"],
             Factor::Svd => &["u", "s", "vh"],
             Factor::Eigh { .. } => &["w", "v"],
             Factor::Cholesky => &["l"],
@@ -134,23 +137,19 @@ impl Factor {
                 (Factor::Lu, 0) => smallvec![m, m],
                 _ => smallvec![k, n],
             },
-            (Factor::QrBlocks { rows }, part) => {
+            (Factor::QrBlocks { rows }, _) => {
                 if lead > 0 || rows == 0 {
                     return None;
                 }
-                if part == 0 {
-                    smallvec![m, n]
-                } else {
-                    smallvec![m.div_ceil(rows).max(1).checked_mul(n)?, n]
-                }
+                smallvec![m.div_ceil(rows).max(1).checked_mul(n)?, n]
             }
             (Factor::QrApply { rows }, _) => {
-                let c = *inputs.get(1)?;
+                let [height, 1, k] = **inputs.get(1)? else { return None };
                 let blocks = m.div_ceil(rows.max(1)).max(1);
-                if lead > 0 || rows == 0 || c.len() != 2 || c[0] != blocks.checked_mul(n)? {
+                if lead > 0 || rows == 0 || height != blocks.checked_mul(n)? || k > n {
                     return None;
                 }
-                smallvec![m, c[1]]
+                smallvec![m, 1, k]
             }
             (Factor::Svd, 1) | (Factor::Eigh { .. }, 0) => smallvec![n, 1],
             (Factor::Det, _) => smallvec![1, 1],
@@ -178,8 +177,8 @@ impl Factor {
                 return Grid { axes: smallvec![AxisGrid::regular(m, rows), whole(n)] };
             }
             Factor::QrApply { rows } => {
-                let k = inputs[1].axes[1].len;
-                return Grid { axes: smallvec![AxisGrid::regular(m, rows), whole(k)] };
+                let k = inputs[1].axes[2].len;
+                return Grid { axes: smallvec![AxisGrid::regular(m, rows), whole(n), whole(k)] };
             }
             _ => {}
         }
@@ -202,14 +201,12 @@ impl Factor {
     }
 
     /// The grid of a part of that shape, with as many chunks along each axis as `space`.
-    pub fn grid(self, part: usize, space: &Grid, shape: &[u64]) -> Grid {
+    pub fn grid(self, space: &Grid, shape: &[u64]) -> Grid {
         let stack = space.rank().saturating_sub(self.trailing());
         let axes = space.axes.iter().zip(shape).enumerate().map(|(axis, (s, &len))| match self {
             // Each block leaves an `r` of as many rows as it has columns.
-            Factor::QrBlocks { .. } if part == 1 && axis == 0 => {
-                AxisGrid::regular(len, len / s.count())
-            }
-            Factor::QrBlocks { .. } | Factor::QrApply { .. } => *s,
+            Factor::QrBlocks { .. } if axis == 0 => AxisGrid::regular(len, len / s.count()),
+            Factor::QrApply { .. } if axis == 0 => *s,
             _ if axis < stack => *s,
             _ => AxisGrid::regular(len, len),
         });
@@ -228,7 +225,7 @@ impl Factor {
     /// Axes of the operands' cells that are not the stack's.
     pub fn trailing(self) -> usize {
         match self {
-            Factor::Solve | Factor::SolveTriangular { .. } => 3,
+            Factor::QrApply { .. } | Factor::Solve | Factor::SolveTriangular { .. } => 3,
             _ => 2,
         }
     }
@@ -240,10 +237,9 @@ impl Factor {
         let low = m.min(n);
         match self {
             // The matrix, the triangle `r`, the triangle `t` of the block reflector, and a product as wide as `r`.
-            Factor::Qr | Factor::QrBlocks { .. } => {
+            Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } => {
                 sum(&[of(m, n), of(low, n), of(low, low), of(low, n)])
             }
-            Factor::QrApply { .. } => 0,
             // The matrix, `u` and `v`, and what the bidiagonal form and its divide and conquer take.
             Factor::Svd => of(of(n.saturating_add(32), n.saturating_add(32)), 3)
                 .saturating_add(Self::spectral_cells(n)),

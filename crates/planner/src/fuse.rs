@@ -100,13 +100,16 @@ impl Needs {
                 self.materialise(graph, node.inputs[0]);
                 leaves.insert(node.inputs[0]);
             }
-            Op::Lookup { .. }
-            | Op::Bin { .. }
-            | Op::Factor { kind: Factor::QrApply { .. }, .. } => {
+            Op::Lookup { .. } | Op::Bin { .. } => {
                 for &i in &node.inputs {
                     self.materialise(graph, i);
                     leaves.insert(i);
                 }
+            }
+            Op::Factor { kind: Factor::QrApply { .. }, .. } => {
+                let base = self.behind_view(graph, node.inputs[0]);
+                self.materialise(graph, node.inputs[1]);
+                leaves.extend([base, node.inputs[1]]);
             }
             Op::Concat { .. } | Op::Contract | Op::Factor { .. } => {
                 for &i in &node.inputs {

@@ -197,8 +197,8 @@ pub enum Task {
         /// Element type.
         dtype: DType,
     },
-    /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]; the inputs are read by views, those of
-    /// [`Factor::QrApply`] by fans of one chunk. One output for each part.
+    /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]; the inputs are read by views, the second
+    /// of [`Factor::QrApply`] by a fan of one chunk. One output for each part.
     Factor {
         /// What is computed.
         kind: Factor,

@@ -14,9 +14,8 @@ mod spectral;
 
 use super::KernelError;
 use crate::pool::Plain;
-use faer::linalg::matmul::matmul;
+use faer::MatMut;
 use faer::traits::RealField;
-use faer::{Accum, MatMut, MatRef, Par};
 use num_traits::Float;
 use std::fmt;
 use tessera_planner::error::Class;
@@ -148,7 +147,7 @@ pub fn factor<T: Real>(
     }
     match problem.kind {
         Factor::Qr | Factor::QrBlocks { .. } => qr::run(&mut problem, parts, outputs),
-        Factor::QrApply { .. } => product(&problem, outputs),
+        Factor::QrApply { .. } => qr::apply_blocks(&mut problem, outputs),
         Factor::Svd => spectral::svd(&mut problem, parts, outputs),
         Factor::Eigh { lower } => spectral::eigh(&mut problem, lower, parts, outputs),
         Factor::Cholesky => lu::cholesky(&mut problem, outputs),
@@ -159,20 +158,6 @@ pub fn factor<T: Real>(
             lu::triangular(&mut problem, lower, unit, outputs)
         }
     }
-}
-
-/// `q [m, n] @ x [n', k]`, where a block of fewer rows than `n` has zeros in the columns beyond them.
-fn product<T: Real>(p: &Problem<'_, T>, outputs: &mut [&mut [T]]) -> Result<(), Refusal> {
-    let (Some(x), [out]) = (p.c, outputs) else {
-        return Err(short("sides of a product", 1, 2).into());
-    };
-    let (q, x) = (p.a.view()?, x.view()?);
-    if q.ncols() != x.nrows() {
-        return Err(short("rows of the right side", x.nrows(), q.ncols()).into());
-    }
-    let out = rows_of(out, q.nrows(), x.ncols())?;
-    matmul(out, Accum::Replace, q, x, T::one(), Par::Seq);
-    Ok(())
 }
 
 impl<'a, T: Real> Matrix<'a, T> {
@@ -195,25 +180,6 @@ impl<'a, T: Real> Matrix<'a, T> {
     fn at(&self, i: usize, j: usize) -> T {
         let at = self.offset + i as i64 * self.steps[0] + j as i64 * self.steps[1];
         self.cells[at as usize]
-    }
-
-    /// The matrix in place; only for steps that are not negative.
-    fn view(&self) -> Result<MatRef<'a, T>, KernelError> {
-        self.check()?;
-        if self.rows == 0 || self.columns == 0 {
-            return Ok(MatRef::from_row_major_slice(&[], self.rows, self.columns));
-        }
-        let start = self.offset as usize;
-        let dense = self.rows * self.columns;
-        if self.steps == [self.columns as i64, 1] && start + dense <= self.cells.len() {
-            let cells = &self.cells[start..start + dense];
-            return Ok(MatRef::from_row_major_slice(cells, self.rows, self.columns));
-        }
-        if self.steps == [1, self.rows as i64] && start + dense <= self.cells.len() {
-            let cells = &self.cells[start..start + dense];
-            return Ok(MatRef::from_column_major_slice(cells, self.rows, self.columns));
-        }
-        Err(short("steps of a dense matrix", self.steps[0] as usize, self.columns))
     }
 
     /// Copies the matrix into `to`, column by column, in squares that fit the first-level cache.

@@ -61,13 +61,9 @@ fn typed<T: Real + Element>(
     let count = stack.cells().max(1) as usize;
     let lengths = |k: usize| -> (u64, u64) {
         match (kind, k) {
-            (Factor::QrApply { .. }, k) => {
-                let input = op.stage.inputs[k].from;
-                let held = op.plan().output(input).grid.region(op.index).shape();
-                // A short block of q has zeros in the columns beyond its rows, and x all its rows.
-                (held[0], held[1])
-            }
             (_, 0) => (m, n),
+            // All the rows that belong to a block, however few rows it has itself.
+            (Factor::QrApply { .. }, _) => (n, region.len(lead + 2)),
             _ => (m, region.len(lead + 2)),
         }
     };
@@ -146,7 +142,8 @@ fn side(
             let chunk = op.inputs.get(input.from, op.index)?.clone();
             let held = op.plan().output(input.from).grid.region(op.index);
             let (offset, steps) = lie(&View::identity(held.rank()), &held, &held);
-            Ok(Side { offset, steps: steps.to_vec(), data: Data::Chunk(chunk) })
+            let last = steps.len() - 1;
+            Ok(Side { offset, steps: vec![steps[0], steps[last]], data: Data::Chunk(chunk) })
         }
         other => {
             Err(Error::Broken { what: format!("{kind} of {region} reads its input by {other:?}") })

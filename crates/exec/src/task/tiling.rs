@@ -2,6 +2,7 @@
 
 use crate::error::WHOLE;
 use crate::schedule::Tiling;
+use tessera_planner::factor::Factor;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{Access, OutputRef, StageId, Task};
 use tessera_planner::region::Region;
@@ -43,7 +44,12 @@ impl Tiling for tile::Tiling {
             Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, .. } => {
                 let (m, n) = kind.matrix(&self.plan().stage(stage).grid.longest());
-                format!("{} of a {WHOLE} [{m}, {n}]", kind.name())
+                match kind {
+                    Factor::QrBlocks { .. } | Factor::QrApply { .. } => {
+                        format!("{} of a block [{m}, {n}] of a tall matrix", kind.name())
+                    }
+                    _ => format!("{} of a {WHOLE} [{m}, {n}]", kind.name()),
+                }
             }
             Task::Copy => "copy".into(),
         }

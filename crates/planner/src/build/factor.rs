@@ -13,7 +13,8 @@ use crate::scalar::Scalar;
 /// Fewer rows than this many times the columns are not cut into blocks: their `r`s would be no smaller.
 const TALL: u64 = 4;
 
-/// The orthonormal factor of a QR factorisation: the `q`s of the blocks, outermost first, and the last one whole.
+/// The orthonormal factor of a QR factorisation: the matrices that are factored in blocks (the given one, then the
+/// stacked `r`s) with the rows of their blocks, and the factor of the last one whole.
 #[derive(Debug, Clone)]
 struct Orthonormal {
     blocks: Vec<(NodeId, u64)>,
@@ -65,19 +66,16 @@ impl Builder {
         };
         let grids: Vec<&Grid> = inputs.iter().map(|&i| &self.node(i).grid).collect();
         let space = kind.space(&grids, dtype, self.config.chunk_bytes_target);
-        let grid = kind.grid(part, &space, &shape);
+        let grid = kind.grid(&space, &shape);
         self.push(Op::Factor { kind, part }, inputs, shape, dtype, false, grid)
     }
 
     /// `a = q r`: `q` [b.., m, k] and `r` [b.., k, n] with k = min(m, n). A tall matrix is factored in blocks of rows.
     pub fn qr(&mut self, a: NodeId) -> Result<(NodeId, NodeId)> {
         let (q, r) = self.qr_parts(a)?;
-        let q = match q.blocks.split_last() {
+        let q = match q.blocks.last() {
             None => q.last,
-            Some((&(inner, rows), outer)) => {
-                let product = self.apply_block(inner, rows, q.last)?;
-                self.apply_blocks(outer, product)?
-            }
+            Some(_) => self.apply_blocks(&q.blocks, q.last)?,
         };
         Ok((q, r))
     }
@@ -158,8 +156,8 @@ impl Builder {
         let mut at = a;
         while let Some(rows) = self.block_rows(at) {
             let kind = Factor::QrBlocks { rows };
-            blocks.push((self.factor(kind, 0, &[at])?, rows));
-            at = self.factor(kind, 1, &[at])?;
+            blocks.push((at, rows));
+            at = self.factor(kind, 0, &[at])?;
         }
         let last = self.factor(Factor::Qr, 0, &[at])?;
         let r = self.factor(Factor::Qr, 1, &[at])?;
@@ -182,18 +180,16 @@ impl Builder {
         (m > rows).then_some(rows)
     }
 
+    /// The orthonormal factors of the blocks, innermost first, times a small matrix.
     fn apply_blocks(&mut self, blocks: &[(NodeId, u64)], mut x: NodeId) -> Result<NodeId> {
-        for &(q, rows) in blocks.iter().rev() {
-            x = self.apply_block(q, rows, x)?;
+        for &(a, rows) in blocks.iter().rev() {
+            // A chunk of x holds the rows of one block.
+            let (n, k) = (self.shape(a)[1], self.shape(x)[1]);
+            x = self.expand_dims(x, 1)?;
+            x = self.rechunk(x, &[n, 1, k.max(1)])?;
+            x = self.factor(Factor::QrApply { rows }, 0, &[a, x])?;
+            x = self.squeeze(x, &[1])?;
         }
         Ok(x)
-    }
-
-    /// Each block of `q` times its rows of `x`.
-    fn apply_block(&mut self, q: NodeId, rows: u64, x: NodeId) -> Result<NodeId> {
-        let (n, k) = (self.shape(q)[1], self.shape(x)[1]);
-        let q = self.rechunk(q, &[rows, n])?;
-        let x = self.rechunk(x, &[n, k.max(1)])?;
-        self.factor(Factor::QrApply { rows }, 0, &[q, x])
     }
 }

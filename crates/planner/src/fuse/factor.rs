@@ -21,7 +21,7 @@ impl Fuser<'_> {
         let mut inputs = SmallVec::new();
         for (k, &source) in sources.iter().enumerate() {
             inputs.push(match kind {
-                Factor::QrApply { .. } => {
+                Factor::QrApply { .. } if k == 1 => {
                     let from = self.exact(source)?;
                     Input { from, access: Access::Fan(Dims::from_elem(1, space.rank())) }
                 }
@@ -44,8 +44,8 @@ impl Fuser<'_> {
         let parts = members.iter().map(|(part, _)| *part).collect();
         let outputs = members
             .iter()
-            .map(|&(part, id)| {
-                let grid = kind.grid(part, &space, &self.graph.node(id).shape);
+            .map(|&(_, id)| {
+                let grid = kind.grid(&space, &self.graph.node(id).shape);
                 Output { fields: smallvec![dtype], grid }
             })
             .collect();

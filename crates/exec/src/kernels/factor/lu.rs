@@ -221,8 +221,16 @@ fn index<T: Real>(pivot: T) -> usize {
 /// Exchanges rows, first to last.
 fn exchange<T: Real>(a: MatMut<'_, T>, pivots: &[T]) {
     let mut a = a;
-    for (i, &pivot) in pivots.iter().enumerate() {
-        swap_rows(a.rb_mut(), i, index(pivot));
+    // Column by column: each lies together in memory, where there are many.
+    for column in 0..a.ncols() {
+        for (i, &pivot) in pivots.iter().enumerate() {
+            let j = index(pivot);
+            if i != j {
+                let kept = a[(i, column)];
+                a[(i, column)] = a[(j, column)];
+                a[(j, column)] = kept;
+            }
+        }
     }
 }
 

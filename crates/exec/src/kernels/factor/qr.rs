@@ -19,12 +19,90 @@ use faer::linalg::matmul::matmul;
 use faer::prelude::{Reborrow, ReborrowMut};
 use faer::{Accum, MatMut, MatRef, Par};
 use num_traits::Float;
+use tessera_planner::factor::Factor;
 
 /// Columns that are reflected one by one.
 const PANEL: usize = 8;
 
-/// Parts `q` and `r`. The outputs may be longer than the factors, as those of a block of few rows are: the rest is
-/// zeros.
+/// A factored matrix: its reflections, R by columns, and as much memory as R has.
+struct Reflected<'a, T> {
+    v: MatMut<'a, T>,
+    t: MatMut<'a, T>,
+    r: &'a mut [T],
+    spare: &'a mut [T],
+}
+
+/// The sign that makes a diagonal cell of R not negative.
+fn sign<T: Real>(diagonal: T) -> T {
+    if diagonal < T::zero() { -T::one() } else { T::one() }
+}
+
+/// Factors the matrix in its working memory; it has rows and columns.
+fn reflected<'a, T: Real>(p: &mut Problem<'a, T>) -> Result<Reflected<'a, T>, Refusal> {
+    let (m, n) = (p.a.rows, p.a.columns);
+    let k = m.min(n);
+    let mut work = std::mem::take(&mut p.work);
+    let v = take(&mut work, m * n)?;
+    p.a.columns_into(v)?;
+    let cells = take(&mut work, k * n)?;
+    cells.fill(T::zero());
+    let t = take(&mut work, k * k)?;
+    t.fill(T::zero());
+    let spare = take(&mut work, k * n)?;
+    let (factored, rest) = v.split_at_mut(m * k);
+    let mut v = MatMut::from_column_major_slice_mut(factored, m, k);
+    let mut r = MatMut::from_column_major_slice_mut(cells, k, n);
+    let mut t = MatMut::from_column_major_slice_mut(t, k, k);
+    recurse(v.rb_mut(), 0, t.rb_mut(), r.rb_mut().subcols_mut(0, k), spare, p.cancelled)?;
+    if n > k {
+        let rest = MatMut::from_column_major_slice_mut(rest, m, n - k);
+        apply(v.rb(), t.rb(), 0, rest, r.subcols_mut(k, n - k), spare);
+    }
+    Ok(Reflected { v, t, r: cells, spare })
+}
+
+/// `q x` for the rows `x` that belong to a block; of a block of few rows only as many of them count.
+pub(super) fn apply_blocks<T: Real>(
+    p: &mut Problem<'_, T>,
+    outputs: &mut [&mut [T]],
+) -> Result<(), Refusal> {
+    let (m, n) = (p.a.rows, p.a.columns);
+    let k = m.min(n);
+    let (Some(x), [out]) = (p.c, outputs) else {
+        return Err(short("sides of a product", 1, 2).into());
+    };
+    x.check()?;
+    if x.rows < k || x.columns > n {
+        return Err(short("rows of the right side", x.rows, k).into());
+    }
+    out.fill(T::zero());
+    if k == 0 || x.columns == 0 {
+        return Ok(());
+    }
+    let Reflected { v, t, r, spare } = reflected(p)?;
+    // q x = (S x) - V (T (V₀ᵀ (S x))), where V₀ are the first k rows of V.
+    let cells = k * x.columns;
+    let (first, second) = (&mut r[..], &mut spare[..cells]);
+    let mut out = rows_of(out, m, x.columns)?;
+    for i in 0..k {
+        let s = sign(first[i * k + i]);
+        for j in 0..x.columns {
+            let cell = s * x.at(i, j);
+            second[j * k + i] = cell;
+            out[(i, j)] = cell;
+        }
+    }
+    let mut first = MatMut::from_column_major_slice_mut(&mut first[..cells], k, x.columns);
+    let mut second = MatMut::from_column_major_slice_mut(second, k, x.columns);
+    let (v, one) = (v.rb(), T::one());
+    let top = v.subrows(0, k).transpose();
+    matmul(first.rb_mut(), Accum::Replace, top, second.rb(), one, Par::Seq);
+    matmul(second.rb_mut(), Accum::Replace, t.rb(), first.rb(), one, Par::Seq);
+    matmul(out, Accum::Add, v, second.rb(), -one, Par::Seq);
+    Ok(())
+}
+
+/// Parts `q` and `r`, or `r` alone for a block; that may have more rows than the factor, which are zeros.
 pub(super) fn run<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],
@@ -38,63 +116,39 @@ pub(super) fn run<T: Real>(
     if k == 0 {
         return Ok(());
     }
-    let mut work = std::mem::take(&mut p.work);
-    let v = take(&mut work, m * n)?;
-    p.a.columns_into(v)?;
-    let r = take(&mut work, k * n)?;
-    r.fill(T::zero());
-    let t = take(&mut work, k * k)?;
-    t.fill(T::zero());
-    let spare = take(&mut work, k * n)?;
+    let (of_q, of_r) = match p.kind {
+        Factor::QrBlocks { .. } => (None, 0),
+        _ => (Some(0), 1),
+    };
+    let Reflected { v, t, r, spare } = reflected(p)?;
+    let r = MatRef::from_column_major_slice(r, k, n);
 
-    let (factored, rest) = v.split_at_mut(m * k);
-    let mut v = MatMut::from_column_major_slice_mut(factored, m, k);
-    let mut r = MatMut::from_column_major_slice_mut(r, k, n);
-    let mut t = MatMut::from_column_major_slice_mut(t, k, k);
-    recurse(v.rb_mut(), 0, t.rb_mut(), r.rb_mut().subcols_mut(0, k), spare, p.cancelled)?;
-    if n > k {
-        let rest = MatMut::from_column_major_slice_mut(rest, m, n - k);
-        apply(v.rb(), t.rb(), 0, rest, r.rb_mut().subcols_mut(k, n - k), spare);
-    }
-
-    // The diagonal of R is not negative.
-    let sign =
-        |r: MatRef<'_, T>, j: usize| if r[(j, j)] < T::zero() { -T::one() } else { T::one() };
-    if let Some(out) = wanted(1, parts, outputs) {
+    if let Some(out) = wanted(of_r, parts, outputs) {
         if out.len() < k * n {
             return Err(short("cells of r", out.len(), k * n).into());
         }
         for i in 0..k {
-            let s = sign(r.rb(), i);
+            let s = sign(r[(i, i)]);
             for j in i..n {
                 out[i * n + j] = s * r[(i, j)];
             }
         }
     }
-    if let Some(out) = wanted(0, parts, outputs) {
+    if let Some(out) = of_q.and_then(|part| wanted(part, parts, outputs)) {
         // Q = S - V (T V₀ᵀ S), where V₀ are the first k rows of V.
         let mut product = MatMut::from_column_major_slice_mut(&mut spare[..k * k], k, k);
-        matmul(
-            product.rb_mut(),
-            Accum::Replace,
-            t.rb(),
-            v.rb().subrows(0, k).transpose(),
-            T::one(),
-            Par::Seq,
-        );
-        let width = out.len().checked_div(m).unwrap_or(k);
-        if width < k {
-            return Err(short("columns of q", width, k).into());
-        }
+        let (v, one) = (v.rb(), T::one());
+        let top = v.subrows(0, k).transpose();
+        matmul(product.rb_mut(), Accum::Replace, t.rb(), top, one, Par::Seq);
+        let mut q = rows_of(out, m, k)?;
         for j in 0..k {
-            let s = sign(r.rb(), j);
-            out[j * width + j] = s;
+            let s = sign(r[(j, j)]);
+            q[(j, j)] = s;
             for i in 0..k {
                 product[(i, j)] = s * product[(i, j)];
             }
         }
-        let q = rows_of(out, m, width)?.subcols_mut(0, k);
-        matmul(q, Accum::Add, v.rb(), product.rb(), -T::one(), Par::Seq);
+        matmul(q, Accum::Add, v, product.rb(), -one, Par::Seq);
     }
     Ok(())
 }

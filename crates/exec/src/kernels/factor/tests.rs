@@ -92,11 +92,25 @@ fn qr_gives_the_matrix_back() {
 
 #[test]
 fn a_short_block_leaves_zeros() {
-    let (m, n) = (3, 5);
-    let a = noise(m * n, 3);
-    let out = run(Factor::QrBlocks { rows: 8 }, rows(&a, m, n), None, &[m * n, n * n]).unwrap();
-    close(&times(&out[0], &out[1], m, n, n), &a, 1e-14, "q r");
-    assert!((3..5).all(|i| (0..n).all(|j| out[1][i * n + j] == 0.0)));
+    for (m, n) in [(3, 5), (5, 3), (20, 12)] {
+        let a = noise(m * n, 3);
+        let r = run(Factor::QrBlocks { rows: 30 }, rows(&a, m, n), None, &[n * n]).unwrap();
+        assert!((m.min(n)..n).all(|i| (0..n).all(|j| r[0][i * n + j] == 0.0)));
+        // q times r is a, and q times the identity is q.
+        let apply = |x: &[f64], k: usize| {
+            let kind = Factor::QrApply { rows: 30 };
+            run(kind, rows(&a, m, n), Some(rows(x, n, k)), &[m * k]).unwrap().remove(0)
+        };
+        close(&apply(&r[0], n), &a, 1e-14, "q r");
+        let whole = run(Factor::Qr, rows(&a, m, n), None, &[m * m.min(n), m.min(n) * n]).unwrap();
+        let q = apply(&identity(n), n);
+        for i in 0..m {
+            for j in 0..n {
+                let want = if j < m.min(n) { whole[0][i * m.min(n) + j] } else { 0.0 };
+                assert!((q[i * n + j] - want).abs() < 1e-14);
+            }
+        }
+    }
 }
 
 #[test]

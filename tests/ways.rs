@@ -97,13 +97,25 @@ fn hostile_text_gives_one_clear_error() {
 
 #[test]
 fn the_limit_holds_for_what_cannot_fit() {
-    // The product has to be kept until its mean is known, and 32 MiB do not hold it.
-    let sql = "SELECT sum(x - mean(x)) FROM (SELECT random_uniform([4000, 100], seed => 1) @ random_uniform([100, 4000], seed => 2) AS x)";
-    let out = query(sql, &["--memory-limit", "32MiB"]);
+    // A decomposition has the whole matrix and more in one operand.
+    let sql = "SELECT max(svd(random_uniform([1000, 1000], seed => 1)).s)";
+    let out = query(sql, &["--memory-limit", "16MiB"]);
     assert_eq!(out.status.code(), Some(1));
     let shown = text(&out.stderr);
     assert!(shown.starts_with("error[memory_exceeded]"), "{shown}");
-    assert!(shown.contains("hint:"), "{shown}");
+    assert!(shown.contains("svd") && shown.contains("hint:"), "{shown}");
+    // The product has to be kept until its mean is known: 32 MiB do not hold its 128 MB, so it waits on disk.
+    let sql = "SELECT sum(x - mean(x)), max(x) FROM (SELECT random_uniform([4000, 100], seed => 1) @ random_uniform([100, 4000], seed => 2) AS x)";
+    let answer = |flags: &[&str]| {
+        let out = query(sql, flags);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    assert_eq!(answer(&["--memory-limit", "32MiB"]), answer(&["--memory-limit", "1GiB"]));
+    // And where the disk does not hold it either, that is said.
+    let out = query(sql, &["--memory-limit", "32MiB", "--spill-limit", "8MiB"]);
+    let shown = text(&out.stderr);
+    assert!(shown.starts_with("error[scratch_full]") && shown.contains("hint:"), "{shown}");
     // What streams does: 800 MB made on the fly.
     let out = query(
         "SELECT count(sqrt(arange(100000000)::float64)) AS n",

@@ -90,7 +90,7 @@ fn request(r: &mut Seeded, host: &str) -> (Vec<u8>, bool) {
         5 => headers.push_str("Authorization: Bearer \u{1F600}\r\n"),
         6 => headers.push_str("Transfer-Encoding: chunked\r\n"),
         7 => headers.push_str("Content-Type: text/\u{0}plain\r\n"),
-        8 => headers = "Host: evil.example\r\n".into(),
+        8 => headers = "Host: evil.example\r\nConnection: close\r\n".into(),
         _ => {}
     }
     // Without its last chunk a body would be waited for, as it should be.

@@ -167,6 +167,16 @@ fn text(shared: &Shared) -> String {
         one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
         one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
         one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
+        let spilled = host.runtime().store().figures();
+        one("spill_files", "gauge", "Files of spilled chunks.", &plain(spilled.files));
+        one("spill_used_bytes", "gauge", "Bytes of scratch set aside.", &plain(spilled.bytes));
+        one("spilled_bytes_total", "counter", "Bytes spilled.", &plain(spilled.spilled_bytes));
+        one(
+            "spill_read_bytes_total",
+            "counter",
+            "Bytes of spilled chunks that were read again.",
+            &plain(spilled.read_back_bytes),
+        );
         let (requests, _, bytes) = host.counters().snapshot();
         one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
         one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));

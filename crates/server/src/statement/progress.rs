@@ -116,6 +116,7 @@ impl Progress {
             *n += stats.states.now(s);
         }
         self.bytes_read += stats.bytes_read;
+        self.bytes_spilled += stats.bytes_spilled;
         self.recomputed += stats.reruns + stats.retries;
     }
 }
@@ -135,6 +136,7 @@ impl Totals {
             None => self.stats.push(stats.clone()),
             Some(sum) => {
                 sum.bytes_read += stats.bytes_read;
+                sum.bytes_spilled += stats.bytes_spilled;
                 sum.reruns += stats.reruns;
                 sum.retries += stats.retries;
                 sum.states.add(&stats.states);

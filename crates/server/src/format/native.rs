@@ -187,7 +187,7 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
 /// `quota` are for those that are.
 ///
 /// # Errors
-/// A file that is not what [`write`] wrote.
+/// A file that is not what [`write()`] wrote.
 pub(crate) fn read(
     file: &Arc<ScratchFile>,
     pool: &Arc<Pool>,

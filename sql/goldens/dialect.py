@@ -1,6 +1,7 @@
 """sql/dialect: the queries of the dialect that this version runs, word for word, on cf/air.zarr."""
 
 import numpy as np
+import pandas as pd
 
 from .cells import average, by, cells, year2020
 from .core import ERA5, EXTERNAL, Cases, Script, T, da
@@ -64,6 +65,22 @@ f.error("SELECT stack([a, b], dim => 'member') FROM a, b", "not_aligned")
 
 f = query(18, "Cells that a condition keeps: masked ones in place, and as one dimension.", ERA5)
 f.q("SELECT where(t2m > 273.15, t2m, NULL), t2m[t2m > 300] FROM era5", da(t2m.where(t2m > 273.15)), t2m.values[t2m.values > 300])
+
+f = query(21, "A running week along time, two latitudes of it.", ERA5)
+f.note("`cells` is in the order of time, lat, lon; pandas' rolling mean skips missing values as SQL's avg does.")
+week = cells[["time", "lat", "lon", "t2m"]].copy()
+week["week"] = week.groupby(["lat", "lon"], sort=False)["t2m"].transform(lambda v: v.rolling(168, min_periods=1).mean())
+f.cells(
+    "SELECT time, lat, lon, avg(t2m) OVER (PARTITION BY lat, lon ORDER BY time ROWS BETWEEN 167 PRECEDING AND CURRENT ROW) AS week FROM era5 WHERE lat BETWEEN 58 AND 62",
+    week[week.lat == 60][["time", "lat", "lon", "week"]],
+)
+
+f = query(25, "A contraction written as a join.", CASES, "CREATE TEMP TENSOR a AS SELECT rename(p, dim_0 => 'i', dim_1 => 'j') AS v FROM cases", "CREATE TEMP TENSOR b AS SELECT rename(q, dim_0 => 'j', dim_1 => 'k') AS v FROM cases")
+product = d.p @ d.q
+f.cells(
+    "SELECT a.i, b.k, sum(a.v * b.v) FROM a JOIN b USING (j) GROUP BY a.i, b.k",
+    pd.DataFrame([(i, k, product[i, k]) for i in range(product.shape[0]) for k in range(product.shape[1])], columns=["i", "k", "s"]),
+)
 
 f = query(23, "CREATE EXTERNAL TABLE with the CF option, here on a local path.")
 f.ok("CREATE EXTERNAL TABLE era5 STORED AS ZARR LOCATION 'tests/data/cf/air.zarr' OPTIONS ('decode_cf' 'true')")

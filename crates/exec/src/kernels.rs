@@ -28,6 +28,7 @@ mod ops;
 mod partial;
 mod random;
 pub mod scan;
+mod stream;
 pub mod table;
 pub mod window;
 

@@ -8,8 +8,8 @@
 use crate::reduce::ReduceKind;
 use serde::{Deserialize, Serialize};
 
-/// Lines along the window's axis that the kernel goes through side by side.
-pub const LANES: usize = 16;
+/// Bytes of the states of lines that the kernel goes through together.
+const STRIP_BYTES: u64 = 256 << 10;
 
 /// Bytes of one state of a window, at most.
 const STATE_BYTES: u64 = 32;
@@ -69,8 +69,15 @@ impl Frame {
 pub fn scratch_bytes(frame: Frame, len: u64, lines: u64) -> u64 {
     // A frame is clipped to the axis when its node is built.
     let block = frame.clipped(len).width().max(1) as u64;
-    let lanes = if lines < LANES as u64 { 1 } else { LANES as u64 };
-    block.saturating_mul(STATE_BYTES).saturating_mul(lanes)
+    let lanes = lanes(block).min(lines.max(1));
+    // The block's states, and those of the start of the next.
+    (block + 1).saturating_mul(STATE_BYTES).saturating_mul(lanes)
+}
+
+/// Lines that are gone through together where windows have `block` cells: their states fit the second-level cache, unless
+/// there are few lines left.
+pub fn lanes(block: u64) -> u64 {
+    (STRIP_BYTES / STATE_BYTES / block.max(1)).clamp(16, 512)
 }
 
 /// True for the reductions that a window can compute.

@@ -5,7 +5,7 @@
 //! ```
 //! Axes along which both sides run on are joined first. Runs that are contiguous on both sides are `memcpy`; where the
 //! two sides are contiguous along different axes, the box is copied in square blocks, so that each cache line of either
-//! side is fetched once (a transpose).
+//! side is fetched once (a transpose); within them, squares of 8 by 8 cells are turned at once.
 
 use super::KernelError;
 use smallvec::SmallVec;
@@ -74,7 +74,7 @@ pub fn copy_box(
 }
 
 /// Refuses a view that leaves its memory.
-fn check(
+pub(super) fn check(
     what: &'static str,
     shape: &[u64],
     cells: usize,
@@ -197,19 +197,60 @@ fn row<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
 
 /// A transpose: `cross` is dense in the source, `inner` in the target.
 fn blocks<const N: usize>(cross: Axis, inner: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
+    let square = cross.from == 1 && inner.to == 1;
     for i0 in (0..cross.len).step_by(BLOCK as usize) {
         let rows = BLOCK.min(cross.len - i0);
         for j0 in (0..inner.len).step_by(BLOCK as usize) {
-            let part = Axis { len: BLOCK.min(inner.len - j0), ..inner };
-            for i in i0..i0 + rows {
-                row::<N>(
-                    part,
-                    from,
-                    f + i as i64 * cross.from + j0 as i64 * inner.from,
-                    to,
-                    t + i as i64 * cross.to + j0 as i64 * inner.to,
-                );
+            let columns = BLOCK.min(inner.len - j0);
+            let f = f + i0 as i64 * cross.from + j0 as i64 * inner.from;
+            let t = t + i0 as i64 * cross.to + j0 as i64 * inner.to;
+            // Whole squares first, then what is left beside and below them.
+            let (whole, side) =
+                if square { (rows - rows % SQUARE, columns - columns % SQUARE) } else { (0, 0) };
+            for i in (0..whole as i64).step_by(SQUARE as usize) {
+                for j in (0..side as i64).step_by(SQUARE as usize) {
+                    let (f, t) = (f + i + j * inner.from, t + i * cross.to + j);
+                    transpose::<N>(from, f, inner.from, to, t, cross.to);
+                }
             }
+            for i in 0..rows as i64 {
+                let done = if i < whole as i64 { side } else { 0 };
+                let part = Axis { len: columns - done, ..inner };
+                let done = done as i64;
+                let (f, t) = (f + i * cross.from + done * inner.from, t + i * cross.to + done);
+                if part.len > 0 {
+                    row::<N>(part, from, f, to, t);
+                }
+            }
+        }
+    }
+}
+
+/// Edge of the squares that are turned at once: a line of the caches of 8-byte cells.
+const SQUARE: u64 = 8;
+
+/// Turns a square whose rows lie `from_step` apart in the source and its columns `to_step` in the target.
+#[inline(always)]
+fn transpose<const N: usize>(
+    from: &[u8],
+    f: i64,
+    from_step: i64,
+    to: &mut [u8],
+    t: i64,
+    to_step: i64,
+) {
+    const S: usize = SQUARE as usize;
+    let mut square = [[[0u8; N]; S]; S];
+    for (j, column) in square.iter_mut().enumerate() {
+        let at = (f + j as i64 * from_step) as usize * N;
+        for (cell, bytes) in column.iter_mut().zip(from[at..at + S * N].chunks_exact(N)) {
+            cell.copy_from_slice(bytes);
+        }
+    }
+    for i in 0..S {
+        let at = (t + i as i64 * to_step) as usize * N;
+        for (bytes, column) in to[at..at + S * N].chunks_exact_mut(N).zip(&square) {
+            bytes.copy_from_slice(&column[i]);
         }
     }
 }

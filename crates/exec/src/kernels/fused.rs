@@ -80,10 +80,13 @@ impl StridedInput<'_> {
 /// For a store the fields are the value and, if it can be masked, the validity (one byte a cell). For a reduction they
 /// are those of [`ReduceKind::state`](tessera_planner::reduce::ReduceKind::state), with one cell along reduced axes and
 /// one for each group along grouped ones. What the buffers held before does not matter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OutputFields<'a> {
     /// The fields.
     pub fields: Vec<&'a mut [u8]>,
+    /// Store past the caches, as nobody reads the cells soon. Fields that do not begin at a multiple of 64 bytes, and
+    /// states, are stored plainly.
+    pub stream: bool,
 }
 
 /// Compiles and runs in one call; for callers that run a program once.

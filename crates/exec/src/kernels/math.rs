@@ -4,7 +4,9 @@
 //! that every level rounds alike. The others are those of the `libm` crate, which is plain Rust: a system's own
 //! library differs between machines.
 
+mod circle;
 mod poly;
+mod power;
 
 /// A function of one float.
 pub(crate) trait Fun {
@@ -39,13 +41,8 @@ macro_rules! funs {
 }
 funs! {
     Cbrt libm::cbrtf, libm::cbrt;
-    Log10 libm::log10f, libm::log10;
-    Tan libm::tanf, libm::tan;
     Arcsin libm::asinf, libm::asin;
     Arccos libm::acosf, libm::acos;
-    Arctan libm::atanf, libm::atan;
-    Sinh libm::sinhf, libm::sinh;
-    Cosh libm::coshf, libm::cosh;
     Arcsinh libm::asinhf, libm::asinh;
     Arccosh libm::acoshf, libm::acosh;
     Arctanh libm::atanhf, libm::atanh;
@@ -70,6 +67,10 @@ fast! {
     Log2 |x| poly::log2(f64::from(x)) as f32, poly::log2;
     Log1p |x| poly::log1p(f64::from(x)) as f32, poly::log1p;
     Tanh |x| poly::tanh(f64::from(x)) as f32, poly::tanh;
+    Log10 |x| power::log10(f64::from(x)) as f32, power::log10;
+    Arctan |x| circle::arctan(f64::from(x)) as f32, circle::arctan;
+    Sinh |x| circle::sinh(f64::from(x)) as f32, circle::sinh;
+    Cosh |x| circle::cosh(f64::from(x)) as f32, circle::cosh;
 }
 macro_rules! circular {
     ($($name:ident $f64:path, $far32:path, $far64:path;)*) => { $(
@@ -87,20 +88,21 @@ macro_rules! circular {
 circular! {
     Sin poly::sin, libm::sinf, libm::sin;
     Cos poly::cos, libm::cosf, libm::cos;
+    Tan circle::tan, libm::tanf, libm::tan;
 }
 
 macro_rules! funs2 {
-    ($($name:ident $f32:path, $f64:path;)*) => { $(
+    ($($name:ident $f32:expr, $f64:path;)*) => { $(
         pub(crate) struct $name;
         impl Fun2 for $name {
-            #[inline(always)] fn f32(x: f32, y: f32) -> f32 { $f32(x, y) }
+            #[inline(always)] fn f32(x: f32, y: f32) -> f32 { ($f32)(x, y) }
             #[inline(always)] fn f64(x: f64, y: f64) -> f64 { $f64(x, y) }
         }
     )* };
 }
 funs2! {
-    Pow libm::powf, libm::pow;
-    Arctan2 libm::atan2f, libm::atan2;
+    Pow |x, y| power::pow(f64::from(x), f64::from(y)) as f32, power::pow;
+    Arctan2 |y, x| circle::arctan2(f64::from(y), f64::from(x)) as f32, circle::arctan2;
     Hypot libm::hypotf, libm::hypot;
     Logaddexp logaddexp_f32, logaddexp_f64;
 }
@@ -260,14 +262,7 @@ fn log_parts(x0: f64) -> (f64, f64, f64) {
         0.05668198431045042,
         -0.025069094183570454,
     ];
-    let subnormal = x0 < f64::MIN_POSITIVE;
-    let x = if subnormal { x0 * 18_014_398_509_481_984.0 } else { x0 }; // 2^54
-    let bias = if subnormal { 1023.0 + 54.0 } else { 1023.0 };
-    const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
-    let h = x.to_bits().wrapping_add(0x3ff0_0000_0000_0000 - SQRT_HALF);
-    // The exponent becomes a float by its bits: no conversion instruction is needed.
-    let k = f64::from_bits((h >> 52) | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + bias);
-    let f = f64::from_bits((h & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF)) - 1.0;
+    let (k, f) = split(x0);
     let f2 = f * f;
     let f4 = f2 * f2;
     let f8 = f4 * f4;
@@ -278,6 +273,20 @@ fn log_parts(x0: f64) -> (f64, f64, f64) {
     let poly = q(16).mul_add(f8, mid).mul_add(f8, low);
     // log(1 + f) = f + (f³ P(f) - f²/2).
     (k, f, (-0.5 * f).mul_add(f, (f * f2) * poly))
+}
+
+/// x = 2^k (1 + f) with 1 + f in [√½, √2), exactly, for a positive finite number.
+#[inline(always)]
+fn split(x0: f64) -> (f64, f64) {
+    const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
+    let subnormal = x0 < f64::MIN_POSITIVE;
+    let x = if subnormal { x0 * 18_014_398_509_481_984.0 } else { x0 }; // 2^54
+    let bias = if subnormal { 1023.0 + 54.0 } else { 1023.0 };
+    let h = x.to_bits().wrapping_add(0x3ff0_0000_0000_0000 - SQRT_HALF);
+    // The exponent becomes a float by its bits: no conversion instruction is needed.
+    let k = f64::from_bits((h >> 52) | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + bias);
+    let f = f64::from_bits((h & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF)) - 1.0;
+    (k, f)
 }
 
 /// Natural logarithm of `f32` within 1 ulp, as [`log_f64`].

@@ -163,7 +163,9 @@ unsafe fn body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const 
         )
     };
     for i in 0..N {
-        d[i] = if a[i] != 0 { b[i] } else { c[i] };
+        // Both are loaded: a choice of addresses would become a gather.
+        let (yes, no) = (b[i], c[i]);
+        d[i] = if a[i] != 0 { yes } else { no };
     }
 }
 leveled!(op_where, body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
@@ -172,27 +174,34 @@ leveled!(op_where, body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c
 unsafe fn body_random<R: Stream>(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, seed: u64) {
     // SAFETY: as the type of the function demands.
     let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>(), &*a.cast::<[i64; N]>()) };
-    for i in 0..N {
-        d[i] = R::draw(a[i], seed);
-    }
+    R::draw(d, a, seed);
 }
 leveled!(op_random, body_random<R: Stream>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
 
 trait Stream {
-    fn draw(cell: i64, seed: u64) -> f64;
+    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64);
 }
 struct Uniform;
 struct Normal;
 impl Stream for Uniform {
     #[inline(always)]
-    fn draw(cell: i64, seed: u64) -> f64 {
-        super::random::uniform(cell, seed)
+    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64) {
+        for (d, cell) in to.iter_mut().zip(cells) {
+            *d = super::random::uniform(*cell, seed);
+        }
     }
 }
 impl Stream for Normal {
     #[inline(always)]
-    fn draw(cell: i64, seed: u64) -> f64 {
-        super::random::normal(cell, seed)
+    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64) {
+        // One loop for each half of the work: one for all of it would not find registers enough.
+        let mut turns = [0.0; N];
+        for i in 0..N {
+            (to[i], turns[i]) = super::random::pair(cells[i], seed);
+        }
+        for (d, turns) in to.iter_mut().zip(turns) {
+            *d = super::random::normal_of(*d, turns);
+        }
     }
 }
 
@@ -456,13 +465,13 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Fmod => nums!(k, T => op2::<Fmod, T, T>(low)),
             S::TruncDiv => ints!(k, T => op2::<TruncDiv, T, T>(low)),
             S::TruncRem => ints!(k, T => op2::<Fmod, T, T>(low)),
-            S::Pow if arg.is_float() => floats!(k, T => op2::<Fun2<math::Pow>, T, T>(low)),
+            S::Pow if arg.is_float() => floats!(k, T => op2::<Fun2<math::Pow>, T, T>(l)),
             S::Pow => ints!(k, T => op2::<IntPow, T, T>(low)),
             S::Minimum => all!(k, T => op2::<Minimum, T, T>(l)),
             S::Maximum => all!(k, T => op2::<Maximum, T, T>(l)),
             S::Fmin => all!(k, T => op2::<Fmin, T, T>(l)),
             S::Fmax => all!(k, T => op2::<Fmax, T, T>(l)),
-            S::Arctan2 => floats!(k, T => op2::<Fun2<math::Arctan2>, T, T>(low)),
+            S::Arctan2 => floats!(k, T => op2::<Fun2<math::Arctan2>, T, T>(l)),
             S::Hypot => floats!(k, T => op2::<Fun2<math::Hypot>, T, T>(low)),
             S::Copysign => floats!(k, T => op2::<Copysign, T, T>(l)),
             S::Nextafter => floats!(k, T => op2::<Nextafter, T, T>(low)),

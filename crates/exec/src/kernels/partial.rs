@@ -15,7 +15,8 @@
 //!   grouped   cell i goes to output cell base + code[i]                in order
 //! ```
 //! So the order is a function of the region's shape and the reduced axes, and of nothing else. Sums of integers are
-//! exact, so that order does not matter there; a variance takes each piece of a tile in two passes and merges.
+//! exact, so that order does not matter there. A variance has 16 lanes of its own, which enter the state in blocks; its
+//! short runs are taken in two passes and merged.
 
 use super::elem::{self, Elem, Float, Kind};
 use super::level::{Level, leveled};
@@ -243,7 +244,7 @@ impl Mono for ProdInt {
     }
 }
 
-/// Sums of integers: values are `i64` or `u64` cells, the state 128 bits in two fields.
+/// Sums of integers: the state is 128 bits in two fields.
 pub(crate) trait Wide {
     type T: Copy;
     /// Sum of up to 64 values.
@@ -251,23 +252,23 @@ pub(crate) trait Wide {
     fn high(v: Self::T) -> i64;
     fn low(v: Self::T) -> u64;
 }
-/// `i64` cells that come from a type of at most 32 bits: 64 of them do not overflow.
-struct Narrow;
+/// Cells of at most 32 bits: 64 of them do not overflow 64 bits.
+struct Narrow<T>(std::marker::PhantomData<T>);
 struct Signed;
 struct Unsigned;
-impl Wide for Narrow {
-    type T = i64;
+impl<T: Copy + Into<i64>> Wide for Narrow<T> {
+    type T = T;
     #[inline(always)]
-    fn sum(v: &[i64]) -> i128 {
-        i128::from(v.iter().fold(0i64, |s, x| s.wrapping_add(*x)))
+    fn sum(v: &[T]) -> i128 {
+        i128::from(v.iter().fold(0i64, |s, x| s.wrapping_add((*x).into())))
     }
     #[inline(always)]
-    fn high(v: i64) -> i64 {
-        v >> 63
+    fn high(v: T) -> i64 {
+        v.into() >> 63
     }
     #[inline(always)]
-    fn low(v: i64) -> u64 {
-        v as u64
+    fn low(v: T) -> u64 {
+        v.into() as u64
     }
 }
 impl Wide for Signed {
@@ -465,10 +466,10 @@ pub(crate) fn chan(a: (i64, f64, f64), b: (i64, f64, f64)) -> (i64, f64, f64) {
     let w = b.0 as f64 / n as f64;
     (n, a.1 + d * w, a.2 + b.2 + d * d * (a.0 as f64 * w))
 }
-/// The sum of a tile, by halves.
+/// The sum of some lanes, by halves.
 #[inline(always)]
-fn fold(mut x: [f64; N]) -> f64 {
-    let mut w = N / 2;
+fn fold<const L: usize>(mut x: [f64; L]) -> f64 {
+    let mut w = L / 2;
     while w > 0 {
         for i in 0..w {
             x[i] += x[i + w];
@@ -477,25 +478,81 @@ fn fold(mut x: [f64; N]) -> f64 {
     }
     x[0]
 }
+/// Lanes of a variance: two vectors of the widest machine, so that the next addition need not wait for the last.
+const VAR_LANES: usize = 16;
+/// Cells after which the lanes of a variance enter the state.
+const VAR_BLOCK: u32 = 1024;
+
+/// The lanes of a variance: sums of deviations from a point and of their squares.
+///
+/// The point is the mean of all blocks before (of the first piece, if there are none). Then what cancels in
+/// `squares - deviations² / n` is less than what the merge adds for the distance of the two means, so that the total
+/// loses no digits, wherever the cells lie.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct VarLanes {
+    deviations: [f64; VAR_LANES],
+    squares: [f64; VAR_LANES],
+    from: f64,
+    count: u32,
+}
+const _: () = assert!(size_of::<VarLanes>() <= N * 8);
+
+impl VarLanes {
+    const EMPTY: VarLanes =
+        VarLanes { deviations: [0.0; VAR_LANES], squares: [0.0; VAR_LANES], from: 0.0, count: 0 };
+}
+
 #[inline(always)]
-unsafe fn var_seq<M: Marker>(p: &Piece) {
-    // SAFETY: the tile has N cells.
-    let v = unsafe { &*p.values.cast::<[f64; N]>() };
-    if p.to - p.from < 16 {
-        // SAFETY: as the caller promises.
-        return unsafe { var_short(p, &v[p.from..p.to]) };
-    }
+unsafe fn var_lanes<T: Float>(p: &Piece) {
+    // SAFETY: the tile has N cells, and there is room for the lanes.
+    let (v, lanes) = unsafe { (&*p.values.cast::<[T; N]>(), &mut *p.lanes.cast::<VarLanes>()) };
     if p.from == 0 && p.to == N && p.valid.is_null() {
-        // The common case: what follows, with every cell kept.
-        let mean = fold(*v) / N as f64;
-        let mut x = *v;
-        for x in &mut x {
-            let d = *x - mean;
-            *x = d * d;
+        if lanes.count == 0 {
+            // SAFETY: `out` is a cell of the state.
+            lanes.from =
+                unsafe { var_mean(p) }.unwrap_or_else(|| fold(v.map(T::to_f64)) / N as f64);
         }
-        // SAFETY: `out` is a cell of the three fields.
-        return unsafe { var_merge(p, p.out, (N as i64, mean, fold(x))) };
+        let (mut d, mut q) = (lanes.deviations, lanes.squares);
+        for part in v.chunks_exact(VAR_LANES) {
+            for i in 0..VAR_LANES {
+                let x = part[i].to_f64() - lanes.from;
+                d[i] += x;
+                q[i] += x * x;
+            }
+        }
+        (lanes.deviations, lanes.squares) = (d, q);
+        lanes.count += N as u32;
+    } else if p.from == 0 && p.to == N && lanes.count > 0 {
+        // SAFETY: the tile has N cells; where validity is missing the first case holds.
+        let valid = unsafe { &*p.valid.cast::<[u8; N]>() };
+        let (mut d, mut q) = (lanes.deviations, lanes.squares);
+        for (part, valid) in v.chunks_exact(VAR_LANES).zip(valid.chunks_exact(VAR_LANES)) {
+            for i in 0..VAR_LANES {
+                let x = part[i].to_f64() - lanes.from;
+                let x = if valid[i] != 0 { x } else { 0.0 };
+                d[i] += x;
+                q[i] += x * x;
+            }
+        }
+        (lanes.deviations, lanes.squares) = (d, q);
+        // 64 times 1 fits a byte.
+        lanes.count += u32::from(valid.iter().fold(0u8, |s, x| s.wrapping_add(*x)));
+    } else {
+        // SAFETY: as the caller promises.
+        unsafe { var_some(p, v, lanes) };
     }
+    if lanes.count >= VAR_BLOCK {
+        // SAFETY: as the caller promises.
+        unsafe { var_fold::<T>(p) };
+    }
+}
+/// A piece that is no whole tile, or that can be masked.
+///
+/// # Safety
+/// As of [`var_lanes`].
+#[inline(always)]
+unsafe fn var_some<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
     let mut keep = [0.0f64; N];
     for (i, k) in keep.iter_mut().enumerate() {
         *k = f64::from(u8::from(i >= p.from && i < p.to));
@@ -512,31 +569,75 @@ unsafe fn var_seq<M: Marker>(p: &Piece) {
         return;
     }
     let mut x = [0.0; N];
-    for i in 0..N {
-        x[i] = if keep[i] != 0.0 { v[i] } else { 0.0 };
+    if lanes.count == 0 {
+        for i in 0..N {
+            x[i] = if keep[i] != 0.0 { v[i].to_f64() } else { 0.0 };
+        }
+        // SAFETY: `out` is a cell of the state.
+        lanes.from = unsafe { var_mean(p) }.unwrap_or_else(|| fold(x) / n);
     }
-    let mean = fold(x) / n;
     for i in 0..N {
-        let d = x[i] - mean;
-        x[i] = if keep[i] != 0.0 { d * d } else { 0.0 };
+        x[i] = if keep[i] != 0.0 { v[i].to_f64() - lanes.from } else { 0.0 };
     }
-    let m2 = fold(x);
+    for part in x.chunks_exact(VAR_LANES) {
+        for i in 0..VAR_LANES {
+            lanes.deviations[i] += part[i];
+            lanes.squares[i] += part[i] * part[i];
+        }
+    }
+    lanes.count += n as u32;
+}
+/// The mean that the state has so far.
+///
+/// # Safety
+/// `out` is a cell of the three fields.
+#[inline(always)]
+unsafe fn var_mean(p: &Piece) -> Option<f64> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let n = *p.fields[0].cast::<i64>().add(p.out);
+        (n > 0).then(|| *p.fields[1].cast::<f64>().add(p.out))
+    }
+}
+#[inline(always)]
+unsafe fn var_fold<T: Float>(p: &Piece) {
+    // SAFETY: there is room for the lanes.
+    let lanes = unsafe { &mut *p.lanes.cast::<VarLanes>() };
+    if lanes.count == 0 {
+        return;
+    }
+    let n = f64::from(lanes.count);
+    let (d, q) = (fold(lanes.deviations), fold(lanes.squares));
+    let m2 = q - d * d / n;
+    // Rounding may leave less than nothing; NaN stays.
+    let m2 = if m2 < 0.0 { 0.0 } else { m2 };
+    let block = (i64::from(lanes.count), lanes.from + d / n, m2);
     // SAFETY: `out` is a cell of the three fields.
-    unsafe { var_merge(p, p.out, (n as i64, mean, m2)) }
+    unsafe { var_merge(p, p.out, block) };
+    *lanes = VarLanes::EMPTY;
+}
+unsafe fn var_reset(p: &Piece) {
+    // SAFETY: there is room for the lanes.
+    unsafe { p.lanes.cast::<VarLanes>().write(VarLanes::EMPTY) };
+}
+#[inline(always)]
+unsafe fn var_seq<T: Float>(p: &Piece) {
+    // SAFETY: the tile has N cells, of which the piece is a part.
+    unsafe { var_short(p, &(&*p.values.cast::<[T; N]>())[p.from..p.to]) }
 }
 /// A piece of few cells, one after the other.
 ///
 /// # Safety
 /// As of [`var_seq`].
 #[inline(always)]
-unsafe fn var_short(p: &Piece, v: &[f64]) {
+unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
     // SAFETY: validity, if there is any, has N cells.
     let keep = |i: usize| p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
     let (mut n, mut sum) = (0i64, 0.0);
     for (i, x) in v.iter().enumerate() {
         if keep(i) {
             n += 1;
-            sum += x;
+            sum += x.to_f64();
         }
     }
     if n == 0 {
@@ -546,7 +647,8 @@ unsafe fn var_short(p: &Piece, v: &[f64]) {
     let mut m2 = 0.0;
     for (i, x) in v.iter().enumerate() {
         if keep(i) {
-            m2 += (x - mean) * (x - mean);
+            let d = x.to_f64() - mean;
+            m2 += d * d;
         }
     }
     // SAFETY: `out` is a cell of the three fields.
@@ -565,7 +667,7 @@ unsafe fn var_merge(p: &Piece, out: usize, b: (i64, f64, f64)) {
     }
 }
 #[inline(always)]
-unsafe fn var_row<M: Marker>(p: &Piece) {
+unsafe fn var_row<T: Float>(p: &Piece) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on; the tile has N cells; fields do not overlap.
     let (count, mean, m2, v) = unsafe {
@@ -573,32 +675,47 @@ unsafe fn var_row<M: Marker>(p: &Piece) {
             std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[1].cast::<f64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[2].cast::<f64>().add(p.out), n),
-            std::slice::from_raw_parts(p.values.cast::<f64>().add(p.from), n),
+            std::slice::from_raw_parts(p.values.cast::<T>().add(p.from), n),
         )
     };
-    // SAFETY: validity, if there is any, has N cells.
-    let valid =
-        (!p.valid.is_null()).then(|| unsafe { std::slice::from_raw_parts(p.valid.add(p.from), n) });
+    if n == 0 {
+        return;
+    }
+    if p.valid.is_null() {
+        // Every cell of a row has met as many cells as the others.
+        let (before, c) = (count[0] as f64, count[0] + 1);
+        let w = 1.0 / c as f64;
+        let grown = before * w;
+        count.fill(c);
+        for ((mean, m2), v) in mean.iter_mut().zip(m2).zip(v) {
+            let d = v.to_f64() - *mean;
+            *mean += d * w;
+            *m2 += d * d * grown;
+        }
+        return;
+    }
+    // SAFETY: validity has N cells.
+    let valid = unsafe { std::slice::from_raw_parts(p.valid.add(p.from), n) };
     for i in 0..n {
         // One more cell: Chan's merge with a part of one.
         let c = count[i] + 1;
-        let d = v[i] - mean[i];
+        let d = v[i].to_f64() - mean[i];
         let w = 1.0 / c as f64;
         let new_mean = mean[i] + d * w;
         let new_m2 = m2[i] + d * d * (count[i] as f64 * w);
-        let take = valid.is_none_or(|x| x[i] != 0);
+        let take = valid[i] != 0;
         count[i] = if take { c } else { count[i] };
         mean[i] = if take { new_mean } else { mean[i] };
         m2[i] = if take { new_m2 } else { m2[i] };
     }
 }
-unsafe fn var_group(p: &Piece) {
+unsafe fn var_group<T: Float>(p: &Piece) {
     for i in p.from..p.to {
         // SAFETY: codes were checked to be below the number of groups; the tile has N cells.
         unsafe {
             if p.valid.is_null() || *p.valid.add(i) != 0 {
                 let out = p.out + *p.codes.add(i - p.from) as usize;
-                var_merge(p, out, (1, *p.values.cast::<f64>().add(i), 0.0));
+                var_merge(p, out, (1, (*p.values.cast::<T>().add(i)).to_f64(), 0.0));
             }
         }
     }
@@ -613,20 +730,22 @@ unsafe fn var_init(p: &Piece) {
         }
     }
 }
-leveled!(pick_var_seq, var_seq<M: Marker>(p: &Piece) as PieceFn);
-leveled!(pick_var_row, var_row<M: Marker>(p: &Piece) as PieceFn);
+leveled!(pick_var_lanes, var_lanes<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_seq, var_seq<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_fold, var_fold<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_row, var_row<T: Float>(p: &Piece) as PieceFn);
 
-fn var(l: Level) -> Fns {
+fn var<T: Float>(l: Level) -> Fns {
     Fns {
-        lanes: pick_var_seq::<Plain>(l),
-        seq: pick_var_seq::<Plain>(l),
-        row: pick_var_row::<Plain>(l),
-        group: var_group,
-        fold: nothing,
+        lanes: pick_var_lanes::<T>(l),
+        seq: pick_var_seq::<T>(l),
+        row: pick_var_row::<T>(l),
+        group: var_group::<T>,
+        fold: pick_var_fold::<T>(l),
         init: var_init,
-        reset: nothing,
+        reset: var_reset,
         lanes_mul: None,
-        uses_lanes: false,
+        uses_lanes: true,
     }
 }
 
@@ -797,12 +916,21 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
         }
         Sum if k == Kind::U64 => (wide::<Unsigned>(l), DType::UInt64),
         Sum if k == Kind::I64 => (wide::<Signed>(l), DType::Int64),
-        Sum => (wide::<Narrow>(l), DType::Int64),
+        Sum => match k {
+            Kind::Bool | Kind::U8 => (wide::<Narrow<u8>>(l), dtype),
+            Kind::I8 => (wide::<Narrow<i8>>(l), dtype),
+            Kind::I16 => (wide::<Narrow<i16>>(l), dtype),
+            Kind::I32 => (wide::<Narrow<i32>>(l), dtype),
+            Kind::U16 => (wide::<Narrow<u16>>(l), dtype),
+            Kind::U32 => (wide::<Narrow<u32>>(l), dtype),
+            _ => return None,
+        },
         Mean => return None,
         Prod if dtype == DType::Float64 => (mono::<ProdFloat<f64>>(l), dtype),
         Prod if dtype == DType::Float32 => (mono::<ProdFloat<f32>>(l), dtype),
         Prod => (mono::<ProdInt>(l), kind.result(dtype)?),
-        Var { .. } => (var(l), DType::Float64),
+        Var { .. } if k == Kind::F32 => (var::<f32>(l), dtype),
+        Var { .. } => (var::<f64>(l), DType::Float64),
         Min | All if k == Kind::Bool => (mono::<LeastBool>(l), dtype),
         Max | Any | MaxTotal if k == Kind::Bool => (mono::<GreatestBool>(l), dtype),
         MinTotal if k == Kind::Bool => (mono::<LeastBool>(l), dtype),

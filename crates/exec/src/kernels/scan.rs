@@ -4,29 +4,44 @@
 //! chunks. A masked cell is skipped and stays masked; the running value is kept beneath its mask, so that the last slice
 //! of a chunk is all that the next one needs.
 
+use super::combine::Cell;
+use super::copy::{self, Strided, copy_box};
+use super::elem::{self, Elem};
 use super::{KernelError, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ScanKind;
+use tessera_planner::region::{self, strides};
 
-/// Scans the dense row-major cells `value` of `shape` in place along `axis`.
-///
-/// `valid` has one byte a cell. `carry` is the running value of the chunk before: its last slice along the axis
-/// (`shape` with length 1 there), after its own scan, masked cells included; its first field alone is read.
+/// What is scanned, and where it goes.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    /// Lengths of the box of cells.
+    pub shape: &'a [u64],
+    /// The axis.
+    pub axis: usize,
+    /// The cells.
+    pub from: Strided<'a>,
+    /// Dense and row-major, of the same type.
+    pub value: &'a mut [u8],
+    /// Dense validity, one byte a cell.
+    pub valid: Option<&'a [u8]>,
+    /// The running value of the chunk before: its last slice along the axis (`shape` with length 1 there), after its own
+    /// scan, masked cells included.
+    pub carry: Option<&'a [u8]>,
+}
+
+/// Scans cells along an axis.
 ///
 /// # Errors
 /// [`KernelError::Overflow`] if an integer sum does not fit, [`KernelError::Cancelled`],
 /// [`KernelError::Unsupported`] for types without the operation, [`KernelError::Buffer`] for buffers that do not fit.
-#[expect(clippy::too_many_arguments, reason = "a kernel: everything it needs, nothing it holds")]
 pub fn scan(
     kind: ScanKind,
     dtype: DType,
-    shape: &[u64],
-    axis: usize,
-    value: &mut [u8],
-    valid: Option<&mut [u8]>,
-    carry: Option<&[&[u8]]>,
+    scan: Scan<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
+    let (shape, axis, size) = (scan.shape, scan.axis, dtype.size());
     let outer: usize = shape[..axis].iter().product::<u64>() as usize;
     let len = shape[axis] as usize;
     let inner: usize = shape[axis + 1..].iter().product::<u64>() as usize;
@@ -37,84 +52,58 @@ pub fn scan(
         }
         Ok(())
     };
-    expect("cells to scan", value.len() / dtype.size(), cells)?;
-    if let Some(v) = &valid {
+    expect("axes to scan", scan.from.strides.len(), shape.len())?;
+    expect("cells to scan", scan.value.len() / size, cells)?;
+    if let Some(v) = scan.valid {
         expect("bytes of validity", v.len(), cells)?;
     }
-    let carry = match carry.and_then(|c| c.first()) {
-        Some(c) => {
-            expect("cells of the carry", c.len() / dtype.size(), outer * inner)?;
-            Some(*c)
-        }
-        None => None,
-    };
-    let job = Job { outer, len, inner, valid: valid.as_deref(), carry, cancelled };
+    if let Some(c) = scan.carry {
+        expect("cells of the carry", c.len() / size, outer * inner)?;
+    }
+    if cells == 0 {
+        return Ok(());
+    }
+    let held = scan.from.bytes.len() / size;
+    copy::check("cells to scan", shape, held, scan.from.offset, scan.from.strides)?;
+    // One position of the axis is a row of `inner` cells.
+    let rest = (&shape[axis + 1..], &scan.from.strides[axis + 1..]);
+    let contiguous = rest.1 == &strides(rest.0)[..];
+    let job = Job { outer, len, inner, contiguous, cancelled };
+    macro_rules! fold {
+        ($identity:expr, $step:expr) => {
+            job.run(size, scan, $identity, $step)
+        };
+    }
     macro_rules! int {
         ($t:ty) => {
             match kind {
-                ScanKind::Sum => {
-                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        a.checked_add(b)
-                    })
-                }
-                ScanKind::Prod => {
-                    job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a.wrapping_mul(b))
-                    })
-                }
-                ScanKind::Min => {
-                    job.run(value, <$t>::MAX, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a.min(b))
-                    })
-                }
-                ScanKind::Max => {
-                    job.run(value, <$t>::MIN, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a.max(b))
-                    })
-                }
-                ScanKind::Last | ScanKind::Decay { .. } => None,
+                ScanKind::Sum => fold!(0 as $t, |a: $t, b: $t| a.overflowing_add(b)),
+                ScanKind::Prod => fold!(1 as $t, |a: $t, b: $t| (a.wrapping_mul(b), false)),
+                ScanKind::Min => fold!(<$t>::MAX, |a: $t, b: $t| (a.min(b), false)),
+                ScanKind::Max => fold!(<$t>::MIN, |a: $t, b: $t| (a.max(b), false)),
+                ScanKind::Last | ScanKind::Decay { .. } => Err(unsupported("scan", dtype)),
             }
         };
     }
     macro_rules! float {
         ($t:ty) => {
             match kind {
-                ScanKind::Sum => {
-                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a + b)
-                    })
-                }
-                ScanKind::Prod => {
-                    job.run(value, 1 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a * b)
-                    })
-                }
+                ScanKind::Sum => fold!(0 as $t, |a: $t, b: $t| (a + b, false)),
+                ScanKind::Prod => fold!(1 as $t, |a: $t, b: $t| (a * b, false)),
                 ScanKind::Decay { factor } => {
                     let factor = f64::from_bits(factor) as $t;
-                    job.run(value, 0 as $t, <$t>::from_ne_bytes, <$t>::to_ne_bytes, |a, b| {
-                        Some(a * factor + b)
-                    })
+                    fold!(0 as $t, move |a: $t, b: $t| (a * factor + b, false))
                 }
-                ScanKind::Last => None,
+                ScanKind::Last => Err(unsupported("scan", dtype)),
                 // NaN stays, from whichever side it comes.
-                ScanKind::Min => job.run(
-                    value,
-                    <$t>::INFINITY,
-                    <$t>::from_ne_bytes,
-                    <$t>::to_ne_bytes,
-                    |a, b| Some(if a < b || a.is_nan() { a } else { b }),
-                ),
-                ScanKind::Max => job.run(
-                    value,
-                    <$t>::NEG_INFINITY,
-                    <$t>::from_ne_bytes,
-                    <$t>::to_ne_bytes,
-                    |a, b| Some(if a > b || a.is_nan() { a } else { b }),
-                ),
+                ScanKind::Min => fold!(<$t>::INFINITY, |a: $t, b: $t| (elem::minimum(a, b), false)),
+                ScanKind::Max => {
+                    fold!(<$t>::NEG_INFINITY, |a: $t, b: $t| (elem::maximum(a, b), false))
+                }
             }
         };
     }
-    let done = match dtype {
+    let fits = match dtype {
         DType::Bool | DType::UInt8 => int!(u8),
         DType::Int8 => int!(i8),
         DType::Int16 => int!(i16),
@@ -125,14 +114,10 @@ pub fn scan(
         DType::Int64 | DType::Datetime(_) => int!(i64),
         DType::Float32 => float!(f32),
         DType::Float64 => float!(f64),
-    };
-    match done {
-        Some(true) => Ok(()),
-        Some(false) => Err(KernelError::Cancelled),
-        None if matches!(kind, ScanKind::Sum) => {
-            Err(KernelError::Overflow { operation: "cumsum".into(), dtype })
-        }
-        None => Err(unsupported("scan", dtype)),
+    }?;
+    match fits {
+        true => Ok(()),
+        false => Err(KernelError::Overflow { operation: "cumsum".into(), dtype }),
     }
 }
 
@@ -144,47 +129,143 @@ struct Job<'a> {
     len: usize,
     /// Cells after it.
     inner: usize,
-    valid: Option<&'a [u8]>,
-    carry: Option<&'a [u8]>,
+    /// The cells after it lie in a row.
+    contiguous: bool,
     cancelled: &'a dyn Fn() -> bool,
 }
 
+/// Cells between two questions whether to stop.
+const CANCEL_CELLS: usize = 1 << 16;
+
 impl Job<'_> {
-    /// `Some(true)` when done, `Some(false)` when cancelled, `None` when `step` had no value.
-    fn run<T: Copy, const N: usize>(
+    /// True if every step had a value that fits. `step` gives the new value and whether it did not.
+    fn run<T: Cell + Elem>(
         &self,
-        value: &mut [u8],
+        size: usize,
+        scan: Scan<'_>,
         identity: T,
-        read: fn([u8; N]) -> T,
-        write: fn(T) -> [u8; N],
-        step: impl Fn(T, T) -> Option<T>,
-    ) -> Option<bool> {
-        let get = |b: &[u8], i: usize| {
-            let mut cell = [0; N];
-            cell.copy_from_slice(&b[i * N..(i + 1) * N]);
-            read(cell)
-        };
+        step: impl Fn(T, T) -> (T, bool) + Copy,
+    ) -> Result<bool, KernelError> {
+        let Scan { shape, axis, from, value, valid, carry } = scan;
+        let (row, strides) = (self.inner * size, from.strides);
+        let along = strides[axis];
+        let mut lost = false;
         for o in 0..self.outer {
+            let (mut rest, mut first) = (o as u64, from.offset);
+            for a in (0..axis).rev() {
+                first += (rest % shape[a]) as i64 * strides[a];
+                rest /= shape[a];
+            }
+            let block = &mut value[o * self.len * row..(o + 1) * self.len * row];
+            let valid = valid.map(|v| &v[o * self.len * self.inner..]);
+            let before = carry.map(|c| &c[o * row..(o + 1) * row]);
+            if self.inner == 1 && valid.is_none() {
+                let mut run = before.map_or(identity, |c| T::read(c, 0));
+                lost |= self.line(from.bytes, first, along, block, &mut run, step)?;
+                continue;
+            }
             for l in 0..self.len {
-                if (o * self.len + l).is_multiple_of(1024) && (self.cancelled)() {
-                    return Some(false);
+                if (o * self.len + l).is_multiple_of((CANCEL_CELLS / self.inner).max(1))
+                    && (self.cancelled)()
+                {
+                    return Err(KernelError::Cancelled);
                 }
-                let row = (o * self.len + l) * self.inner;
-                for i in 0..self.inner {
-                    let at = row + i;
-                    let before = match (l, self.carry) {
-                        (0, None) => identity,
-                        (0, Some(c)) => get(c, o * self.inner + i),
-                        _ => get(value, at - self.inner),
-                    };
-                    let masked = self.valid.is_some_and(|v| v[at] == 0);
-                    let now = if masked { before } else { step(before, get(value, at))? };
-                    value[at * N..(at + 1) * N].copy_from_slice(&write(now));
+                let (done, now) = block.split_at_mut(l * row);
+                let (now, at) = (&mut now[..row], first + l as i64 * along);
+                let source =
+                    Strided { bytes: from.bytes, offset: at, strides: &strides[axis + 1..] };
+                let cells = match self.contiguous {
+                    true => &from.bytes[at as usize * size..at as usize * size + row],
+                    false => {
+                        let inner = &shape[axis + 1..];
+                        let dense = region::strides(inner);
+                        copy_box(size, inner, source, now, 0, &dense)?;
+                        &[]
+                    }
+                };
+                let before = match l {
+                    0 => before,
+                    _ => Some(&done[(l - 1) * row..]),
+                };
+                let valid = valid.map(|v| &v[l * self.inner..(l + 1) * self.inner]);
+                lost |= line_by_line(cells, now, before, valid, identity, step);
+            }
+        }
+        Ok(!lost)
+    }
+
+    /// Goes along a single line.
+    fn line<T: Cell + Elem>(
+        &self,
+        bytes: &[u8],
+        first: i64,
+        along: i64,
+        out: &mut [u8],
+        run: &mut T,
+        step: impl Fn(T, T) -> (T, bool) + Copy,
+    ) -> Result<bool, KernelError> {
+        let size = size_of::<T>();
+        let mut lost = false;
+        for (part, out) in out.chunks_mut(CANCEL_CELLS * size).enumerate() {
+            if (self.cancelled)() {
+                return Err(KernelError::Cancelled);
+            }
+            let start = part * CANCEL_CELLS;
+            let mut put = |o: &mut [u8], cell: T| {
+                let (now, over) = step(*run, cell);
+                *run = now;
+                lost |= over;
+                now.write(o, 0);
+            };
+            if along == 1 {
+                let at = (first as usize + start) * size;
+                let cells = bytes[at..at + out.len()].chunks_exact(size);
+                out.chunks_exact_mut(size).zip(cells).for_each(|(o, c)| put(o, T::read(c, 0)));
+            } else {
+                for (i, o) in out.chunks_exact_mut(size).enumerate() {
+                    put(o, T::read(bytes, (first + (start + i) as i64 * along) as usize));
                 }
             }
         }
-        Some(true)
+        Ok(lost)
     }
+}
+
+/// Takes one position of lines that lie side by side on: `now` becomes `before` stepped by `cells`, or by what it holds
+/// if there are none. True if a step did not fit.
+#[inline(always)]
+fn line_by_line<T: Cell + Elem>(
+    cells: &[u8],
+    now: &mut [u8],
+    before: Option<&[u8]>,
+    valid: Option<&[u8]>,
+    identity: T,
+    step: impl Fn(T, T) -> (T, bool) + Copy,
+) -> bool {
+    let size = size_of::<T>();
+    let mut lost = false;
+    if !cells.is_empty()
+        && valid.is_none()
+        && let Some(before) = before
+    {
+        let cells = cells.chunks_exact(size).zip(before.chunks_exact(size));
+        for (o, (c, b)) in now.chunks_exact_mut(size).zip(cells) {
+            let (v, over) = step(T::read(b, 0), T::read(c, 0));
+            lost |= over;
+            v.write(o, 0);
+        }
+        return lost;
+    }
+    for (i, o) in now.chunks_exact_mut(size).enumerate() {
+        let cell = if cells.is_empty() { T::read(o, 0) } else { T::read(cells, i) };
+        let before = before.map_or(identity, |b| T::read(b, i));
+        let (v, over) = step(before, cell);
+        // A masked cell takes no step.
+        let taken = valid.is_none_or(|v| v[i] != 0);
+        lost |= over & taken;
+        if taken { v } else { before }.write(o, 0);
+    }
+    lost
 }
 
 #[cfg(test)]
@@ -201,11 +282,24 @@ mod tests {
         carry: Option<&[f64]>,
     ) -> Vec<f64> {
         let bytes = |v: &[f64]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
-        let mut value = bytes(v);
-        let carry = carry.map(bytes);
-        let carry: Option<Vec<&[u8]>> = carry.as_ref().map(|c| vec![c.as_slice()]);
-        scan(kind, DType::Float64, shape, axis, &mut value, valid, carry.as_deref(), &|| false)
-            .unwrap();
+        let (cells, carry) = (bytes(v), carry.map(bytes));
+        let dense = strides(shape);
+        let from = Strided { bytes: &cells, offset: 0, strides: &dense };
+        let mut value = vec![7; cells.len()];
+        let (valid, carry) = (valid.as_deref(), carry.as_deref());
+        let job = Scan { shape, axis, from, value: &mut value, valid, carry };
+        scan(kind, DType::Float64, job, &|| false).unwrap();
+        // The same cells with their axes the other way round in memory.
+        let (mut turned, mut other, mut step) = (vec![0i64; shape.len()], vec![7; cells.len()], 1);
+        for (t, n) in turned.iter_mut().zip(shape) {
+            (*t, step) = (step, step * *n as i64);
+        }
+        let mut back = vec![0; cells.len()];
+        copy_box(8, shape, from, &mut back, 0, &turned).unwrap();
+        let from = Strided { bytes: &back, offset: 0, strides: &turned };
+        let job = Scan { shape, axis, from, value: &mut other, valid, carry };
+        scan(kind, DType::Float64, job, &|| false).unwrap();
+        assert_eq!(value, other);
         value.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect()
     }
 
@@ -232,8 +326,14 @@ mod tests {
 
     #[test]
     fn integer_sums_do_not_wrap() {
-        let mut v: Vec<u8> = [i64::MAX, 1].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        let e = scan(ScanKind::Sum, DType::Int64, &[2], 0, &mut v, None, None, &|| false);
+        let v: Vec<u8> = [i64::MAX, 1].iter().flat_map(|x| x.to_ne_bytes()).collect();
+        let sum = |valid: Option<&[u8]>| {
+            let (mut value, from) = (vec![0; 16], Strided { bytes: &v, offset: 0, strides: &[1] });
+            let job = Scan { shape: &[2], axis: 0, from, value: &mut value, valid, carry: None };
+            scan(ScanKind::Sum, DType::Int64, job, &|| false)
+        };
+        assert!(sum(Some(&[1, 0])).is_ok(), "a masked cell is not added");
+        let e = sum(None);
         assert!(matches!(e, Err(KernelError::Overflow { .. })));
     }
 }

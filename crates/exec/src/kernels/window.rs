@@ -1,3 +1,4 @@
+#![expect(unsafe_code, reason = "functions for a level of instructions are unsafe to call")]
 //! Reductions of the cells around each cell.
 //!
 //! The axis is cut into blocks of the window's width, counted from its first cell. A window lies in at most two blocks,
@@ -7,7 +8,8 @@
 //!   blocks of 4      |a b c d|e f g h|
 //!   window of f          [c d|e f]           = suffix(c) ∘ prefix(f)
 //! ```
-//! Each cell is joined three times, whatever the width. Nothing is ever subtracted, so no digits cancel, NaN and
+//! Each cell is joined three times, whatever the width, and lines that lie side by side are joined together: states of a
+//! strip of them stay in the caches. Nothing is ever subtracted, so no digits cancel, NaN and
 //! infinities stay within the windows that see them, and the bits are the same for every chunking.
 //!
 //! # Source
@@ -19,15 +21,17 @@ mod fold;
 use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::Kind;
-use super::{KernelError, unsupported};
+use super::level::leveled;
+use super::{KernelError, Level, unsupported};
 use fold::{
     Average, Counting, Every, FloatProd, FloatSum, Fold, Greatest, IntProd, IntSum, Least,
     LeastTotal, Spread,
 };
+use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::strides;
-use tessera_planner::window::{Frame, LANES};
+use tessera_planner::window::{Frame, lanes};
 
 /// What windows are computed of.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +50,8 @@ pub struct Windows<'a> {
     pub first: u64,
     /// Position of the input's first cell along the axis; the input has every position of `[0, len)` that is seen.
     pub seen: u64,
+    /// Which vector instructions run; the bits are the same.
+    pub level: Level,
 }
 
 /// Computes the windows of a box of cells. `value` is the input, whose cells are at
@@ -213,186 +219,242 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let dense = strides(shape);
-        let lines: usize =
-            (0..shape.len()).filter(|&a| a != axis).map(|a| shape[a] as usize).product();
+        // Lines that lie side by side in the input and in the output.
+        let (mut row, mut merged) = (1u64, shape.len());
+        while merged > axis + 1 && self.value.strides[merged - 1] == row as i64 {
+            merged -= 1;
+            row *= shape[merged];
+        }
+        let others: SmallVec<[usize; 6]> = (0..merged).filter(|&a| a != axis).collect();
+        let apart: u64 = others.iter().map(|&a| shape[a]).product();
         // Where a line starts, in the input and in the output.
-        let place = |line: usize, from: &[i64], base: i64| {
-            let (mut rest, mut at) = (line as u64, base);
-            for a in (0..shape.len()).rev().filter(|&a| a != axis) {
+        let place = |line: u64, from: &[i64], base: i64| {
+            let (mut rest, mut at) = (line / row, base + (line % row) as i64);
+            for &a in others.iter().rev() {
                 at += (rest % shape[a]) as i64 * from[a];
                 rest /= shape[a];
             }
             at
         };
-        let (value, block) = (self.value, frame.width() as usize);
-        let input = |line: usize| place(line, value.strides, value.offset);
-        let output = |line: usize| place(line, &dense, 0) as usize;
-        let mut line = 0;
-        if lines >= LANES {
-            let mut suffix = vec![[fold.identity(); LANES]; block];
-            while line + LANES <= lines {
-                let from = std::array::from_fn(|l| input(line + l));
-                let to = std::array::from_fn(|l| output(line + l));
-                self.lanes(fold, from, to, dense[axis] as usize, &mut suffix)?;
-                line += LANES;
-            }
-        }
-        let mut suffix = vec![[fold.identity(); 1]; block];
-        for line in line..lines {
-            self.lanes(fold, [input(line)], [output(line)], dense[axis] as usize, &mut suffix)?;
-        }
-        Ok(())
-    }
-
-    /// Goes through `L` lines; `suffix` holds the states of the ends of one block.
-    fn lanes<F: Fold, const L: usize>(
-        &mut self,
-        fold: &F,
-        from: [i64; L],
-        to: [usize; L],
-        step: usize,
-        suffix: &mut [[F::State; L]],
-    ) -> Result<(), KernelError> {
-        let Windows { shape, axis, frame, len, first, min_count, .. } = self.w;
-        let (n, width, before, after) = (len as i64, frame.width(), frame.before, frame.after);
-        let (start, end) = (first as i64, (first + shape[axis]) as i64);
-        let row = Rows {
-            value: self.value,
-            valid: self.valid,
-            seen: self.w.seen as i64,
-            step: self.value.strides[axis],
-            from,
-            together: (1..L).all(|l| from[l] == from[0] + l as i64),
-        };
-        let identity = [fold.identity(); L];
-        let inside = |p: i64| (0..n).contains(&p);
-        // Cells that are not masked in the window of the cell before `start`'s: the first step adds one and takes none.
-        let mut counts = [0u64; L];
-        for p in (start - before)..(start + after) {
-            if inside(p) {
-                row.count(p, &mut counts, 1);
-            }
-        }
-        let mut i = start;
-        while i < end {
-            if (self.cancelled)() {
-                return Err(KernelError::Cancelled);
-            }
-            let low = i - before;
-            let next = (low.div_euclid(width) + 1) * width;
-            // The ends of the block, from its last cell back to the first that is needed.
-            let mut state = identity;
-            for p in (low..next).rev() {
-                if inside(p) {
-                    let cells = row.states(fold, p);
-                    for l in 0..L {
-                        state[l] = fold.join(cells[l], state[l]);
-                    }
+        let block = frame.width() as usize;
+        let width = lanes(block as u64) as u64;
+        // A strip goes through lines of one row, or through the same cell of several rows.
+        let (strips, within) = if row > 1 { (apart, row) } else { (1, apart) };
+        let widest = width.min(within) as usize;
+        let mut suffix = vec![fold.identity(); block * widest];
+        let mut prefix = vec![fold.identity(); widest];
+        let mut counts = vec![0u64; if self.valid.is_some() { widest } else { 1 }];
+        let (mut from, mut to) = (Vec::with_capacity(widest), Vec::with_capacity(widest));
+        let level = self.w.level;
+        for strip in 0..strips {
+            for first in (0..within).step_by(width as usize) {
+                let lines = strip * within + first..strip * within + within.min(first + width);
+                from.clear();
+                to.clear();
+                from.extend(lines.clone().map(|l| place(l, self.value.strides, self.value.offset)));
+                to.extend(lines.map(|l| place(l, &dense, 0) as usize));
+                let n = from.len();
+                let mut strip = Strip {
+                    job: &mut self,
+                    from: &from,
+                    to: &to,
+                    to_step: dense[axis] as usize,
+                    together: row > 1 || n == 1,
+                    suffix: &mut suffix[..block * n],
+                    prefix: &mut prefix[..n],
+                    counts: &mut counts,
+                    fits: true,
+                    cancelled: false,
+                };
+                // SAFETY: the level is one that the machine has.
+                unsafe { pick_strip::<F>(level.supported())(fold, &mut strip) };
+                if strip.cancelled {
+                    return Err(KernelError::Cancelled);
                 }
-                suffix[(p - low) as usize] = state;
-            }
-            // The start of the next block, grown cell by cell.
-            let mut prefix = identity;
-            for p in next..(i + after) {
-                if inside(p) {
-                    let cells = row.states(fold, p);
-                    for l in 0..L {
-                        prefix[l] = fold.join(prefix[l], cells[l]);
-                    }
+                if !strip.fits {
+                    let operation = "rolling sum".into();
+                    return Err(KernelError::Overflow { operation, dtype: self.result });
                 }
             }
-            let stop = end.min(i + (next - low));
-            for j in i..stop {
-                let (oldest, newest) = (j - before, j + after);
-                if inside(newest) {
-                    row.count(newest, &mut counts, 1);
-                    if newest >= next {
-                        let cells = row.states(fold, newest);
-                        for l in 0..L {
-                            prefix[l] = fold.join(prefix[l], cells[l]);
-                        }
-                    }
-                }
-                let ends = &suffix[(oldest - low) as usize];
-                for l in 0..L {
-                    let at = to[l] + (j - start) as usize * step;
-                    let enough = counts[l] >= min_count;
-                    let value = match enough {
-                        true => fold.finish(fold.join(ends[l], prefix[l]), counts[l]),
-                        false => Some(F::Out::default()),
-                    };
-                    match value {
-                        Some(v) => v.write(self.out, at),
-                        None => {
-                            return Err(KernelError::Overflow {
-                                operation: "rolling sum".into(),
-                                dtype: self.result,
-                            });
-                        }
-                    }
-                    if let Some(valid) = self.out_valid.as_deref_mut() {
-                        valid[at] = u8::from(enough);
-                    }
-                }
-                if inside(oldest) {
-                    row.count(oldest, &mut counts, -1);
-                }
-            }
-            i = stop;
         }
         Ok(())
     }
 }
 
-/// The input of `L` lines.
-struct Rows<'a, const L: usize> {
-    value: Strided<'a>,
-    valid: Option<&'a [u8]>,
-    /// Position of the input's first cell along the axis.
-    seen: i64,
-    /// Elements for one step along the axis.
-    step: i64,
+/// Several lines on their way.
+struct Strip<'s, 'a, F: Fold> {
+    job: &'s mut Job<'a>,
     /// Element of each line's first cell.
-    from: [i64; L],
+    from: &'s [i64],
+    /// Where each line's results start.
+    to: &'s [usize],
+    /// Cells from one result of a line to the next.
+    to_step: usize,
     /// True if the lines lie side by side.
     together: bool,
+    /// For each cell of a block the states of its end, line by line.
+    suffix: &'s mut [F::State],
+    /// The states of the start of the next block.
+    prefix: &'s mut [F::State],
+    /// Cells of the windows that are not masked: of each line, or of all where nothing is masked.
+    counts: &'s mut [u64],
+    fits: bool,
+    cancelled: bool,
 }
 
-impl<const L: usize> Rows<'_, L> {
-    /// The states of the cells at a position; masked ones are nothing.
-    #[inline(always)]
-    fn states<F: Fold>(&self, fold: &F, p: i64) -> [F::State; L] {
-        let moved = (p - self.seen) * self.step;
-        let mut out = [fold.identity(); L];
-        if self.together {
-            let size = size_of::<F::In>();
-            let first = (self.from[0] + moved) as usize;
-            let cells = &self.value.bytes[first * size..(first + L) * size];
-            for (l, o) in out.iter_mut().enumerate() {
-                *o = fold.one(F::In::read(cells, l));
+type StripFn<F> = unsafe fn(&F, &mut Strip<'_, '_, F>);
+leveled!(pick_strip, strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) as StripFn<F>);
+
+/// Goes through the lines of a strip.
+#[inline(always)]
+unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
+    let Windows { shape, axis, frame, len, first, .. } = s.job.w;
+    let (n, width, before, after) = (len as i64, frame.width(), frame.before, frame.after);
+    let (start, end) = (first as i64, (first + shape[axis]) as i64);
+    let lines = s.from.len();
+    let inside = |p: i64| (0..n).contains(&p);
+    // The window of the cell before `start`: the first step adds one cell and takes none.
+    s.counts.fill(0);
+    for p in (start - before)..(start + after) {
+        if inside(p) {
+            s.count(p, 1);
+        }
+    }
+    let mut i = start;
+    while i < end {
+        if (s.job.cancelled)() {
+            s.cancelled = true;
+            return;
+        }
+        let low = i - before;
+        let next = (low.div_euclid(width) + 1) * width;
+        // The ends of the block, from its last cell back to the first that is needed.
+        let mut later: Option<usize> = None;
+        for p in (low..next).rev() {
+            let at = (p - low) as usize * lines;
+            match later {
+                None => s.suffix[at..at + lines].fill(fold.identity()),
+                Some(later) => s.suffix.copy_within(later..later + lines, at),
             }
-        } else {
-            for (l, o) in out.iter_mut().enumerate() {
-                *o = fold.one(F::In::read(self.value.bytes, (self.from[l] + moved) as usize));
+            if inside(p) {
+                s.join(fold, p, Some(at));
+            }
+            later = Some(at);
+        }
+        // The start of the next block, grown cell by cell.
+        s.prefix.fill(fold.identity());
+        for p in next..(i + after) {
+            if inside(p) {
+                s.join(fold, p, None);
             }
         }
-        if let Some(valid) = self.valid {
-            for (l, o) in out.iter_mut().enumerate() {
-                if valid[(self.from[l] + moved) as usize] == 0 {
-                    *o = fold.identity();
+        let stop = end.min(i + (next - low));
+        for j in i..stop {
+            let (oldest, newest) = (j - before, j + after);
+            if inside(newest) {
+                s.count(newest, 1);
+                if newest >= next {
+                    s.join(fold, newest, None);
                 }
             }
+            s.finish(fold, (oldest - low) as usize * lines, (j - start) as usize);
+            if inside(oldest) {
+                s.count(oldest, -1);
+            }
         }
-        out
+        i = stop;
+    }
+}
+
+impl<F: Fold> Strip<'_, '_, F> {
+    /// Elements from a line's first cell to the one at a position.
+    #[inline(always)]
+    fn moved(&self, p: i64) -> i64 {
+        (p - self.job.w.seen as i64) * self.job.value.strides[self.job.w.axis]
+    }
+
+    /// Joins the cells at a position: before the states of a suffix, or after the prefix. Masked ones are nothing.
+    #[inline(always)]
+    fn join(&mut self, fold: &F, p: i64, suffix: Option<usize>) {
+        let (size, moved, lines) = (size_of::<F::In>(), self.moved(p), self.from.len());
+        let (states, first) = match suffix {
+            Some(at) => (&mut self.suffix[at..at + lines], true),
+            None => (&mut self.prefix[..], false),
+        };
+        let put = |state: &mut F::State, cell: F::State| {
+            *state = if first { fold.join(cell, *state) } else { fold.join(*state, cell) };
+        };
+        let bytes = self.job.value.bytes;
+        if !self.together || self.job.valid.is_some() {
+            for (state, from) in states.iter_mut().zip(self.from) {
+                let at = (from + moved) as usize;
+                if self.job.valid.is_none_or(|v| v[at] != 0) {
+                    put(state, fold.one(F::In::read(bytes, at)));
+                }
+            }
+            return;
+        }
+        let at = (self.from[0] + moved) as usize;
+        let cells = bytes[at * size..(at + lines) * size].chunks_exact(size);
+        for (state, cell) in states.iter_mut().zip(cells) {
+            put(state, fold.one(F::In::read(cell, 0)));
+        }
+    }
+
+    /// Writes the results at a position of the output, of the suffix at `at` and the prefix.
+    #[inline(always)]
+    fn finish(&mut self, fold: &F, at: usize, position: usize) {
+        let (size, lines) = (size_of::<F::Out>(), self.from.len());
+        let (ends, moved) = (&self.suffix[at..at + lines], position * self.to_step);
+        let min = self.job.w.min_count;
+        let states = ends.iter().zip(&*self.prefix);
+        let mut fits = true;
+        if self.together && self.job.valid.is_none() {
+            let (to, count) = (self.to[0] + moved, self.counts[0]);
+            let out = self.job.out[to * size..(to + lines) * size].chunks_exact_mut(size);
+            if count >= min {
+                for (o, (end, start)) in out.zip(states) {
+                    let value = fold.finish(fold.join(*end, *start), count);
+                    fits &= value.is_some();
+                    value.unwrap_or_default().write(o, 0);
+                }
+            } else {
+                out.for_each(|o| F::Out::default().write(o, 0));
+            }
+            if let Some(valid) = self.job.out_valid.as_deref_mut() {
+                valid[to..to + lines].fill(u8::from(count >= min));
+            }
+            self.fits &= fits;
+            return;
+        }
+        let uneven = self.counts.len() > 1;
+        for (l, (to, (end, start))) in self.to.iter().zip(states).enumerate() {
+            let (to, count) = (to + moved, self.counts[if uneven { l } else { 0 }]);
+            let value = match count >= min {
+                true => fold.finish(fold.join(*end, *start), count),
+                false => Some(F::Out::default()),
+            };
+            fits &= value.is_some();
+            value.unwrap_or_default().write(self.job.out, to);
+            if let Some(valid) = self.job.out_valid.as_deref_mut() {
+                valid[to] = u8::from(count >= min);
+            }
+        }
+        self.fits &= fits;
     }
 
     /// Adds the cells at a position that are not masked to the counts (`by` 1), or takes them off (-1).
     #[inline(always)]
-    fn count(&self, p: i64, counts: &mut [u64; L], by: i64) {
-        let moved = (p - self.seen) * self.step;
-        for (l, c) in counts.iter_mut().enumerate() {
-            let valid = self.valid.is_none_or(|v| v[(self.from[l] + moved) as usize] != 0);
-            *c = c.wrapping_add_signed(by * i64::from(valid));
+    fn count(&mut self, p: i64, by: i64) {
+        let moved = self.moved(p);
+        match self.job.valid {
+            None => self.counts[0] = self.counts[0].wrapping_add_signed(by),
+            Some(valid) => {
+                for (c, from) in self.counts.iter_mut().zip(self.from) {
+                    let valid = valid[(from + moved) as usize] != 0;
+                    *c = c.wrapping_add_signed(by * i64::from(valid));
+                }
+            }
         }
     }
 }
@@ -408,6 +470,7 @@ mod tests {
 
     /// Windows of a 1-d array, in two halves as two chunks would be; `None` is masked.
     fn rolling(kind: ReduceKind, v: &[Option<f64>], frame: Frame, min: u64) -> Vec<Option<f64>> {
+        let level = Level::detect();
         let value = bytes(&v.iter().map(|x| x.unwrap_or(1e300)).collect::<Vec<_>>());
         let valid: Vec<u8> = v.iter().map(|x| u8::from(x.is_some())).collect();
         let len = v.len() as u64;
@@ -416,7 +479,16 @@ mod tests {
             let n = (end - first) as usize;
             let (mut out, mut ok) = (vec![0; n * 8], vec![9; n]);
             let shape = [end - first];
-            let w = Windows { shape: &shape, axis: 0, frame, min_count: min, len, first, seen: 0 };
+            let w = Windows {
+                shape: &shape,
+                axis: 0,
+                frame,
+                min_count: min,
+                len,
+                first,
+                seen: 0,
+                level,
+            };
             let input = Strided { bytes: &value, offset: 0, strides: &[1] };
             window(kind, DType::Float64, w, input, Some(&valid), &mut out, Some(&mut ok), &|| {
                 false
@@ -493,15 +565,81 @@ mod tests {
     fn integer_sums_that_do_not_fit_are_errors() {
         let v: Vec<u8> = [i64::MAX, 1, -1].iter().flat_map(|x| x.to_ne_bytes()).collect();
         let frame = Frame { before: 1, after: 0 };
-        let w = Windows { shape: &[3], axis: 0, frame, min_count: 1, len: 3, first: 0, seen: 0 };
+        let w = Windows {
+            shape: &[3],
+            axis: 0,
+            frame,
+            min_count: 1,
+            len: 3,
+            first: 0,
+            seen: 0,
+            level: Level::Baseline,
+        };
         let input = Strided { bytes: &v, offset: 0, strides: &[1] };
         let mut out = [0; 24];
         let e = window(ReduceKind::Sum, DType::Int64, w, input, None, &mut out, None, &|| false);
         assert!(matches!(e, Err(KernelError::Overflow { .. })));
-        let short =
-            Windows { len: 9, shape: &[3], axis: 0, frame, min_count: 1, first: 5, seen: 5 };
+        let short = Windows { len: 9, first: 5, seen: 5, ..w };
         let e =
             window(ReduceKind::Sum, DType::Int64, short, input, None, &mut out, None, &|| false);
         assert!(matches!(e, Err(KernelError::Buffer { .. })));
+    }
+
+    /// Strips of many lines, side by side and apart, on every level beside lines taken alone.
+    #[test]
+    fn strips_are_their_lines() {
+        let (n, m) = (23u64, 1100u64);
+        let cells: Vec<f64> =
+            (0..n * m).map(|i| ((i * 2_654_435_761) % 9973) as f64 / 7.0 - 600.0).collect();
+        let (value, frame) = (bytes(&cells), Frame { before: 3, after: 2 });
+        let valid: Vec<u8> = (0..n * m).map(|i| u8::from(i % 11 != 3)).collect();
+        for masked in [None, Some(&valid[..])] {
+            for kind in [ReduceKind::Mean, ReduceKind::Max, ReduceKind::Var { ddof: 0 }] {
+                // The same lines: contiguous along the last axis, or a row apart.
+                for (shape, axis, step, apart) in
+                    [([n, m], 0, m as i64, 1), ([m, n], 1, m as i64, 1)]
+                {
+                    let strides = if axis == 0 { [step, apart] } else { [apart, step] };
+                    let mut all: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+                    for level in Level::available() {
+                        let (first, seen) = (0, 0);
+                        let w = Windows {
+                            shape: &shape,
+                            axis,
+                            frame,
+                            min_count: 2,
+                            len: n,
+                            first,
+                            seen,
+                            level,
+                        };
+                        let input = Strided { bytes: &value, offset: 0, strides: &strides };
+                        let (mut out, mut ok) = (vec![1; cells.len() * 8], vec![1; cells.len()]);
+                        let d = DType::Float64;
+                        window(kind, d, w, input, masked, &mut out, Some(&mut ok), &|| false)
+                            .unwrap();
+                        all.push((out, ok));
+                    }
+                    assert!(all.iter().all(|x| *x == all[0]), "{kind} {shape:?}");
+                    for line in [0, 1, 511, 512, 1099] {
+                        let own: Vec<Option<f64>> = (0..n)
+                            .map(|p| (p * m + line) as usize)
+                            .map(|at| masked.is_none_or(|v| v[at] != 0).then(|| cells[at]))
+                            .collect();
+                        for (p, want) in rolling(kind, &own, frame, 2).into_iter().enumerate() {
+                            let p = p as u64;
+                            let at = if axis == 0 { p * m + line } else { line * n + p } as usize;
+                            let got = (all[0].1[at] == 1).then(|| f64::read(&all[0].0, at));
+                            let bits = |x: Option<f64>| x.map(f64::to_bits);
+                            assert_eq!(
+                                bits(got),
+                                bits(want),
+                                "{kind} {shape:?} line {line} at {p}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
 use crate::kernels::fill::fill;
-use crate::kernels::scan as kernel;
+use crate::kernels::scan::{self as kernel, Scan};
 use crate::pool::PooledBuf;
 use crate::schedule::TaskContext;
 use crate::store::{Held, Reader};
@@ -292,39 +292,43 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
     let seen = gather(op, 0, view)?;
     let mut buffers = op.buffers(0);
     let dense = strides(&shape);
-    for (f, buffer) in buffers.iter_mut().enumerate() {
-        let from = Strided { bytes: seen.bytes(f)?, offset: seen.offset, strides: &seen.steps };
-        copy::copy_box(seen.dtype(f)?.size(), &shape, from, buffer.as_mut_slice(), 0, &dense)?;
-    }
-    drop(seen);
+    let source = |f: usize| -> Result<Strided<'_>, Error> {
+        Ok(Strided { bytes: seen.bytes(f)?, offset: seen.offset, strides: &seen.steps })
+    };
+    let place = |f: usize, buffer: &mut PooledBuf| -> Result<(), Error> {
+        let size = seen.dtype(f)?.size();
+        Ok(copy::copy_box(size, &shape, source(f)?, buffer.as_mut_slice(), 0, &dense)?)
+    };
     let carry = match op.tiling.pieces(op.id, op.index, 1).first() {
         Some(previous) => Some(last_slice(op, previous, axis)?),
         None => None,
     };
     let dtype = op.stage.outputs[0].fields[0];
+    let cancelled = op.cancelled();
     let (value, valid) = buffers.split_at_mut(1);
+    if let Some(valid) = valid.first_mut() {
+        place(1, valid)?;
+    }
     if let (ScanKind::Last, Some(valid)) = (kind, valid.first_mut()) {
+        place(0, &mut value[0])?;
         let carry = match carry.as_deref() {
             Some([v, ok]) => Some((v.as_slice(), ok.as_slice())),
             _ => None,
         };
         let value = value[0].as_mut_slice();
-        let cancelled = op.cancelled();
         fill(dtype.size(), &shape, axis, value, valid.as_mut_slice(), carry, &cancelled)?;
-        return Ok(vec![op.chunk(0, buffers)?]);
+    } else {
+        let job = Scan {
+            shape: &shape,
+            axis,
+            from: source(0)?,
+            value: value[0].as_mut_slice(),
+            valid: valid.first().map(|b| b.as_slice()),
+            carry: carry.as_ref().and_then(|c| c.first()).map(|b| b.as_slice()),
+        };
+        kernel::scan(kind, dtype, job, &cancelled)?;
     }
-    let carry_fields: Option<Vec<&[u8]>> =
-        carry.as_ref().map(|c| c.iter().map(|b| b.as_slice()).collect());
-    kernel::scan(
-        kind,
-        dtype,
-        &shape,
-        axis,
-        value[0].as_mut_slice(),
-        valid.first_mut().map(|b| b.as_mut_slice()),
-        carry_fields.as_deref(),
-        &op.cancelled(),
-    )?;
+    drop(seen);
     Ok(vec![op.chunk(0, buffers)?])
 }
 

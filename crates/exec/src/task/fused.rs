@@ -9,8 +9,11 @@ use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use crate::pool::PooledBuf;
 use std::cell::RefCell;
 use tessera_planner::dtype::DType;
-use tessera_planner::plan::{Access, Fused, FusedInput};
+use tessera_planner::plan::{Access, Fused, FusedInput, OutputRef};
 use tessera_planner::reduce::ReduceKind;
+
+/// Least bytes of a chunk that is stored past the caches.
+const STREAM_MIN: u64 = 1 << 20;
 
 thread_local! {
     /// Registers and accumulators of the thread: allocated once, not once an operand.
@@ -50,8 +53,10 @@ pub(super) fn run(
         (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect();
     let mut outputs: Vec<OutputFields<'_>> = buffers
         .iter_mut()
-        .map(|fields| OutputFields {
+        .enumerate()
+        .map(|(o, fields)| OutputFields {
             fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),
+            stream: streams(op, o),
         })
         .collect();
     let cancelled = op.cancelled();
@@ -68,6 +73,14 @@ pub(super) fn run(
     })?;
     drop(outputs);
     buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect()
+}
+
+/// True if an output's chunk is better stored past the caches: it fills a good part of one, and no operand reads it.
+fn streams(op: &Operand<'_>, output: usize) -> bool {
+    let o = &op.stage.outputs[output];
+    let bytes = o.grid.region(op.index).cells() * o.fields[0].size() as u64;
+    let of = OutputRef { stage: op.id, output: output as u32 };
+    bytes >= STREAM_MIN && op.tiling.readers(of, op.index) == 0
 }
 
 /// Combines the states of a fan in row-major order, and finishes them at the root.

@@ -4,6 +4,7 @@ use super::Operand;
 use super::gather::{Seen, gather, gather_region};
 use crate::chunk::Chunk;
 use crate::error::Error;
+use crate::kernels::Level;
 use crate::kernels::copy::Strided;
 use crate::kernels::lines::{self, LinesIn, LinesOut};
 use crate::kernels::window::{Windows, window};
@@ -37,6 +38,7 @@ pub(super) fn rolling(
         len: whole[axis],
         first: region.start[axis],
         seen: wide.start[axis],
+        level: Level::detect(),
     };
     let value = Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps };
     let mut buffers = op.buffers(0);

@@ -3,6 +3,7 @@
 use crate::kernels::elem::Kind;
 use crate::kernels::ops::{self, IotaFn, OpFn, TileOp};
 use crate::kernels::partial::{self, Fns};
+use crate::kernels::stream::{self, StreamFn};
 use crate::kernels::{KernelError, Level, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::AxisReduce;
@@ -27,6 +28,8 @@ pub struct Compiled {
     pub(super) fields: usize,
     /// Writes a tile of an index.
     pub(super) count: IotaFn,
+    /// Writes tiles past the caches, where the machine can.
+    pub(super) stream: Option<StreamFn>,
 }
 
 /// An input that the program reads.
@@ -76,6 +79,8 @@ pub(super) struct ReduceSlot {
     pub(super) parts: Vec<PartSlot>,
     /// A count that does not depend on the data: its field.
     pub(super) static_count: Option<usize>,
+    /// Fields that an earlier output makes too: field, that output, its field.
+    pub(super) same: Vec<(usize, usize, usize)>,
 }
 
 /// One part of a state: a range of its fields and what fills them.
@@ -101,7 +106,8 @@ pub fn compile(fused: &Fused, stage_rank: usize) -> Result<Compiled, KernelError
 /// argument that names nothing.
 pub fn compile_at(fused: &Fused, stage_rank: usize, level: Level) -> Result<Compiled, KernelError> {
     let mut b = Body::new(fused, stage_rank, level.supported())?;
-    let outputs = b.outputs(fused)?;
+    let mut outputs = b.outputs(fused)?;
+    share(&mut outputs);
     b.guard(&outputs);
     b.combine(&outputs);
     b.allocate(fused, outputs)
@@ -115,7 +121,7 @@ enum Val {
     Node(usize),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Node {
     op: TileOp,
     arg: DType,
@@ -126,7 +132,39 @@ struct Node {
 /// An output before it has registers.
 enum Out {
     Store { value: Val, valid: Option<Val> },
-    Reduce { slot: ReduceSlot, parts: Vec<(Fns, usize, Val, Option<Val>)> },
+    Reduce { slot: ReduceSlot, parts: Vec<Part> },
+}
+
+/// A part of a state before it has registers.
+struct Part {
+    fns: Fns,
+    /// What it takes in; that of a mean is a sum.
+    kind: ReduceKind,
+    /// Its first field, and how many it has.
+    fields: (usize, usize),
+    value: Val,
+    valid: Option<Val>,
+}
+
+/// Leaves out the parts that an earlier output makes too, as a mean does a sum.
+fn share(outs: &mut [Out]) {
+    for i in 1..outs.len() {
+        let (before, rest) = outs.split_at_mut(i);
+        let Out::Reduce { slot, parts } = &mut rest[0] else { continue };
+        parts.retain(|p| {
+            let made = before.iter().enumerate().find_map(|(j, o)| match o {
+                Out::Reduce { slot: s, parts } if s.axes == slot.axes => parts
+                    .iter()
+                    .find(|q| (q.kind, q.value, q.valid) == (p.kind, p.value, p.valid))
+                    .map(|q| (j, q.fields.0)),
+                _ => None,
+            });
+            if let Some((j, first)) = made {
+                slot.same.extend((0..p.fields.1).map(|f| (p.fields.0 + f, j, first + f)));
+            }
+            made.is_none()
+        });
+    }
 }
 
 struct Body {
@@ -223,9 +261,12 @@ impl Body {
 
     fn push(&mut self, op: TileOp, dtype: DType, args: Vec<Val>) -> Val {
         let at = if op == TileOp::Scalar(ScalarOp::Where) { args[1] } else { args[0] };
-        let arg = self.dtype(at);
-        self.nodes.push(Node { op, arg, dtype, args });
-        Val::Node(self.nodes.len() - 1)
+        let node = Node { op, arg: self.dtype(at), dtype, args };
+        let found = self.nodes.iter().position(|n| *n == node);
+        Val::Node(found.unwrap_or_else(|| {
+            self.nodes.push(node);
+            self.nodes.len() - 1
+        }))
     }
 
     fn scalar(&mut self, op: ScalarOp, dtype: DType, args: Vec<Val>) -> Val {
@@ -273,12 +314,15 @@ impl Body {
         let mut static_count = None;
         if kind == ReduceKind::Count {
             match valid {
-                Some(v) => parts.push((fns, 0, v, None)),
+                Some(value) => {
+                    parts.push(Part { fns, kind, fields: (0, 1), value, valid: None });
+                }
                 None => static_count = Some(0),
             }
         } else {
             let mut v = value;
-            if let Some(valid) = valid {
+            // A variance looks at the validity itself.
+            if let Some(valid) = valid.filter(|_| !matches!(kind, ReduceKind::Var { .. })) {
                 let id = self.constant(identity(kind, dtype));
                 v = self.scalar(ScalarOp::Where, dtype, vec![valid, v, id]);
             }
@@ -287,21 +331,40 @@ impl Body {
             }
             let own =
                 matches!(kind, ReduceKind::Var { .. } | ReduceKind::ArgMin | ReduceKind::ArgMax);
-            parts.push((fns, 0, v, valid.filter(|_| own)));
             let counted = match kind {
                 ReduceKind::Mean => true,
                 ReduceKind::Var { .. } | ReduceKind::Any | ReduceKind::All => false,
                 _ => valid.is_some(),
             };
+            let fields = (0, state.len() - usize::from(counted));
+            let taken = match kind {
+                ReduceKind::Mean => ReduceKind::Sum,
+                ReduceKind::Var { .. } => ReduceKind::Var { ddof: 0 },
+                kind => kind,
+            };
+            parts.push(Part { fns, kind: taken, fields, value: v, valid: valid.filter(|_| own) });
             if counted {
                 let field = state.len() - 1;
                 match valid {
-                    Some(v) => parts.push((partial::count(self.level), field, v, None)),
+                    Some(value) => parts.push(Part {
+                        fns: partial::count(self.level),
+                        kind: ReduceKind::Count,
+                        fields: (field, 1),
+                        value,
+                        valid: None,
+                    }),
                     None => static_count = Some(field),
                 }
             }
         }
-        let slot = ReduceSlot { kind, axes: axes.to_vec(), state, parts: Vec::new(), static_count };
+        let slot = ReduceSlot {
+            kind,
+            axes: axes.to_vec(),
+            state,
+            parts: Vec::new(),
+            static_count,
+            same: Vec::new(),
+        };
         Ok(Out::Reduce { slot, parts })
     }
 
@@ -326,13 +389,14 @@ impl Body {
         for o in outs {
             let (values, valid): (Vec<Val>, Option<Val>) = match o {
                 Out::Store { value, valid } => (vec![*value], *valid),
-                // A masked value of a reduction was already exchanged for the identity by a `where`, which limits the
-                // need by itself.
+                // A masked value of other reductions was already exchanged for the identity by a `where`, which limits
+                // the need by itself.
                 Out::Reduce { parts, .. } => {
-                    for (_, _, v, valid) in parts {
-                        self.require(&mut need, &reaches, *v, Need::Always);
-                        if let Some(v) = valid {
-                            self.require(&mut need, &reaches, *v, Need::Always);
+                    for p in parts {
+                        let needed = p.valid.map_or(Need::Always, Need::Where);
+                        self.require(&mut need, &reaches, p.value, needed);
+                        if let Some(v) = p.valid {
+                            self.require(&mut need, &reaches, v, Need::Always);
                         }
                     }
                     continue;
@@ -411,8 +475,8 @@ impl Body {
             match o {
                 Out::Store { value, valid } => roots.extend([*value].into_iter().chain(*valid)),
                 Out::Reduce { parts, .. } => {
-                    for (_, _, v, valid) in parts {
-                        roots.extend([*v].into_iter().chain(*valid));
+                    for p in parts {
+                        roots.extend([p.value].into_iter().chain(p.valid));
                     }
                 }
             }
@@ -498,6 +562,7 @@ impl Body {
             checks: Vec::new(),
             outputs: Vec::new(),
             count: ops::iota(self.level),
+            stream: stream::copy(self.level),
             fields: fused.inputs.iter().filter(|i| matches!(i, FusedInput::Field { .. })).count(),
         };
         // What is looked at after the tile has run must not be overwritten within it.
@@ -511,10 +576,10 @@ impl Body {
         let mut products = Vec::new();
         for o in &outs {
             let Out::Reduce { parts, .. } = o else { continue };
-            for (fns, _, v, _) in parts {
-                let Val::Node(i) = *v else { continue };
+            for p in parts {
+                let Val::Node(i) = p.value else { continue };
                 let n = &self.nodes[i];
-                if fns.lanes_mul.is_some()
+                if p.fns.lanes_mul.is_some()
                     && all_uses[i] == 1
                     && n.op == TileOp::Scalar(ScalarOp::Mul)
                 {
@@ -648,8 +713,8 @@ impl Body {
                     out.outputs.push(OutputSlot::Store(slots));
                 }
                 Out::Reduce { mut slot, parts } => {
-                    for (fns, first_field, v, valid) in parts {
-                        let product = match v {
+                    for p in parts {
+                        let product = match p.value {
                             Val::Node(i) if products.contains(&i) => {
                                 let args = &self.nodes[i].args;
                                 let a = slot_of(args[0], &mut regs, &mut out, &node_slots)?;
@@ -658,10 +723,12 @@ impl Body {
                             }
                             _ => None,
                         };
-                        let value = slot_of(v, &mut regs, &mut out, &node_slots)?;
-                        let valid = valid
+                        let value = slot_of(p.value, &mut regs, &mut out, &node_slots)?;
+                        let valid = p
+                            .valid
                             .map(|v| slot_of(v, &mut regs, &mut out, &node_slots))
                             .transpose()?;
+                        let (fns, first_field) = (p.fns, p.fields.0);
                         slot.parts.push(PartSlot { fns, first_field, value, valid, product });
                     }
                     out.outputs.push(OutputSlot::Reduce(Box::new(slot)));

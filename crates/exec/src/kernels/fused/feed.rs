@@ -1,8 +1,11 @@
 #![expect(unsafe_code, reason = "cells are read by pointer; each block says why it is sound")]
-//! Inputs of tiles: in place where the cells lie in a row, packed where they do not.
+//! Inputs of tiles: in place where the cells lie in a row, packed where they do not, and copied together in panels where
+//! they lie in a row along another axis.
 
 use super::StridedInput;
+use crate::kernels::copy::{Strided, copy_box};
 use crate::kernels::ops::N;
+use tessera_planner::region::strides;
 
 /// Reads a view in row-major order, a tile at a time.
 #[derive(Debug)]
@@ -16,8 +19,9 @@ pub(super) struct Feed {
     here: i64,
     /// The tile buffer.
     buffer: *mut u8,
-    /// The buffer holds the value of the current repeated run.
+    /// The buffer holds the value of the current repeated run, the panel its cells.
     filled: bool,
+    panel: Option<Panel>,
 }
 
 /// Where tiles lie as long as a run lasts.
@@ -40,6 +44,94 @@ enum Source {
         aligned: bool,
     },
     Index,
+    /// A panel in which the cells lie in a row, and the size of a cell.
+    Panel {
+        base: *const u8,
+        size: usize,
+    },
+}
+
+/// Cells that lie in a row along an outer axis of the walk, as those of a transpose do, are copied together in panels:
+/// some positions of that axis with all that is inside it.
+///
+/// ```text
+///   memory      a d g j      walk  a b c | d e f | …     every cell of a row in another line of the caches
+///               b e h k      panel a b c   d e f          each line is read once for the rows that it holds
+///               c f i l
+/// ```
+#[derive(Debug)]
+struct Panel {
+    /// All of the input.
+    bytes: *const u8,
+    len: usize,
+    /// Lengths of the panel's axes, the outer one first, and their steps in cells.
+    shape: Vec<u64>,
+    steps: Vec<i64>,
+    /// Length of the outer axis in the region.
+    rows: u64,
+    room: Vec<u64>,
+}
+
+/// Bytes of a panel, if it can have that few: it stays in the second-level cache.
+const PANEL_BYTES: u64 = 256 << 10;
+/// Most bytes of a panel of a line's cells.
+const PANEL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a line of the caches.
+const LINE_BYTES: u64 = 64;
+
+impl Panel {
+    /// The panels of a view with these axes (in bytes), if it has an axis that is worth it: the number of that axis.
+    fn of(input: &StridedInput<'_>, axes: &[(u64, i64)]) -> Option<(usize, Panel)> {
+        let size = input.dtype.size() as u64;
+        let (inner, outer) = axes.split_last()?;
+        if inner.1 == 0 || inner.1.unsigned_abs() == size {
+            return None;
+        }
+        let at = outer.iter().rposition(|(n, step)| *step == size as i64 && *n > 1)?;
+        let row: u64 = axes[at + 1..].iter().map(|a| a.0).product::<u64>() * size;
+        let line = (LINE_BYTES / size).min(axes[at].0);
+        if row * line > PANEL_BYTES_MAX {
+            return None;
+        }
+        let rows = (PANEL_BYTES / row / line * line).clamp(line, axes[at].0);
+        let mut shape: Vec<u64> = axes[at..].iter().map(|a| a.0).collect();
+        shape[0] = rows;
+        let panel = Panel {
+            bytes: input.bytes.as_ptr(),
+            len: input.bytes.len(),
+            steps: axes[at..].iter().map(|a| a.1 / size as i64).collect(),
+            room: vec![0; (rows * row).div_ceil(8) as usize],
+            rows: axes[at].0,
+            shape,
+        };
+        Some((at, panel))
+    }
+
+    /// Copies the cells from element `first` on together, `rows` of the outer axis.
+    fn fill(&mut self, first: i64, rows: u64, size: usize) {
+        self.shape[0] = rows;
+        // SAFETY: the bytes of an input outlive its feed.
+        let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.len) };
+        let from = Strided { bytes, offset: first, strides: &self.steps };
+        let dense = strides(&self.shape);
+        // SAFETY: whole numbers are seen as their bytes.
+        let to = unsafe {
+            std::slice::from_raw_parts_mut(self.room.as_mut_ptr().cast(), self.room.len() * 8)
+        };
+        // The view was checked against its memory, and the room is made for the panel.
+        let copied = copy_box(size, &self.shape, from, to, 0, &dense);
+        debug_assert!(copied.is_ok());
+    }
+}
+
+impl Source {
+    /// Bytes of a cell.
+    fn size(self) -> usize {
+        match self {
+            Source::Memory { size, .. } | Source::Panel { size, .. } => size,
+            Source::Index => 8,
+        }
+    }
 }
 
 impl Feed {
@@ -47,14 +139,29 @@ impl Feed {
     pub(super) fn memory(input: &StridedInput<'_>, shape: &[u64], buffer: *mut u8) -> Feed {
         let size = input.dtype.size();
         let base = input.bytes.as_ptr();
-        let axes = merge(shape, &input.strides.iter().map(|s| s * size as i64).collect::<Vec<_>>());
+        let mut axes =
+            merge(shape, &input.strides.iter().map(|s| s * size as i64).collect::<Vec<_>>());
+        let mut kind = Source::Memory { base, size, aligned: base.align_offset(size) == 0 };
+        let mut panel = None;
+        if !shape.contains(&0)
+            && let Some((outer, p)) = Panel::of(input, &axes)
+        {
+            // The walk goes from panel to panel, and through each as one run.
+            kind = Source::Panel { base: p.room.as_ptr().cast(), size };
+            let (rows, cells) = (p.shape[0], p.shape.iter().product());
+            axes.truncate(outer + 1);
+            axes[outer] = (p.rows.div_ceil(rows), (rows * size as u64) as i64);
+            axes.push((cells, 0));
+            panel = Some(p);
+        }
         Feed {
-            kind: Source::Memory { base, size, aligned: base.align_offset(size) == 0 },
+            kind,
             at: vec![0; axes.len()],
             axes,
             here: input.offset * size as i64,
             buffer,
             filled: false,
+            panel,
         }
     }
 
@@ -68,6 +175,7 @@ impl Feed {
             here: first,
             buffer,
             filled: false,
+            panel: None,
         }
     }
 
@@ -81,8 +189,35 @@ impl Feed {
         }
     }
 
+    /// Length and step of the current run; the last panel may be shorter than the others.
+    #[inline]
     fn inner(&self) -> (u64, i64) {
-        self.axes.last().copied().unwrap_or((1, 0))
+        let (len, step) = self.axes.last().copied().unwrap_or((1, 0));
+        match &self.panel {
+            None => (len, step),
+            Some(p) => (p.shape[1..].iter().product::<u64>() * self.panel_rows(p), step),
+        }
+    }
+
+    /// Rows of the current panel.
+    fn panel_rows(&self, p: &Panel) -> u64 {
+        let blocks = self.axes.len() - 2;
+        let rows = (self.axes[blocks].1 / self.kind.size() as i64) as u64;
+        rows.min(p.rows - self.at[blocks] * rows)
+    }
+
+    /// Where the current cell of the panel is, whose cells are there from now on.
+    fn in_panel(&mut self, base: *const u8, size: usize) -> *const u8 {
+        if !self.filled
+            && let Some(p) = &self.panel
+        {
+            let (first, rows) = (self.here / size as i64, self.panel_rows(p));
+            if let Some(p) = &mut self.panel {
+                p.fill(first, rows, size);
+            }
+            self.filled = true;
+        }
+        base.wrapping_add(self.at[self.axes.len() - 1] as usize * size)
     }
 
     /// How many whole tiles from here on lie in one run and need no packing, and where they lie. The feed stays where it
@@ -106,6 +241,9 @@ impl Feed {
                 (tiles, Steady::Moves(base.wrapping_offset(self.here as isize), size * N))
             }
             Source::Memory { .. } => (0, Steady::Still(self.buffer)),
+            Source::Panel { base, size } => {
+                (tiles, Steady::Moves(self.in_panel(base, size), size * N))
+            }
             Source::Index => (tiles, Steady::Counts(self.buffer, self.here, step)),
         }
     }
@@ -131,7 +269,13 @@ impl Feed {
             self.advance(last, N as u64);
             return p;
         }
-        if step == 0 && left >= n as u64 {
+        if let Source::Panel { base, size } = self.kind {
+            if left >= N as u64 && n == N {
+                let p = self.in_panel(base, size);
+                self.advance(last, N as u64);
+                return p;
+            }
+        } else if step == 0 && left >= n as u64 {
             if !self.filled {
                 self.pack(0, N);
                 self.filled = true;
@@ -141,19 +285,21 @@ impl Feed {
         }
         let mut k = 0;
         while k < n {
-            let m = (len - self.at[last]).min((n - k) as u64);
+            let m = (self.inner().0 - self.at[last]).min((n - k) as u64);
             self.pack(k, m as usize);
             self.advance(last, m);
             k += m as usize;
         }
-        self.filled = false;
+        if self.panel.is_none() {
+            self.filled = false;
+        }
         self.buffer
     }
 
     fn advance(&mut self, last: usize, m: u64) {
         self.at[last] += m;
         self.here += self.axes[last].1.wrapping_mul(m as i64);
-        if self.at[last] == self.axes[last].0 {
+        if self.at[last] == self.inner().0 {
             self.next_run(last);
         }
     }
@@ -186,6 +332,13 @@ impl Feed {
                     let v = self.here.wrapping_add(step.wrapping_mul(i as i64));
                     // SAFETY: the buffer has N cells of 8 aligned bytes, and k + m <= N.
                     unsafe { self.buffer.cast::<i64>().add(k + i).write(v) };
+                }
+            }
+            Source::Panel { base, size } => {
+                let p = self.in_panel(base, size);
+                // SAFETY: a run's cells are in the panel, m of them are left, the buffer has N cells, k + m <= N.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(p, self.buffer.add(k * size), m * size);
                 }
             }
             Source::Memory { base, size, .. } => {

@@ -1,7 +1,7 @@
 #![expect(unsafe_code, reason = "tiles are passed by pointer; each block says why it is sound")]
 //! The interpreter's loop.
 
-use super::compile::{Compiled, InputSource, Ins, OutputSlot, ReduceSlot};
+use super::compile::{Compiled, InputSlot, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
 use super::steady::{Fetch, Loop, check};
 use super::walk::{self, Run, Walk};
@@ -9,15 +9,23 @@ use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
 use crate::kernels::ops::N;
 use crate::kernels::partial::{Fns, Piece};
+use crate::kernels::stream::{self, StreamFn};
 use tessera_planner::dtype::DType;
+use tessera_planner::ir::AxisReduce;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 
 /// Bytes from one tile buffer to the next: a tile of 8-byte cells, and some more so that buffers do not compete for
 /// the same sets of the cache.
 const SLOT_BYTES: usize = N * 8 + 128;
+/// Bytes of a line of the caches, at which tile buffers begin.
+const LINE_BYTES: usize = 64;
 /// Bytes of the lanes of a reduction.
 const LANES_BYTES: usize = N * 8;
+/// Bytes of the states of a strip: half of the smallest first-level cache.
+const STRIP_BYTES: u64 = 16 << 10;
+/// Fewest rows for which strips are worth their set-up.
+const STRIP_ROWS: u64 = 8;
 /// Tiles between two questions whether to stop: about a million cells.
 const CANCEL_TILES: usize = 1 << 14;
 
@@ -51,6 +59,10 @@ pub(super) struct Store {
     pub(super) slot: usize,
     pub(super) base: *mut u8,
     pub(super) size: usize,
+    /// The slot's own tile.
+    pub(super) buffer: *mut u8,
+    /// How tiles go past the caches, if they do.
+    pub(super) stream: Option<StreamFn>,
 }
 
 /// One part of a reduction on its way.
@@ -66,6 +78,8 @@ pub(super) struct Part {
 pub(super) struct Reduction {
     pub(super) walk: Walk,
     pub(super) parts: Vec<Part>,
+    /// Fields that an earlier reduction makes too.
+    copies: Vec<Copied>,
 }
 
 impl Compiled {
@@ -116,64 +130,155 @@ impl Compiled {
             }
         }
 
-        let mut feeds: Vec<(usize, Feed)> = Vec::new();
         for i in &self.inputs {
-            let slot = i.slot as usize;
-            feeds.push((
-                slot,
-                match &i.source {
-                    InputSource::Field(f, dtype) => {
-                        let input = &inputs[*f];
-                        input.check(&shape)?;
-                        expect("bytes of an input's cells", input.dtype.size(), dtype.size())?;
-                        Feed::memory(input, &shape, buffer(slot))
-                    }
-                    InputSource::Index(offset, strides) => {
-                        expect("axes of an index", strides.len(), self.rank)?;
-                        let first = strides
-                            .iter()
-                            .zip(&region.start)
-                            .fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
-                        Feed::index(first, strides, &shape, buffer(slot))
-                    }
-                },
-            ));
+            match &i.source {
+                InputSource::Field(f, dtype) => {
+                    inputs[*f].check(&shape)?;
+                    expect("bytes of an input's cells", inputs[*f].dtype.size(), dtype.size())?;
+                }
+                InputSource::Index(_, strides) => {
+                    expect("axes of an index", strides.len(), self.rank)?;
+                }
+            }
         }
 
         let mut stores: Vec<Store> = Vec::new();
+        let mut states: Vec<Vec<*mut u8>> = Vec::new();
         let mut reductions: Vec<Reduction> = Vec::new();
         let mut skipped: Vec<usize> = Vec::new();
         for (slot, out) in self.outputs.iter().zip(outputs.iter_mut()) {
             match slot {
                 OutputSlot::Store(fields) => {
+                    states.push(Vec::new());
                     expect("fields of a stored output", out.fields.len(), fields.len())?;
                     for ((slot, dtype), bytes) in fields.iter().zip(out.fields.iter_mut()) {
                         room(bytes, *dtype, cells)?;
+                        let base = bytes.as_mut_ptr();
+                        let aligned = base.align_offset(LINE_BYTES) == 0;
                         stores.push(Store {
                             slot: *slot as usize,
-                            base: bytes.as_mut_ptr(),
+                            base,
                             size: dtype.size(),
+                            buffer: buffer(*slot as usize),
+                            stream: self.stream.filter(|_| out.stream && aligned),
                         });
                     }
                 }
                 OutputSlot::Reduce(r) => {
-                    reductions.push(begin(
-                        r,
-                        region,
-                        stage_shape,
-                        out,
-                        &mut lane_room,
-                        &mut skipped,
-                    )?);
+                    let (fields, reduction) =
+                        begin(r, region, stage_shape, out, &states, &mut lane_room, &mut skipped)?;
+                    states.push(fields);
+                    reductions.push(reduction);
                 }
             }
         }
 
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
-        let fetch = Fetch::new(&feeds, code.len());
+        let mut inner = Loop::new(code, self.count, ptr);
+        let parts = match stores.is_empty() {
+            true => self.strips(region, &reductions),
+            false => vec![region.clone()],
+        };
+        for part in &parts {
+            if parts.len() > 1 {
+                for (r, slot) in reductions.iter_mut().zip(self.reduce_slots()) {
+                    let positions = positions(slot.kind);
+                    r.walk = Walk::new(&slot.axes, region, part, stage_shape, positions)?;
+                }
+            }
+            let mut feeds = self.feeds(part, region, inputs, &buffer);
+            inner.fetch = Fetch::new(&feeds, inner.code.len());
+            let shape = part.shape();
+            let cells = shape.iter().product::<u64>() as usize;
+            self.tiles(cells, &mut inner, &mut feeds, &stores, &mut reductions, cancel)?;
+        }
+        if stores.iter().any(|s| s.stream.is_some()) {
+            stream::fence();
+        }
+        for r in &reductions {
+            r.copies.iter().for_each(Copied::run);
+        }
+        Ok(())
+    }
+
+    fn reduce_slots(&self) -> impl Iterator<Item = &ReduceSlot> {
+        self.outputs.iter().filter_map(|o| match o {
+            OutputSlot::Reduce(r) => Some(&**r),
+            OutputSlot::Store(_) => None,
+        })
+    }
+
+    /// Feeds of the cells of `part`, of inputs that are views relative to `region` and were checked.
+    fn feeds(
+        &self,
+        part: &Region,
+        region: &Region,
+        inputs: &[StridedInput<'_>],
+        buffer: &dyn Fn(usize) -> *mut u8,
+    ) -> Vec<(usize, Feed)> {
+        let shape = part.shape();
+        let feed = |i: &InputSlot| {
+            let slot = i.slot as usize;
+            let feed = match &i.source {
+                InputSource::Field(f, _) => {
+                    let mut input = inputs[*f];
+                    for (a, step) in input.strides.iter().enumerate() {
+                        input.offset += step * (part.start[a] - region.start[a]) as i64;
+                    }
+                    Feed::memory(&input, &shape, buffer(slot))
+                }
+                InputSource::Index(offset, strides) => {
+                    let first = strides
+                        .iter()
+                        .zip(&part.start)
+                        .fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
+                    Feed::index(first, strides, &shape, buffer(slot))
+                }
+            };
+            (slot, feed)
+        };
+        self.inputs.iter().map(feed).collect()
+    }
+
+    /// The region in strips, where every reduction keeps the inner axes: through a strip all rows go before the next
+    /// one begins, so that its states stay in the first-level cache. Each state meets its cells in the same order as
+    /// without them.
+    fn strips(&self, region: &Region, reductions: &[Reduction]) -> Vec<Region> {
+        let whole = vec![region.clone()];
+        let rank = region.rank();
+        let kept = |a: usize| {
+            let keeps = |r: &ReduceSlot| r.axes[a] == AxisReduce::Keep;
+            region.len(a) == 1 || self.reduce_slots().all(keeps)
+        };
+        let first = (0..rank).rev().find(|a| !kept(*a)).map_or(0, |a| a + 1);
+        let row: u64 = (first..rank).map(|a| region.len(a)).product();
+        let size = |r: &ReduceSlot| r.state.iter().map(|d| d.size() as u64).sum::<u64>();
+        let state: u64 = self.reduce_slots().map(size).sum();
+        let most = (STRIP_BYTES / state.max(1)).next_multiple_of(N as u64).max(4 * N as u64);
+        if reductions.is_empty() || row <= most || region.cells() / row < STRIP_ROWS {
+            return whole;
+        }
+        let (mut parts, mut inside) = (whole, 1);
+        for a in (first..rank).rev() {
+            let len = (most / inside).max(1).min(region.len(a));
+            inside *= region.len(a);
+            parts = parts.iter().flat_map(|p| pieces(p, a, len)).collect();
+        }
+        parts
+    }
+
+    /// Runs all tiles of a part of the region.
+    fn tiles(
+        &self,
+        cells: usize,
+        inner: &mut Loop,
+        feeds: &mut [(usize, Feed)],
+        stores: &[Store],
+        reductions: &mut [Reduction],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), KernelError> {
         let tiles = cells.div_ceil(N);
-        let mut inner = Loop { code, fetch, count: self.count, ptr };
         let (mut t, mut asked) = (0, 0);
         while t < tiles {
             if t >= asked {
@@ -184,8 +289,7 @@ impl Compiled {
             }
             let p = t * N;
             let most = ((cells - p) / N).min(asked - t);
-            let steady =
-                inner.steady(most, &mut feeds, &stores, p, &mut reductions, &self.checks)?;
+            let steady = inner.steady(most, feeds, stores, p, reductions, &self.checks)?;
             if steady > 0 {
                 t += steady;
                 continue;
@@ -193,19 +297,19 @@ impl Compiled {
             t += 1;
             let n = (cells - p).min(N);
             let ptr = &mut inner.ptr;
-            for (slot, feed) in &mut feeds {
+            for (slot, feed) in &mut *feeds {
                 ptr[*slot] = feed.next(n).cast_mut();
             }
-            for s in &stores {
-                ptr[s.slot] = if n == N { s.base.wrapping_add(p * s.size) } else { buffer(s.slot) };
+            for s in stores {
+                ptr[s.slot] = if n == N { s.base.wrapping_add(p * s.size) } else { s.buffer };
             }
             inner.tile();
             check(&self.checks, &inner.ptr, n)?;
-            for r in &mut reductions {
+            for r in &mut *reductions {
                 r.tile(&inner.ptr, n);
             }
             if n < N {
-                for s in &stores {
+                for s in stores {
                     // SAFETY: the output has `cells` cells, of which n are left.
                     unsafe {
                         let to = s.base.add(p * s.size);
@@ -218,7 +322,49 @@ impl Compiled {
     }
 }
 
+/// A region cut along an axis.
+fn pieces(region: &Region, axis: usize, len: u64) -> impl Iterator<Item = Region> {
+    let (start, end) = (region.start[axis], region.end[axis]);
+    let mut region = region.clone();
+    (start..end).step_by(len.max(1) as usize).map(move |at| {
+        (region.start[axis], region.end[axis]) = (at, end.min(at + len));
+        region.clone()
+    })
+}
+
+/// True if a reduction asks for the positions of cells.
+fn positions(kind: ReduceKind) -> bool {
+    matches!(kind, ReduceKind::ArgMin | ReduceKind::ArgMax)
+}
+
+/// A field of a state that another reduction has made.
+pub(super) struct Copied {
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+}
+
+impl Copied {
+    fn run(&self) {
+        // SAFETY: both fields were checked to hold these bytes, and are different slices.
+        unsafe { std::ptr::copy_nonoverlapping(self.from, self.to, self.bytes) };
+    }
+}
+
 impl Reduction {
+    /// Leaves a run behind: its lanes go into the state.
+    pub(super) fn ended(&mut self) {
+        if self.walk.run() == (Run::Reduced { lanes: true }) {
+            let out = self.walk.out();
+            for part in self.parts.iter_mut().filter(|p| p.fns.uses_lanes) {
+                part.piece.out = out;
+                // SAFETY: fields and lanes were given at the start for this state, and the walk stays in it.
+                unsafe { (part.fns.fold)(&part.piece) };
+            }
+        }
+        self.walk.next_run();
+    }
+
     #[inline]
     fn tile(&mut self, ptr: &[*mut u8], n: usize) {
         let mut k = 0;
@@ -256,32 +402,28 @@ impl Reduction {
                 };
                 // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
                 // tiles are valid.
-                unsafe {
-                    f(piece);
-                    if ended && part.fns.uses_lanes && run == (Run::Reduced { lanes: true }) {
-                        (part.fns.fold)(piece);
-                    }
-                }
+                unsafe { f(piece) };
             }
             if ended {
-                self.walk.next_run();
+                self.ended();
             }
             k += m;
         }
     }
 }
 
-/// Checks the buffers of a reduction and sets its state to that of no cells.
+/// Checks the buffers of a reduction and sets its state to that of no cells; gives its fields too. `states` are the
+/// fields of the outputs before.
 fn begin(
     r: &ReduceSlot,
     region: &Region,
     stage_shape: &[u64],
     out: &mut OutputFields<'_>,
+    states: &[Vec<*mut u8>],
     lane_room: &mut *mut u8,
     skipped: &mut Vec<usize>,
-) -> Result<Reduction, KernelError> {
-    let positions = matches!(r.kind, ReduceKind::ArgMin | ReduceKind::ArgMax);
-    let walk = Walk::new(&r.axes, region, stage_shape, positions)?;
+) -> Result<(Vec<*mut u8>, Reduction), KernelError> {
+    let walk = Walk::new(&r.axes, region, region, stage_shape, positions(r.kind))?;
     expect("fields of a state", out.fields.len(), r.state.len())?;
     let mut fields = Vec::new();
     for (bytes, dtype) in out.fields.iter_mut().zip(&r.state) {
@@ -329,7 +471,13 @@ fn begin(
             product: product.map(|(_, a, b)| (a as usize, b as usize)),
         });
     }
-    Ok(Reduction { walk, parts })
+    let mut copies = Vec::new();
+    for &(field, output, of) in &r.same {
+        // That output's state is of the same shape and type: its fields were checked as these were.
+        let from = states[output][of];
+        copies.push(Copied { from, to: fields[field], bytes: walk.cells * r.state[field].size() });
+    }
+    Ok((fields, Reduction { walk, parts, copies }))
 }
 
 /// A constant's bytes in the machine's order, in the first places.

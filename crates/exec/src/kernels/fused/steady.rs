@@ -13,10 +13,13 @@ use super::run::{Reduction, Store};
 use super::walk::Run;
 use crate::kernels::KernelError;
 use crate::kernels::ops::{IotaFn, N};
-use crate::kernels::partial::PieceFn;
+use crate::kernels::partial::{Piece, PieceFn};
+use crate::kernels::stream::StreamFn;
 
 /// How far ahead of a tile its inputs are fetched.
 const PREFETCH_BYTES: usize = 4096;
+/// Bytes of a line of the caches.
+const LINE_BYTES: usize = 64;
 
 /// What runs for each tile.
 pub(super) struct Loop {
@@ -26,13 +29,27 @@ pub(super) struct Loop {
     pub(super) count: IotaFn,
     /// Where each slot's tile lies. As long as the program has slots: instructions name no others.
     pub(super) ptr: Vec<*mut u8>,
+    /// Lists of a stretch, kept for the next one.
+    stretch: Stretch,
+}
+
+/// What changes from tile to tile of a stretch.
+#[derive(Default)]
+struct Stretch {
+    /// Slots that move, with their steps in bytes.
+    moves: Vec<(usize, usize)>,
+    /// Slots of indices, with their values and steps.
+    counts: Vec<(usize, i64, i64)>,
+    /// Stores past the caches: the tile's slot, where it goes, its bytes.
+    streams: Vec<(StreamFn, usize, *mut u8, usize)>,
+    /// Parts of reductions.
+    even: Vec<Even>,
 }
 
 /// A part of a reduction that goes on evenly.
 struct Even {
     f: PieceFn,
-    /// Reduction and part.
-    of: (usize, usize),
+    piece: Piece,
     values: usize,
     valid: Option<usize>,
     out: usize,
@@ -40,16 +57,19 @@ struct Even {
 }
 
 impl Loop {
+    /// A loop over tiles that lie at `ptr`.
+    pub(super) fn new(code: Vec<Ins>, count: IotaFn, ptr: Vec<*mut u8>) -> Loop {
+        Loop { code, fetch: Fetch::default(), count, ptr, stretch: Stretch::default() }
+    }
+
     /// Runs the operations of one tile.
     #[inline]
     pub(super) fn tile(&self) {
         let ptr = self.ptr.as_ptr();
         let mut done = 0;
         for (i, end) in self.code.iter().zip(&self.fetch.ends) {
-            for (slot, offset) in &self.fetch.lines[done..*end] {
-                // SAFETY: fetched slots are slots.
-                prefetch(unsafe { *ptr.add(*slot) }.wrapping_add(*offset));
-            }
+            // SAFETY: fetched slots are slots.
+            self.fetch.some(done..*end, |slot| unsafe { *ptr.add(slot) });
             done = *end;
             // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
             // destination is no source; instructions name slots of the program only.
@@ -58,10 +78,7 @@ impl Loop {
                 (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm);
             }
         }
-        // A program without operations only feeds reductions.
-        for (slot, offset) in &self.fetch.lines[done..] {
-            prefetch(self.ptr[*slot].wrapping_add(*offset));
-        }
+        self.fetch.some(done..self.fetch.lines.len(), |slot| self.ptr[slot]);
     }
 
     /// Runs up to `most` whole tiles from cell `p` on as long as everything goes on evenly; how many it ran.
@@ -78,37 +95,66 @@ impl Loop {
         for r in reductions.iter() {
             tiles = tiles.min(r.walk.steady());
         }
-        if tiles < 2 {
+        if tiles == 0 {
             return Ok(0);
         }
-        // Slots that move, with their steps in bytes; indices with their values.
-        let mut moves: Vec<(usize, usize)> = Vec::with_capacity(feeds.len() + stores.len());
-        let mut counts: Vec<(usize, i64, i64)> = Vec::new();
+        let mut s = std::mem::take(&mut self.stretch);
+        s.clear();
         for (slot, feed) in feeds.iter_mut() {
             let (n, steady) = feed.steady();
             tiles = tiles.min(n);
-            if tiles < 2 {
+            if tiles == 0 {
+                self.stretch = s;
                 return Ok(0);
             }
             match steady {
                 Steady::Still(at) => self.ptr[*slot] = at.cast_mut(),
                 Steady::Moves(at, step) => {
                     self.ptr[*slot] = at.cast_mut();
-                    moves.push((*slot, step));
+                    s.moves.push((*slot, step));
                 }
                 Steady::Counts(at, first, step) => {
                     self.ptr[*slot] = at.cast_mut();
-                    counts.push((*slot, first, step));
+                    s.counts.push((*slot, first, step));
                 }
             }
         }
-        for s in stores {
-            self.ptr[s.slot] = s.base.wrapping_add(p * s.size);
-            moves.push((s.slot, N * s.size));
+        for store in stores {
+            let at = store.base.wrapping_add(p * store.size);
+            match store.stream {
+                Some(f) => {
+                    self.ptr[store.slot] = store.buffer;
+                    s.streams.push((f, store.slot, at, N * store.size));
+                }
+                None => {
+                    self.ptr[store.slot] = at;
+                    s.moves.push((store.slot, N * store.size));
+                }
+            }
         }
-        let mut even = even_parts(reductions);
+        even_parts(reductions, &mut s.even);
+        let done = self.stretch(tiles, &mut s, checks);
+        self.stretch = s;
+        done?;
+        for (_, feed) in feeds.iter_mut() {
+            feed.skip(tiles);
+        }
+        for r in reductions.iter_mut() {
+            if r.walk.advance(tiles * N as u64) {
+                r.ended();
+            }
+        }
+        Ok(tiles as usize)
+    }
+
+    fn stretch(
+        &mut self,
+        tiles: u64,
+        s: &mut Stretch,
+        checks: &[Check],
+    ) -> Result<(), KernelError> {
         for _ in 0..tiles {
-            for (slot, value, step) in &mut counts {
+            for (slot, value, step) in &mut s.counts {
                 // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
                 unsafe { (self.count)(self.ptr[*slot], *value, *step) };
                 *value = value.wrapping_add(step.wrapping_mul(N as i64));
@@ -117,39 +163,45 @@ impl Loop {
             if !checks.is_empty() {
                 check(checks, &self.ptr, N)?;
             }
-            for e in &mut even {
-                let piece = &mut reductions[e.of.0].parts[e.of.1].piece;
-                piece.values = self.ptr[e.values];
-                piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
+            for e in &mut s.even {
+                e.piece.values = self.ptr[e.values];
+                e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
                 // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
                 // tiles are valid.
-                unsafe { (e.f)(piece) };
-                piece.out += e.out;
-                piece.position = piece.position.wrapping_add(e.position);
+                unsafe { (e.f)(&e.piece) };
+                e.piece.out += e.out;
+                e.piece.position = e.piece.position.wrapping_add(e.position);
             }
-            for (slot, step) in &moves {
+            for (f, slot, at, bytes) in &mut s.streams {
+                // SAFETY: the output has room for these tiles and begins at a line, as tiles and their buffers do.
+                unsafe { f(*at, self.ptr[*slot], *bytes) };
+                *at = at.wrapping_add(*bytes);
+            }
+            for (slot, step) in &s.moves {
                 self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step);
             }
         }
-        for (_, feed) in feeds.iter_mut() {
-            feed.skip(tiles);
-        }
-        for r in reductions.iter_mut() {
-            r.walk.advance(tiles * N as u64);
-        }
-        Ok(tiles as usize)
+        Ok(())
+    }
+}
+
+impl Stretch {
+    fn clear(&mut self) {
+        self.moves.clear();
+        self.counts.clear();
+        self.streams.clear();
+        self.even.clear();
     }
 }
 
 /// The parts of all reductions, their pieces set to whole tiles from the current cell on.
-fn even_parts(reductions: &mut [Reduction]) -> Vec<Even> {
-    let mut even = Vec::new();
-    for (k, r) in reductions.iter_mut().enumerate() {
+fn even_parts(reductions: &[Reduction], even: &mut Vec<Even>) {
+    for r in reductions {
         let kept = r.walk.run() == Run::Kept;
-        let (out, (position, step)) = (r.walk.out(), r.walk.position());
-        for (j, part) in r.parts.iter_mut().enumerate() {
-            let piece = &mut part.piece;
-            (piece.out, piece.from, piece.to) = (out, 0, N);
+        let (position, step) = r.walk.position();
+        for part in &r.parts {
+            let mut piece = part.piece;
+            (piece.out, piece.from, piece.to) = (r.walk.out(), 0, N);
             (piece.position, piece.step) = (position, step);
             piece.codes = std::ptr::null();
             let (mut f, mut values, mut valid) = (part.fns.lanes, part.value, part.valid);
@@ -160,7 +212,7 @@ fn even_parts(reductions: &mut [Reduction]) -> Vec<Even> {
             }
             even.push(Even {
                 f,
-                of: (k, j),
+                piece,
                 values,
                 valid,
                 out: if kept { N } else { 0 },
@@ -168,7 +220,6 @@ fn even_parts(reductions: &mut [Reduction]) -> Vec<Even> {
             });
         }
     }
-    even
 }
 
 /// Refuses a tile in which a check's `bool` is true for one of the first `n` cells.
@@ -185,27 +236,53 @@ pub(super) fn check(checks: &[Check], ptr: &[*mut u8], n: usize) -> Result<(), K
 
 /// Fetches ahead what the next tiles read in place, spread over the operations of a tile: a burst of loads would
 /// stall on the few misses that a core can have outstanding.
+#[derive(Default)]
 pub(super) struct Fetch {
-    /// (slot, bytes from the tile's start).
-    lines: Vec<(usize, usize)>,
+    /// Slots with the bytes from the tile's start to the first line and one past the last.
+    lines: Vec<(usize, usize, usize)>,
     /// For each operation the end of its part of the lines.
     ends: Vec<usize>,
 }
 
 impl Fetch {
     pub(super) fn new(feeds: &[(usize, Feed)], steps: usize) -> Fetch {
-        let mut lines = Vec::new();
+        let mut all = Vec::new();
         for (slot, feed) in feeds {
             if let Some(size) = feed.in_place() {
-                lines.extend((0..size).map(|l| (*slot, PREFETCH_BYTES + l * 64)));
+                all.extend((0..size).map(|l| (*slot, PREFETCH_BYTES + l * LINE_BYTES)));
             }
         }
-        let ends = (1..=steps).map(|k| lines.len() * k / steps).collect();
-        Fetch { lines, ends }
+        let mut fetch = Fetch { lines: Vec::new(), ends: Vec::new() };
+        let mut done = 0;
+        // A program without operations only feeds reductions.
+        for step in 1..=steps.max(1) {
+            let end = all.len() * step / steps.max(1);
+            for (slot, line) in &all[done..end] {
+                // Neighbouring lines of an operation are one entry.
+                let first = fetch.ends.last().copied().unwrap_or(0);
+                match fetch.lines[first..].last_mut() {
+                    Some((s, _, to)) if s == slot && to == line => *to += LINE_BYTES,
+                    _ => fetch.lines.push((*slot, *line, line + LINE_BYTES)),
+                }
+            }
+            fetch.ends.push(fetch.lines.len());
+            done = end;
+        }
+        fetch
+    }
+
+    #[inline(always)]
+    fn some(&self, lines: std::ops::Range<usize>, at: impl Fn(usize) -> *mut u8) {
+        for (slot, from, to) in &self.lines[lines] {
+            let tile = at(*slot);
+            for line in (*from..*to).step_by(LINE_BYTES) {
+                prefetch(tile.wrapping_add(line));
+            }
+        }
     }
 }
 
-#[inline]
+#[inline(always)]
 fn prefetch(p: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address does nothing that can be seen.

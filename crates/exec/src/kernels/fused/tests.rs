@@ -65,7 +65,10 @@ pub(super) fn run_at(
     }
     let mut outs: Vec<OutputFields<'_>> = bufs
         .iter_mut()
-        .map(|f| OutputFields { fields: f.iter_mut().map(|b| bytes_mut(b)).collect() })
+        .map(|f| OutputFields {
+            fields: f.iter_mut().map(|b| bytes_mut(b)).collect(),
+            stream: true,
+        })
         .collect();
     c.run(region, stage, inputs, &mut outs, &mut Scratch::new(), &|| false)?;
     Ok(bufs)
@@ -416,7 +419,7 @@ fn a_running_program_can_be_stopped() {
     let c = compile(&bench_program(false), 1).unwrap();
     let i = dense(&a, &[1], DType::Float64);
     let mut state = buffer(8);
-    let mut out = [OutputFields { fields: vec![bytes_mut(&mut state)] }];
+    let mut out = [OutputFields { fields: vec![bytes_mut(&mut state)], stream: false }];
     let region = Region::whole(&[100]);
     let e = c.run(&region, &[100], &[i, i, i], &mut out, &mut Scratch::new(), &|| true);
     assert_eq!(e, Err(KernelError::Cancelled));
@@ -447,4 +450,159 @@ fn a_variance_far_from_zero_keeps_its_digits() {
     let s = &run(&outer, &Region::whole(&[1000, 3]), &[1000, 3], &ins).unwrap()[0];
     let got = typed::<f64>(&s[2], 3)[2] / 1000.0;
     assert!((got - want).abs() < 1e-6, "{got}");
+}
+
+/// A view with its axes in any order in memory, some of them backward: what a transpose reads, in panels and without.
+#[test]
+fn turned_inputs_are_read_where_they_are() {
+    let f = DType::Float32;
+    let mut p = Program { inputs: vec![f; 2], insts: vec![] };
+    let v = p.push(S::Add, f, &[Arg::Input(0), Arg::Input(1)]);
+    let fused = Fused {
+        program: p,
+        inputs: (0..2).map(field).collect(),
+        outputs: vec![FusedOutput::Store { value: v, valid: None }],
+    };
+    let shapes: [&[u64]; 7] =
+        [&[1, 1], &[3, 5], &[64, 64], &[100, 70], &[7, 1300], &[5, 33, 40], &[9, 2, 3, 31]];
+    for shape in shapes {
+        let rank = shape.len();
+        let n: u64 = shape.iter().product();
+        let strides = tessera_planner::region::strides(shape);
+        let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
+        // One cell more at the front, and of the inner input each order of axes.
+        let b: Vec<f32> = (0..=n).map(|i| (i * 31 % 1009) as f32).collect();
+        for turn in 0..rank {
+            for backward in [false, true] {
+                let (mut steps, mut step, mut offset) = (vec![0i64; rank], 1i64, 1i64);
+                for k in 0..rank {
+                    let axis = (turn + k) % rank;
+                    let length = shape[axis] as i64;
+                    let back = backward && k % 2 == 1;
+                    steps[axis] = if back { -step } else { step };
+                    if back {
+                        offset += step * (length - 1);
+                    }
+                    step *= length;
+                }
+                for skew in [0, 1] {
+                    // Bytes that are not aligned for the type.
+                    let mut bytes = vec![0u8; skew];
+                    bytes.extend_from_slice(bytes_of(&b));
+                    let turned =
+                        StridedInput { bytes: &bytes[skew..], offset, strides: &steps, dtype: f };
+                    let region = Region::whole(shape);
+                    let got = run(&fused, &region, shape, &[dense(&a, &strides, f), turned]);
+                    let got: Vec<f32> = typed(&got.unwrap()[0][0], n as usize);
+                    let mut i = 0;
+                    tessera_planner::tile::for_each_index(&region, &mut |at| {
+                        let from: i64 = at.iter().zip(&steps).map(|(p, s)| *p as i64 * s).sum();
+                        assert_eq!(got[i], a[i] + b[(offset + from) as usize], "{shape:?} {at:?}");
+                        i += 1;
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Rows so long that their states are taken in strips, beside the same rows taken alone.
+#[test]
+fn strips_give_the_bits_of_short_rows() {
+    let (rows, planes, columns) = (11u64, 3u64, 2500u64);
+    let f = DType::Float64;
+    let p = Program { inputs: vec![f], insts: vec![] };
+    let mut r = lcg(5);
+    let x: Vec<f64> = (0..rows * planes * columns).map(|_| r() * 4.0 - 1.0).collect();
+    let codes: std::sync::Arc<[u32]> = (0..rows as u32).map(|i| i * 7 % 3).collect();
+    for group in [false, true] {
+        let outer = match group {
+            true => AxisReduce::Group(Groups { codes: codes.clone(), count: 3 }),
+            false => AxisReduce::All,
+        };
+        for kind in
+            [ReduceKind::Mean, ReduceKind::Var { ddof: 0 }, ReduceKind::Max, ReduceKind::ArgMin]
+        {
+            let axes = [outer.clone(), AxisReduce::Keep, AxisReduce::Keep];
+            let output = FusedOutput::Reduce {
+                kind,
+                axes: axes.into_iter().collect(),
+                value: Arg::Input(0),
+                valid: None,
+            };
+            let fused = Fused { program: p.clone(), inputs: vec![field(0)], outputs: vec![output] };
+            let strides = [(planes * columns) as i64, columns as i64, 1];
+            let stage = [rows, planes, columns];
+            let all = Region::whole(&stage);
+            let long = run(&fused, &all, &stage, &[dense(&x, &strides, f)]).unwrap();
+            let states = if group { 3 } else { 1 };
+            let size = long[0][0].len() as u64 / states / planes / columns;
+            assert_eq!(size, 1);
+            for plane in 0..planes {
+                for from in (0..columns).step_by(100) {
+                    let mut part = all.clone();
+                    (part.start[1], part.end[1]) = (plane, plane + 1);
+                    (part.start[2], part.end[2]) = (from, from + 100);
+                    let input = StridedInput {
+                        offset: (plane * columns + from) as i64,
+                        ..dense(&x, &strides, f)
+                    };
+                    let short = run(&fused, &part, &stage, &[input]).unwrap();
+                    for (long, short) in long[0].iter().zip(&short[0]) {
+                        for s in 0..states {
+                            let at = ((s * planes + plane) * columns + from) as usize;
+                            let own = (s * 100) as usize;
+                            assert_eq!(long[at..at + 100], short[own..own + 100], "{kind}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A mean beside a sum of the same cells takes its field, and a variance beside both stays its own.
+#[test]
+fn shared_parts_are_those_of_programs_alone() {
+    let f = DType::Float64;
+    let p = Program { inputs: vec![f, DType::Bool], insts: vec![] };
+    let mut r = lcg(9);
+    let x: Vec<f64> = (0..1000).map(|_| r() * 1e3 + 1e6).collect();
+    let ok: Vec<u8> = (0..1000).map(|i| u8::from(i % 7 != 2)).collect();
+    let ins = [dense(&x, &[1], f), dense(&ok, &[1], DType::Bool)];
+    for valid in [None, Some(Arg::Input(1))] {
+        let output = |kind| FusedOutput::Reduce {
+            kind,
+            axes: [AxisReduce::All].into_iter().collect(),
+            value: Arg::Input(0),
+            valid,
+        };
+        let kinds = [
+            ReduceKind::Sum,
+            ReduceKind::Mean,
+            ReduceKind::Var { ddof: 0 },
+            ReduceKind::Count,
+            ReduceKind::Var { ddof: 1 },
+        ];
+        let program = |kinds: &[ReduceKind]| Fused {
+            program: p.clone(),
+            inputs: (0..2).map(field).collect(),
+            outputs: kinds.iter().map(|k| output(*k)).collect(),
+        };
+        let region = Region::whole(&[1000]);
+        let together = run(&program(&kinds), &region, &[1000], &ins).unwrap();
+        for (kind, together) in kinds.iter().zip(together) {
+            let alone = run(&program(&[*kind]), &region, &[1000], &ins).unwrap();
+            assert_eq!(alone[0], together, "{kind}");
+            if let ReduceKind::Var { ddof: 0 } = kind {
+                let kept = x.iter().zip(&ok).filter(|(_, ok)| valid.is_none() || **ok != 0);
+                let kept: Vec<f64> = kept.map(|x| *x.0).collect();
+                let n = kept.len() as f64;
+                let mean = kept.iter().sum::<f64>() / n;
+                let m2: f64 = kept.iter().map(|v| (v - mean).powi(2)).sum();
+                let got: Vec<f64> = typed(&together[2], 1);
+                assert!((got[0] - m2).abs() < 1e-11 * m2, "{} {m2}", got[0]);
+            }
+        }
+    }
 }

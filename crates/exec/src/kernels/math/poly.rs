@@ -86,7 +86,7 @@ pub(crate) const CIRCULAR_LIMIT: f64 = 65_536.0;
 
 /// Sine and cosine of x - k π/2 and k, for |x| up to [`CIRCULAR_LIMIT`].
 #[inline(always)]
-fn quarter_turns(x: f64) -> (f64, f64, u64) {
+pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
     // π/2 in three parts.
     const HIGH: f64 = std::f64::consts::FRAC_PI_2;
     const MID: f64 = 6.123233995736766e-17;

@@ -29,17 +29,21 @@ pub(super) trait Real: Cell + Default {
     fn narrow(v: f64) -> Self;
 }
 impl Real for f32 {
+    #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
     }
+    #[inline(always)]
     fn narrow(v: f64) -> Self {
         v as f32
     }
 }
 impl Real for f64 {
+    #[inline(always)]
     fn wide(self) -> f64 {
         self
     }
+    #[inline(always)]
     fn narrow(v: f64) -> Self {
         v
     }
@@ -92,9 +96,11 @@ impl<T: Real> Fold for Spread<T> {
     type In = T;
     type State = (i64, f64, f64);
     type Out = T;
+    #[inline(always)]
     fn identity(&self) -> Self::State {
         (0, 0.0, 0.0)
     }
+    #[inline(always)]
     fn one(&self, v: T) -> Self::State {
         // Deviations of NaN and of infinities are NaN.
         let v = v.wide();
@@ -104,6 +110,7 @@ impl<T: Real> Fold for Spread<T> {
     fn join(&self, a: Self::State, b: Self::State) -> Self::State {
         chan(a, b)
     }
+    #[inline(always)]
     fn finish(&self, s: Self::State, n: u64) -> Option<T> {
         // NumPy's divisor stops at 0.
         let divisor = (n as i64 - i64::from(self.ddof)).max(0) as f64;
@@ -122,16 +129,20 @@ impl<T: Cell + Default + Into<i128>, R: Cell + Default + TryFrom<i128>> Fold for
     type In = T;
     type State = i128;
     type Out = R;
+    #[inline(always)]
     fn identity(&self) -> i128 {
         0
     }
+    #[inline(always)]
     fn one(&self, v: T) -> i128 {
         v.into()
     }
+    #[inline(always)]
     fn join(&self, a: i128, b: i128) -> i128 {
         // 2^63 cells of 64 bits fit.
         a.wrapping_add(b)
     }
+    #[inline(always)]
     fn finish(&self, s: i128, _: u64) -> Option<R> {
         R::try_from(s).ok()
     }
@@ -144,15 +155,19 @@ impl<T: Cell + Default + Into<i128>> Fold for IntProd<T> {
     type In = T;
     type State = u64;
     type Out = u64;
+    #[inline(always)]
     fn identity(&self) -> u64 {
         1
     }
+    #[inline(always)]
     fn one(&self, v: T) -> u64 {
         v.into() as u64
     }
+    #[inline(always)]
     fn join(&self, a: u64, b: u64) -> u64 {
         a.wrapping_mul(b)
     }
+    #[inline(always)]
     fn finish(&self, s: u64, _: u64) -> Option<u64> {
         Some(s)
     }
@@ -200,11 +215,13 @@ macro_rules! extremes {
 }
 extremes! { u8 i8 u16 i16 u32 i32 u64 i64 }
 impl Extremes for f32 {
+    #[inline(always)]
     fn greatest() -> f32 {
         f32::NAN
     }
 }
 impl Extremes for f64 {
+    #[inline(always)]
     fn greatest() -> f64 {
         f64::NAN
     }
@@ -216,15 +233,19 @@ impl Fold for Every {
     type In = u8;
     type State = u8;
     type Out = u8;
+    #[inline(always)]
     fn identity(&self) -> u8 {
         1
     }
+    #[inline(always)]
     fn one(&self, v: u8) -> u8 {
         v
     }
+    #[inline(always)]
     fn join(&self, a: u8, b: u8) -> u8 {
         a & b
     }
+    #[inline(always)]
     fn finish(&self, s: u8, _: u64) -> Option<u8> {
         Some(s)
     }
@@ -236,9 +257,13 @@ impl Fold for Counting {
     type In = u8;
     type State = ();
     type Out = i64;
+    #[inline(always)]
     fn identity(&self) {}
+    #[inline(always)]
     fn one(&self, _: u8) {}
+    #[inline(always)]
     fn join(&self, (): (), (): ()) {}
+    #[inline(always)]
     fn finish(&self, (): (), n: u64) -> Option<i64> {
         Some(n as i64)
     }

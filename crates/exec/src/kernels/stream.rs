@@ -1,0 +1,50 @@
+#![expect(unsafe_code, reason = "vector stores take addresses; each block says why it is sound")]
+//! Stores past the caches.
+//!
+//! A line that is stored plainly is read from memory first, and pushes another one out of the caches. Where a large
+//! result is written that nobody reads soon, both are wasted.
+
+use super::level::Level;
+
+/// Copies bytes past the caches.
+///
+/// # Safety
+/// Both sides are aligned to 64 bytes, do not overlap and are good for as many bytes, a multiple of 64.
+pub(crate) type StreamFn = unsafe fn(*mut u8, *const u8, usize);
+
+/// The copy for a level; `None` where a plain store does as well.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn copy(level: Level) -> Option<StreamFn> {
+    use std::arch::x86_64::*;
+    #[target_feature(enable = "avx512f")]
+    unsafe fn avx512(to: *mut u8, from: *const u8, bytes: usize) {
+        for at in (0..bytes).step_by(64) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                _mm512_stream_si512(to.add(at).cast(), _mm512_load_si512(from.add(at).cast()))
+            };
+        }
+    }
+    unsafe fn baseline(to: *mut u8, from: *const u8, bytes: usize) {
+        for at in (0..bytes).step_by(16) {
+            // SAFETY: the caller's promise; every x86-64 has these.
+            unsafe { _mm_stream_si128(to.add(at).cast(), _mm_load_si128(from.add(at).cast())) };
+        }
+    }
+    Some(if level == Level::Avx512 { avx512 } else { baseline })
+}
+
+/// The copy for a level; `None` where a plain store does as well.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn copy(_: Level) -> Option<StreamFn> {
+    None
+}
+
+/// Orders the stores before those that follow: another thread that is told of the cells must see them.
+pub(crate) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a fence touches no memory.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}

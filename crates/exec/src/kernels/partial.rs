@@ -580,9 +580,9 @@ unsafe fn var_some<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
         x[i] = if keep[i] != 0.0 { v[i].to_f64() - lanes.from } else { 0.0 };
     }
     for part in x.chunks_exact(VAR_LANES) {
-        for i in 0..VAR_LANES {
-            lanes.deviations[i] += part[i];
-            lanes.squares[i] += part[i] * part[i];
+        for (i, x) in part.iter().enumerate() {
+            lanes.deviations[i] += x;
+            lanes.squares[i] += x * x;
         }
     }
     lanes.count += n as u32;

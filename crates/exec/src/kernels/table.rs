@@ -112,21 +112,12 @@ impl Lookup<'_> {
         let n = table.len();
         let left = |x: T| table.partition_point(|&t| less(t, x));
         let right = |x: T| table.partition_point(|&t| !less(x, t));
-        let value = self.cells.value;
-        let each = |f: &mut dyn FnMut(usize, T)| {
-            rows(self.shape, &[value], self.cancelled, |to, at, steps, len| {
-                for i in 0..len {
-                    f(to + i, T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize));
-                }
-                Ok(())
-            })
-        };
         match self.kind {
-            LookupKind::Left => each(&mut |i, x| (left(x) as i64).write(out, i)),
-            LookupKind::Right => each(&mut |i, x| (right(x) as i64).write(out, i)),
-            LookupKind::Contains => each(&mut |i, x| {
+            LookupKind::Left => self.each(out, |x| left(x) as i64),
+            LookupKind::Right => self.each(out, |x| right(x) as i64),
+            LookupKind::Contains => self.each(out, |x| {
                 let at = left(x);
-                out[i] = u8::from(at < n && table[at] == x);
+                u8::from(at < n && table[at] == x)
             }),
             LookupKind::Interpolate => Err(unsupported(self.kind.name(), self.dtype)),
             LookupKind::Bins => {
@@ -143,8 +134,8 @@ impl Lookup<'_> {
                 let (first, last) = (table[0], table[n - 1]);
                 // Edges are mostly evenly spaced: the place is guessed, and searched for only where that is wrong.
                 let scale = (n - 1) as f64 / (wide(last) - wide(first));
-                each(&mut |i, x| {
-                    let bin = if !(x >= first && x <= last) {
+                self.each(out, |x| {
+                    if !(x >= first && x <= last) {
                         -1
                     } else if x == last {
                         // Of empty bins at the end the last one has it.
@@ -157,11 +148,33 @@ impl Lookup<'_> {
                         } else {
                             right(x) as i64 - 1
                         }
-                    };
-                    bin.write(out, i);
+                    }
                 })
             }
         }
+    }
+
+    /// Writes `f` of each cell to the result.
+    #[inline]
+    fn each<T: Cell, R: Cell>(
+        &self,
+        out: &mut [u8],
+        f: impl Fn(T) -> R,
+    ) -> Result<(), KernelError> {
+        let (value, from, to) = (self.cells.value, size_of::<T>(), size_of::<R>());
+        rows(self.shape, &[value], self.cancelled, |first, at, steps, len| {
+            let out = out[first * to..(first + len) * to].chunks_exact_mut(to);
+            if steps[0] == 1 {
+                let at = at[0] as usize * from;
+                let cells = value.bytes[at..at + len * from].chunks_exact(from);
+                out.zip(cells).for_each(|(o, c)| f(T::read(c, 0)).write(o, 0));
+            } else {
+                for (i, o) in out.enumerate() {
+                    f(T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize)).write(o, 0);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Linear interpolation, with the formula of `numpy.interp`.
@@ -215,6 +228,11 @@ pub fn bin(
     }
     out.fill(0);
     let count = out.len() / 8;
+    if let (None, None) = (weights, codes.valid)
+        && (1..=SPREAD_BINS).contains(&count)
+    {
+        return spread(shape, codes.value, strict, out, cancelled);
+    }
     rows(shape, &inputs, cancelled, |_, at, steps, len| {
         for i in 0..len as i64 {
             let place = |k: usize| (at[k] + i * steps[k]) as usize;
@@ -225,9 +243,7 @@ pub fn bin(
             let code = i64::read(codes.value.bytes, here);
             let Some(code) = usize::try_from(code).ok().filter(|c| *c < count) else {
                 if strict {
-                    let reason = "a value is negative";
-                    let operation = "bincount".into();
-                    return Err(KernelError::Domain { operation, dtype: DType::Int64, reason });
+                    return Err(out_of_range());
                 }
                 continue;
             };
@@ -243,6 +259,46 @@ pub fn bin(
         }
         Ok(())
     })
+}
+
+/// Most bins that are counted in several places at once.
+const SPREAD_BINS: usize = 4096;
+/// How many places.
+const SPREAD: usize = 4;
+
+/// Counts of few codes: neighbours count in different places, so that one need not wait for the other where they are
+/// equal.
+fn spread(
+    shape: &[u64],
+    codes: Strided<'_>,
+    strict: bool,
+    out: &mut [u8],
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    let count = out.len() / 8;
+    // One place more takes the codes that are none.
+    let mut places = vec![[0i64; SPREAD]; count + 1];
+    rows(shape, &[codes], cancelled, |_, at, steps, len| {
+        for i in 0..len {
+            let code = i64::read(codes.bytes, (at[0] + i as i64 * steps[0]) as usize);
+            // A negative code is a large one.
+            let bin = usize::try_from(code as u64).unwrap_or(count).min(count);
+            places[bin][i % SPREAD] += 1;
+        }
+        Ok(())
+    })?;
+    if strict && places[count].iter().any(|n| *n > 0) {
+        return Err(out_of_range());
+    }
+    for (i, place) in places[..count].iter().enumerate() {
+        place.iter().sum::<i64>().write(out, i);
+    }
+    Ok(())
+}
+
+fn out_of_range() -> KernelError {
+    let reason = "a value is negative";
+    KernelError::Domain { operation: "bincount".into(), dtype: DType::Int64, reason }
 }
 
 /// Refuses a box that leaves its memory.
@@ -343,6 +399,10 @@ mod tests {
         let codes: Vec<u8> = [2i64, 0, -1, 2, 7, 1].iter().flat_map(|c| c.to_ne_bytes()).collect();
         let valid = [1, 1, 1, 1, 1, 0];
         let mut out = vec![9; 24];
+        bin(&[6], cells(&codes, None), None, false, &mut out, &|| false).unwrap();
+        assert_eq!((0..3).map(|i| i64::read(&out, i)).collect::<Vec<_>>(), [1, 1, 2]);
+        let e = bin(&[6], cells(&codes, None), None, true, &mut out, &|| false);
+        assert!(matches!(e, Err(KernelError::Domain { .. })));
         bin(&[6], cells(&codes, Some(&valid)), None, false, &mut out, &|| false).unwrap();
         assert_eq!((0..3).map(|i| i64::read(&out, i)).collect::<Vec<_>>(), [1, 0, 2]);
         let w = bytes(&[0.5, 2.0, 9.0, 0.25, 9.0, 9.0]);

@@ -106,8 +106,8 @@ pub(crate) fn pow(x: f64, y: f64) -> f64 {
 /// The split of FreeBSD's `e_log10.c`: the factor and the first terms in two parts each.
 #[inline(always)]
 pub(crate) fn log10(x: f64) -> f64 {
-    const FACTOR: (f64, f64) = (4.342_944_818_781_688_8e-1, 2.508_294_671_164_527_5e-11);
-    const LOG10_2: (f64, f64) = (3.010_299_956_636_117_7e-1, 3.694_239_077_158_930_8e-13);
+    const FACTOR: (f64, f64) = (4.342_944_818_781_689e-1, 2.508_294_671_164_527_5e-11);
+    const LOG10_2: (f64, f64) = (3.010_299_956_636_117_7e-1, 3.694_239_077_158_931e-13);
     let (k, f, y) = log_parts(x);
     let (s, s_low) = sum(f, y);
     // The upper half of the digits, whose product with the factor's upper part is exact.

@@ -151,8 +151,12 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
 }
 leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
 
+/// Cells as their bits.
+trait Word: Int + From<bool> {}
+impl<T: Int + From<bool>> Word for T {}
+
 #[inline(always)]
-unsafe fn body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, _: u64) {
+unsafe fn body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, _: u64) {
     // SAFETY: as the type of the function demands.
     let (d, a, b, c) = unsafe {
         (
@@ -163,12 +167,12 @@ unsafe fn body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const 
         )
     };
     for i in 0..N {
-        // Both are loaded: a choice of addresses would become a gather.
-        let (yes, no) = (b[i], c[i]);
-        d[i] = if a[i] != 0 { yes } else { no };
+        // By bits, so that both are loaded: a choice of addresses becomes a gather.
+        let mask = A::default().sub(A::from(a[i] != 0));
+        d[i] = b[i].and(mask).or(c[i].and(mask.not()));
     }
 }
-leveled!(op_where, body_where<A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op_where, body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
 
 #[inline(always)]
 unsafe fn body_random<R: Stream>(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, seed: u64) {

@@ -529,8 +529,9 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
         let (mut d, mut q) = (lanes.deviations, lanes.squares);
         for (part, valid) in v.chunks_exact(VAR_LANES).zip(valid.chunks_exact(VAR_LANES)) {
             for i in 0..VAR_LANES {
-                let x = part[i].to_f64() - lanes.from;
-                let x = if valid[i] != 0 { x } else { 0.0 };
+                // By bits: a choice would become a gather.
+                let keep = 0u64.wrapping_sub(u64::from(valid[i] != 0));
+                let x = f64::from_bits((part[i].to_f64() - lanes.from).to_bits() & keep);
                 d[i] += x;
                 q[i] += x * x;
             }

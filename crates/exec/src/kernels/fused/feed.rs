@@ -179,16 +179,6 @@ impl Feed {
         }
     }
 
-    /// True if tiles are read where they are; the cells' size.
-    pub(super) fn in_place(&self) -> Option<usize> {
-        match self.kind {
-            Source::Memory { size, aligned: true, .. } if self.inner().1 == size as i64 => {
-                Some(size)
-            }
-            _ => None,
-        }
-    }
-
     /// Length and step of the current run; the last panel may be shorter than the others.
     #[inline]
     fn inner(&self) -> (u64, i64) {

@@ -3,7 +3,7 @@
 
 use super::compile::{Compiled, InputSlot, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
-use super::steady::{Fetch, Loop, check};
+use super::steady::{Loop, check};
 use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
@@ -11,7 +11,6 @@ use crate::kernels::ops::N;
 use crate::kernels::partial::{Fns, Piece};
 use crate::kernels::stream::{self, StreamFn};
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::AxisReduce;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 
@@ -22,10 +21,6 @@ const SLOT_BYTES: usize = N * 8 + 128;
 const LINE_BYTES: usize = 64;
 /// Bytes of the lanes of a reduction.
 const LANES_BYTES: usize = N * 8;
-/// Bytes of the states of a strip: half of the smallest first-level cache.
-const STRIP_BYTES: u64 = 16 << 10;
-/// Fewest rows for which strips are worth their set-up.
-const STRIP_ROWS: u64 = 8;
 /// Tiles between two questions whether to stop: about a million cells.
 const CANCEL_TILES: usize = 1 << 14;
 
@@ -176,23 +171,8 @@ impl Compiled {
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
         let mut inner = Loop::new(code, self.count, ptr);
-        let parts = match stores.is_empty() {
-            true => self.strips(region, &reductions),
-            false => vec![region.clone()],
-        };
-        for part in &parts {
-            if parts.len() > 1 {
-                for (r, slot) in reductions.iter_mut().zip(self.reduce_slots()) {
-                    let positions = positions(slot.kind);
-                    r.walk = Walk::new(&slot.axes, region, part, stage_shape, positions)?;
-                }
-            }
-            let mut feeds = self.feeds(part, region, inputs, &buffer);
-            inner.fetch = Fetch::new(&feeds, inner.code.len());
-            let shape = part.shape();
-            let cells = shape.iter().product::<u64>() as usize;
-            self.tiles(cells, &mut inner, &mut feeds, &stores, &mut reductions, cancel)?;
-        }
+        let mut feeds = self.feeds(region, inputs, &buffer);
+        self.tiles(cells, &mut inner, &mut feeds, &stores, &mut reductions, cancel)?;
         if stores.iter().any(|s| s.stream.is_some()) {
             stream::fence();
         }
@@ -202,36 +182,22 @@ impl Compiled {
         Ok(())
     }
 
-    fn reduce_slots(&self) -> impl Iterator<Item = &ReduceSlot> {
-        self.outputs.iter().filter_map(|o| match o {
-            OutputSlot::Reduce(r) => Some(&**r),
-            OutputSlot::Store(_) => None,
-        })
-    }
-
-    /// Feeds of the cells of `part`, of inputs that are views relative to `region` and were checked.
+    /// Feeds of inputs that were checked.
     fn feeds(
         &self,
-        part: &Region,
         region: &Region,
         inputs: &[StridedInput<'_>],
         buffer: &dyn Fn(usize) -> *mut u8,
     ) -> Vec<(usize, Feed)> {
-        let shape = part.shape();
+        let shape = region.shape();
         let feed = |i: &InputSlot| {
             let slot = i.slot as usize;
             let feed = match &i.source {
-                InputSource::Field(f, _) => {
-                    let mut input = inputs[*f];
-                    for (a, step) in input.strides.iter().enumerate() {
-                        input.offset += step * (part.start[a] - region.start[a]) as i64;
-                    }
-                    Feed::memory(&input, &shape, buffer(slot))
-                }
+                InputSource::Field(f, _) => Feed::memory(&inputs[*f], &shape, buffer(slot)),
                 InputSource::Index(offset, strides) => {
                     let first = strides
                         .iter()
-                        .zip(&part.start)
+                        .zip(&region.start)
                         .fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
                     Feed::index(first, strides, &shape, buffer(slot))
                 }
@@ -241,34 +207,7 @@ impl Compiled {
         self.inputs.iter().map(feed).collect()
     }
 
-    /// The region in strips, where every reduction keeps the inner axes: through a strip all rows go before the next
-    /// one begins, so that its states stay in the first-level cache. Each state meets its cells in the same order as
-    /// without them.
-    fn strips(&self, region: &Region, reductions: &[Reduction]) -> Vec<Region> {
-        let whole = vec![region.clone()];
-        let rank = region.rank();
-        let kept = |a: usize| {
-            let keeps = |r: &ReduceSlot| r.axes[a] == AxisReduce::Keep;
-            region.len(a) == 1 || self.reduce_slots().all(keeps)
-        };
-        let first = (0..rank).rev().find(|a| !kept(*a)).map_or(0, |a| a + 1);
-        let row: u64 = (first..rank).map(|a| region.len(a)).product();
-        let size = |r: &ReduceSlot| r.state.iter().map(|d| d.size() as u64).sum::<u64>();
-        let state: u64 = self.reduce_slots().map(size).sum();
-        let most = (STRIP_BYTES / state.max(1)).next_multiple_of(N as u64).max(4 * N as u64);
-        if reductions.is_empty() || row <= most || region.cells() / row < STRIP_ROWS {
-            return whole;
-        }
-        let (mut parts, mut inside) = (whole, 1);
-        for a in (first..rank).rev() {
-            let len = (most / inside).max(1).min(region.len(a));
-            inside *= region.len(a);
-            parts = parts.iter().flat_map(|p| pieces(p, a, len)).collect();
-        }
-        parts
-    }
-
-    /// Runs all tiles of a part of the region.
+    /// Runs all tiles of the region.
     fn tiles(
         &self,
         cells: usize,
@@ -320,21 +259,6 @@ impl Compiled {
         }
         Ok(())
     }
-}
-
-/// A region cut along an axis.
-fn pieces(region: &Region, axis: usize, len: u64) -> impl Iterator<Item = Region> {
-    let (start, end) = (region.start[axis], region.end[axis]);
-    let mut region = region.clone();
-    (start..end).step_by(len.max(1) as usize).map(move |at| {
-        (region.start[axis], region.end[axis]) = (at, end.min(at + len));
-        region.clone()
-    })
-}
-
-/// True if a reduction asks for the positions of cells.
-fn positions(kind: ReduceKind) -> bool {
-    matches!(kind, ReduceKind::ArgMin | ReduceKind::ArgMax)
 }
 
 /// A field of a state that another reduction has made.
@@ -423,7 +347,8 @@ fn begin(
     lane_room: &mut *mut u8,
     skipped: &mut Vec<usize>,
 ) -> Result<(Vec<*mut u8>, Reduction), KernelError> {
-    let walk = Walk::new(&r.axes, region, region, stage_shape, positions(r.kind))?;
+    let positions = matches!(r.kind, ReduceKind::ArgMin | ReduceKind::ArgMax);
+    let walk = Walk::new(&r.axes, region, stage_shape, positions)?;
     expect("fields of a state", out.fields.len(), r.state.len())?;
     let mut fields = Vec::new();
     for (bytes, dtype) in out.fields.iter_mut().zip(&r.state) {

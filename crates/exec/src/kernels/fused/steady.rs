@@ -5,7 +5,8 @@
 //!   row of 1250 cells:   | 19 tiles, one steady stretch | a tile that two rows share | …
 //! ```
 //! A tile of a cheap program takes less time than finding out where it lies. So feeds, stores and reductions are asked
-//! once how many tiles they go on evenly, and these run with addresses that only move on.
+//! once how many tiles they go on evenly, and these run with addresses that only move on. Nothing is fetched ahead by
+//! instructions: the processor sees the few streams itself, and such fetches took more time than they saved.
 
 use super::compile::{Check, Ins};
 use super::feed::{Feed, Steady};
@@ -16,15 +17,9 @@ use crate::kernels::ops::{IotaFn, N};
 use crate::kernels::partial::{Piece, PieceFn};
 use crate::kernels::stream::StreamFn;
 
-/// How far ahead of a tile its inputs are fetched.
-const PREFETCH_BYTES: usize = 4096;
-/// Bytes of a line of the caches.
-const LINE_BYTES: usize = 64;
-
 /// What runs for each tile.
 pub(super) struct Loop {
     pub(super) code: Vec<Ins>,
-    pub(super) fetch: Fetch,
     /// Writes an index's tile.
     pub(super) count: IotaFn,
     /// Where each slot's tile lies. As long as the program has slots: instructions name no others.
@@ -59,18 +54,14 @@ struct Even {
 impl Loop {
     /// A loop over tiles that lie at `ptr`.
     pub(super) fn new(code: Vec<Ins>, count: IotaFn, ptr: Vec<*mut u8>) -> Loop {
-        Loop { code, fetch: Fetch::default(), count, ptr, stretch: Stretch::default() }
+        Loop { code, count, ptr, stretch: Stretch::default() }
     }
 
     /// Runs the operations of one tile.
     #[inline]
     pub(super) fn tile(&self) {
         let ptr = self.ptr.as_ptr();
-        let mut done = 0;
-        for (i, end) in self.code.iter().zip(&self.fetch.ends) {
-            // SAFETY: fetched slots are slots.
-            self.fetch.some(done..*end, |slot| unsafe { *ptr.add(slot) });
-            done = *end;
+        for i in &self.code {
             // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
             // destination is no source; instructions name slots of the program only.
             unsafe {
@@ -78,7 +69,6 @@ impl Loop {
                 (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm);
             }
         }
-        self.fetch.some(done..self.fetch.lines.len(), |slot| self.ptr[slot]);
     }
 
     /// Runs up to `most` whole tiles from cell `p` on as long as everything goes on evenly; how many it ran.
@@ -232,63 +222,4 @@ pub(super) fn check(checks: &[Check], ptr: &[*mut u8], n: usize) -> Result<(), K
         }
     }
     Ok(())
-}
-
-/// Fetches ahead what the next tiles read in place, spread over the operations of a tile: a burst of loads would
-/// stall on the few misses that a core can have outstanding.
-#[derive(Default)]
-pub(super) struct Fetch {
-    /// Slots with the bytes from the tile's start to the first line and one past the last.
-    lines: Vec<(usize, usize, usize)>,
-    /// For each operation the end of its part of the lines.
-    ends: Vec<usize>,
-}
-
-impl Fetch {
-    pub(super) fn new(feeds: &[(usize, Feed)], steps: usize) -> Fetch {
-        let mut all = Vec::new();
-        for (slot, feed) in feeds {
-            if let Some(size) = feed.in_place() {
-                all.extend((0..size).map(|l| (*slot, PREFETCH_BYTES + l * LINE_BYTES)));
-            }
-        }
-        let mut fetch = Fetch { lines: Vec::new(), ends: Vec::new() };
-        let mut done = 0;
-        // A program without operations only feeds reductions.
-        for step in 1..=steps.max(1) {
-            let end = all.len() * step / steps.max(1);
-            for (slot, line) in &all[done..end] {
-                // Neighbouring lines of an operation are one entry.
-                let first = fetch.ends.last().copied().unwrap_or(0);
-                match fetch.lines[first..].last_mut() {
-                    Some((s, _, to)) if s == slot && to == line => *to += LINE_BYTES,
-                    _ => fetch.lines.push((*slot, *line, line + LINE_BYTES)),
-                }
-            }
-            fetch.ends.push(fetch.lines.len());
-            done = end;
-        }
-        fetch
-    }
-
-    #[inline(always)]
-    fn some(&self, lines: std::ops::Range<usize>, at: impl Fn(usize) -> *mut u8) {
-        for (slot, from, to) in &self.lines[lines] {
-            let tile = at(*slot);
-            for line in (*from..*to).step_by(LINE_BYTES) {
-                prefetch(tile.wrapping_add(line));
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn prefetch(p: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address does nothing that can be seen.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
 }

@@ -506,9 +506,9 @@ fn turned_inputs_are_read_where_they_are() {
     }
 }
 
-/// Rows so long that their states are taken in strips, beside the same rows taken alone.
+/// Long rows beside pieces of the same rows taken alone.
 #[test]
-fn strips_give_the_bits_of_short_rows() {
+fn long_rows_give_the_bits_of_short_ones() {
     let (rows, planes, columns) = (11u64, 3u64, 2500u64);
     let f = DType::Float64;
     let p = Program { inputs: vec![f], insts: vec![] };

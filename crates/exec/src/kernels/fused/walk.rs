@@ -49,11 +49,9 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// A walk over the cells of `part`, of a state for `whole`, which holds it. `positions`: whether positions are asked
-    /// for, which keeps apart reduced axes that are not whole.
+    /// `positions`: whether positions are asked for, which keeps apart reduced axes that are not whole.
     pub(super) fn new(
         axes: &[AxisReduce],
-        whole: &Region,
         region: &Region,
         stage_shape: &[u64],
         positions: bool,
@@ -61,12 +59,11 @@ impl Walk {
         let rank = axes.len();
         let shape: Vec<usize> = (0..rank)
             .map(|a| match &axes[a] {
-                AxisReduce::Keep => whole.len(a) as usize,
+                AxisReduce::Keep => region.len(a) as usize,
                 AxisReduce::All => 1,
                 AxisReduce::Group(g) => g.count as usize,
             })
             .collect();
-        let mut first = 0;
         let mut w = Walk {
             axes: Vec::new(),
             at: Vec::new(),
@@ -79,10 +76,7 @@ impl Walk {
         for a in (0..rank).rev() {
             let len = region.len(a);
             let (run, axis_out, position, codes) = match &axes[a] {
-                AxisReduce::Keep => {
-                    first += (region.start[a] - whole.start[a]) as usize * out;
-                    (Run::Kept, out, 0, None)
-                }
+                AxisReduce::Keep => (Run::Kept, out, 0, None),
                 AxisReduce::All => (Run::Reduced { lanes: false }, 0, step, None),
                 AxisReduce::Group(g) => {
                     let range = region.start[a] as usize..region.end[a] as usize;
@@ -117,11 +111,8 @@ impl Walk {
                 && inner.run == run
                 && run != Run::Grouped
             {
-                let even = match run {
-                    Run::Kept => inner.out * inner.len as usize == axis_out,
-                    _ => !positions || inner.position.wrapping_mul(inner.len as i64) == position,
-                };
-                if even {
+                let even = inner.position.wrapping_mul(inner.len as i64) == position;
+                if run == Run::Kept || !positions || even {
                     inner.len *= len;
                     continue;
                 }
@@ -141,7 +132,7 @@ impl Walk {
         }
         w.at = vec![0; w.axes.len()];
         if !region.is_empty() {
-            w.base = first + (0..w.axes.len() - 1).map(|a| w.group(a)).sum::<usize>();
+            w.base = (0..w.axes.len() - 1).map(|a| w.group(a)).sum();
         }
         Ok(w)
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::format::npy;
 use clap::Args;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -34,6 +34,11 @@ pub(super) struct BenchArgs {
     /// Prints JSON
     #[arg(long)]
     json: bool,
+    /// Waits for a line on the input with a number of runs, measures them, prints a line, and so on until the input ends
+    ///
+    /// Its first line comes when the warm-up is done. So another program can be measured in between.
+    #[arg(long, conflicts_with = "n")]
+    turns: bool,
 }
 
 /// A command line that makes sense.
@@ -90,23 +95,17 @@ impl Bench<'_> {
         if answers(engine, &self.sql, cancel).await?.is_empty() {
             return Err(Error::Usage { reason: "there is no statement".into(), hint: None });
         }
-        let mut times = Vec::new();
         let mut last = Vec::new();
-        for _ in 0..self.args.n {
-            // The last result goes first: it must not count into the memory of the next run.
-            last.clear();
-            let start = Instant::now();
-            last = answers(engine, &self.sql, cancel).await?;
-            times.push(start.elapsed().as_secs_f64());
+        if self.args.turns {
+            self.ready()?;
+            while let Some(n) = next_turn().await? {
+                let figures = self.measure(engine, cancel, n, &mut last).await?;
+                self.print(&figures)?;
+            }
+        } else {
+            let figures = self.measure(engine, cancel, self.args.n, &mut last).await?;
+            self.print(&figures)?;
         }
-        let figures = Figures {
-            median: median(&times),
-            min: times.iter().copied().fold(f64::INFINITY, f64::min),
-            times,
-            rss_peak_bytes: memory::peak_resident_bytes()?,
-            bytes_read: last.iter().map(|r| r.stats.bytes_read).sum(),
-            plan_s: last.iter().map(|r| r.stats.plan_s).sum(),
-        };
         if let Some(check) = &self.args.check {
             *shown = check;
             last = answers(engine, check, cancel).await?;
@@ -114,7 +113,37 @@ impl Bench<'_> {
         if let Some(dir) = &self.args.keep {
             keep(last, dir)?;
         }
-        self.print(&figures)
+        Ok(())
+    }
+
+    /// Runs the statements `n` times; the replies of the last run are in `last`.
+    async fn measure(
+        &self,
+        engine: &dyn Engine,
+        cancel: &CancelToken,
+        n: u32,
+        last: &mut Vec<Reply>,
+    ) -> Result<Figures, Error> {
+        let mut times = Vec::new();
+        for _ in 0..n {
+            // The last result goes first: it must not count into the memory of the next run.
+            last.clear();
+            let start = Instant::now();
+            *last = answers(engine, &self.sql, cancel).await?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(Figures {
+            median: median(&times),
+            min: times.iter().copied().fold(f64::INFINITY, f64::min),
+            times,
+            rss_peak_bytes: memory::peak_resident_bytes()?,
+            bytes_read: last.iter().map(|r| r.stats.bytes_read).sum(),
+            plan_s: last.iter().map(|r| r.stats.plan_s).sum(),
+        })
+    }
+
+    fn ready(&self) -> Result<(), Error> {
+        writeln!(std::io::stdout().lock(), "ready").map_err(|e| Error::io("write", "the output", e))
     }
 
     fn print(&self, f: &Figures) -> Result<(), Error> {
@@ -148,6 +177,33 @@ async fn answers(
         replies.push(reply?);
     }
     Ok(replies)
+}
+
+/// The number of runs on the next line of the input; none at its end.
+async fn next_turn() -> Result<Option<u32>, Error> {
+    let line = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line).map(|_| line)
+    });
+    let line = line
+        .await
+        .map_err(|e| Error::Internal { what: format!("the reader of the input ended: {e}") })?
+        .map_err(|e| Error::io("read", "the input", e))?;
+    turn(&line)
+}
+
+/// A number of runs from 1 to 1,000,000; none for the empty text that ends the input.
+fn turn(line: &str) -> Result<Option<u32>, Error> {
+    if line.is_empty() {
+        return Ok(None);
+    }
+    match line.trim().parse() {
+        Ok(n @ 1..=1_000_000) => Ok(Some(n)),
+        _ => Err(Error::Usage {
+            reason: format!("`{}` is no number of runs from 1 to 1000000", line.trim()),
+            hint: None,
+        }),
+    }
 }
 
 /// The middle one, or the mean of the two in the middle.
@@ -250,6 +306,15 @@ mod tests {
         assert_eq!(fake.0.into_inner().unwrap(), ["make it", "run", "run", "run", "look"]);
         let bytes = std::fs::read(keep.join("x.npy")).unwrap();
         assert_eq!(bytes[128..], 5.0f64.to_le_bytes());
+    }
+
+    #[test]
+    fn turns() {
+        assert_eq!(turn("3\n").unwrap(), Some(3));
+        assert_eq!(turn("").unwrap(), None);
+        for bad in ["\n", "0", "-1", "1000001", "x"] {
+            assert!(turn(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,0 +1,13 @@
+"""The workloads, by the kind of work."""
+
+import importlib
+
+NAMES = (
+    "fused", "reductions", "elementwise", "products", "layout", "neighbours",
+    "order", "chance", "input", "labelled", "small", "threads",
+)
+
+
+def load(name: str, context):
+    """The workloads of a family."""
+    return importlib.import_module(f"suite.families.{name}").workloads(context)

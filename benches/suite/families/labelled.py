@@ -1,0 +1,112 @@
+"""Plain SQL over labelled cells, against engines of rows and of labelled arrays."""
+
+import numpy as np
+
+from .. import files
+from ..workload import Limit, Workload
+
+FROM, TO = "2000-06-01", "2000-08-31"
+
+
+def workloads(context):
+    days, lat, lon = 800, context.side(144), context.side(182)
+    shape = (days, lat, lon)
+    store = context.data / f"labelled-{lat}-{lon}.zarr"
+    parquet = context.data / f"labelled-{lat}-{lon}.parquet"
+    size = 4.0 * np.prod(shape)
+
+    def prepare():
+        files.cube(store, shape, (50, lat, lon), "zstd")
+        files.once(parquet, lambda part: to_parquet(store, part))
+
+    def duckdb(text):
+        def make():
+            import duckdb
+
+            db = duckdb.connect()
+            return lambda: db.execute(text).fetchnumpy()["r"]
+
+        return make
+
+    def xarray(f):
+        def make():
+            import xarray as xr
+
+            return lambda: f(xr.open_zarr(str(store), chunks=None)["v"]).values.reshape(-1)
+
+        return make
+
+    def polars(f):
+        def make():
+            import polars as pl
+
+            return lambda: f(pl, pl.scan_parquet(str(parquet))).collect()["r"].to_numpy()
+
+        return make
+
+    part = 92 / days
+    between = f"time BETWEEN TIMESTAMP '{FROM}' AND TIMESTAMP '{TO}'"
+    yield Workload(
+        "avg(v) by lat, lon in three months", f"SELECT lat, lon, avg(v) AS r FROM '{store}' WHERE {between} GROUP BY lat, lon",
+        prepare=prepare, limit=Limit("decode zstd", size * part), rtol=1e-5,
+        peers={
+            "xarray": xarray(lambda v: v.sel(time=slice(FROM, TO)).mean("time")),
+            "duckdb, Parquet": duckdb(f"SELECT lat, lon, avg(v) AS r FROM '{parquet}' WHERE {between} GROUP BY lat, lon ORDER BY lat, lon"),
+            "polars, Parquet": polars(lambda pl, t: t.filter(pl.col("time").is_between(pl.lit(FROM).str.to_datetime(), pl.lit(TO).str.to_datetime()))
+                                      .group_by("lat", "lon").agg(pl.col("v").mean().alias("r")).sort("lat", "lon")),
+        },
+    )
+    yield Workload(
+        "avg(v) by lat", f"SELECT lat, avg(v) AS r FROM '{store}' GROUP BY lat",
+        prepare=prepare, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={
+            "xarray": xarray(lambda v: v.mean(("time", "lon"))),
+            "duckdb, Parquet": duckdb(f"SELECT lat, avg(v) AS r FROM '{parquet}' GROUP BY lat ORDER BY lat"),
+            "polars, Parquet": polars(lambda pl, t: t.group_by("lat").agg(pl.col("v").mean().alias("r")).sort("lat")),
+        },
+    )
+    yield Workload(
+        "avg(v) by month", f"SELECT date_part('month', time) AS m, avg(v) AS r FROM '{store}' GROUP BY m ORDER BY m",
+        prepare=prepare, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={
+            "xarray": xarray(lambda v: v.groupby("time.month").mean(("time", "lat", "lon"))),
+            "duckdb, Parquet": duckdb(f"SELECT date_part('month', time) AS m, avg(v) AS r FROM '{parquet}' GROUP BY m ORDER BY m"),
+            "polars, Parquet": polars(lambda pl, t: t.group_by(pl.col("time").dt.month().alias("m")).agg(pl.col("v").mean().alias("r")).sort("m")),
+        },
+    )
+    yield Workload(
+        "count and max of v > 290 by lat", f"SELECT lat, count(*) AS n, max(v) AS r FROM '{store}' WHERE v > 290 GROUP BY lat",
+        prepare=prepare, limit=Limit("decode zstd", size), rtol=1e-6,
+        peers={
+            "duckdb, Parquet": duckdb(f"SELECT lat, count(*) AS n, max(v) AS r FROM '{parquet}' WHERE v > 290 GROUP BY lat ORDER BY lat"),
+            "polars, Parquet": polars(lambda pl, t: t.filter(pl.col("v") > 290).group_by("lat").agg(pl.len().alias("n"), pl.col("v").max().alias("r")).sort("lat")),
+        },
+    )
+    window = "avg(v) OVER (PARTITION BY lat, lon ORDER BY time ROWS BETWEEN 6 PRECEDING AND CURRENT ROW)"
+    yield Workload(
+        "max of a 7-day window by lat", f"SELECT lat, max(w) AS r FROM (SELECT lat, {window} AS w FROM '{store}') AS q GROUP BY lat",
+        prepare=prepare, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={
+            "duckdb, Parquet": duckdb(f"SELECT lat, max(w) AS r FROM (SELECT lat, {window} AS w FROM '{parquet}') GROUP BY lat ORDER BY lat"),
+            "xarray": xarray(lambda v: v.rolling(time=7, min_periods=1).mean().max(("time", "lon"))),
+        },
+    )
+
+
+def to_parquet(store, part):
+    """The same cells as rows, in dimension order."""
+    import polars
+    import xarray as xr
+
+    v = xr.open_zarr(str(store), chunks=None)["v"]
+    t, y, x = v.shape
+    days = v["time"].values.astype("datetime64[us]")
+    frame = polars.DataFrame(
+        {
+            "time": np.repeat(days, y * x),
+            "lat": np.tile(np.repeat(v["lat"].values, x), t),
+            "lon": np.tile(v["lon"].values, t * y),
+            "v": v.values.reshape(-1),
+        }
+    )
+    frame.write_parquet(part, compression="zstd")

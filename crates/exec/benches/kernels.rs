@@ -10,7 +10,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use tessera_exec::kernels::contract::{Block, contract};
 use tessera_exec::kernels::copy::{Strided, copy_box};
 use tessera_exec::kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
-use tessera_exec::kernels::scan::scan;
+use tessera_exec::kernels::scan::{Scan, scan};
 use tessera_exec::kernels::{Level, lines};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, ScanKind};
@@ -114,7 +114,7 @@ fn run(b: Bencher<'_, '_>, level: Level, f: &Fused) {
             fields.truncate(ReduceKind::Sum.state(DType::Float64, false).len());
         }
         let region = Region::whole(&shape);
-        let mut outputs = [OutputFields { fields }];
+        let mut outputs = [OutputFields { fields, stream: false }];
         compiled.run(&region, &shape, &inputs, &mut outputs, &mut scratch, &never).unwrap();
     });
 }
@@ -181,11 +181,13 @@ fn transpose(b: Bencher<'_, '_>) {
 
 #[divan::bench(args = [0, 1])]
 fn running_sum(b: Bencher<'_, '_>, axis: usize) {
-    let mut data = vec![0.0; CELLS];
+    let (from, mut to) = (cells(CELLS), vec![0.0; CELLS]);
     let shape = [SIDE as u64, SIDE as u64];
     b.counter(BytesCount::new(16 * CELLS)).bench_local(|| {
-        let out = bytes_mut(&mut data);
-        scan(ScanKind::Sum, DType::Float64, &shape, axis, out, None, None, &never).unwrap();
+        let from = Strided { bytes: bytes(&from), offset: 0, strides: &[SIDE as i64, 1] };
+        let value = bytes_mut(&mut to);
+        let what = Scan { shape: &shape, axis, from, value, valid: None, carry: None };
+        scan(ScanKind::Sum, DType::Float64, what, &never).unwrap();
     });
 }
 

@@ -228,7 +228,7 @@ proptest! {
     ) {
         let (xs, xo, xw) = array("x", &[7, 9], &[a, c], 1);
         let (ys, yo, yw) = array("y", &[7, 9], &[c, a], 100);
-        let mut b = Builder::new(Config { chunk_bytes_target: target });
+        let mut b = Builder::new(Config { chunk_bytes_target: target, ..Config::default() });
         let x = b.load(Arc::new(xs.clone())).unwrap();
         let y = b.load(Arc::new(ys.clone())).unwrap();
         let root = expression(&mut b, x, y, &choices);

@@ -284,10 +284,15 @@ fn run(path: &Path, world: World) -> Run {
                 runtime: runtime.clone(),
                 answers: answers.clone(),
                 prologue: match world {
-                    World::Tiny | World::Spilling if large => {
-                        Some("SET tessera.chunk_bytes_target = '16KiB'")
+                    World::Tiny if large => Some("SET tessera.chunk_bytes_target = '16KiB'"),
+                    World::Tiny => Some("SET tessera.chunk_bytes_target = '32'"),
+                    // Each chunk is an operand of its own: the same bits as where small ones go together.
+                    World::Spilling if large => Some(
+                        "SET tessera.batch_cells = 0; SET tessera.chunk_bytes_target = '16KiB'",
+                    ),
+                    World::Spilling => {
+                        Some("SET tessera.batch_cells = 0; SET tessera.chunk_bytes_target = '32'")
                     }
-                    World::Tiny | World::Spilling => Some("SET tessera.chunk_bytes_target = '32'"),
                     World::Rows => Some("SET tessera.lift = 'off'"),
                     World::Source | World::OneThread => None,
                 },

@@ -61,7 +61,7 @@ fn fused(
     let mut program = Program { inputs: vec![DType::Float64; inputs as usize], insts: vec![] };
     let value = make(&mut program);
     let inputs = (0..inputs).map(|input| FusedInput::Field { input, field: 0 }).collect();
-    Fused { program, inputs, outputs: vec![out(value)] }
+    Fused { program, inputs, outputs: vec![out(value)], batch: None }
 }
 
 fn kept(value: Arg) -> FusedOutput {

@@ -234,6 +234,10 @@ impl Sink for Distinct {
             run = self.merge(run, partner)?;
         }
     }
+
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

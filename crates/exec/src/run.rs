@@ -3,6 +3,10 @@
 //! Threads are the scheduler: each takes the lock, says what it finished, takes the next operands and lets go. There
 //! is no driver to wait for, and a thread without work sleeps.
 
+mod here;
+
+pub use here::is_small;
+
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::config::Config;
@@ -37,7 +41,7 @@ struct Shared {
     core: Mutex<Core>,
     wake: Condvar,
     /// True while a statement waits for memory that clients hold.
-    starved: AtomicBool,
+    starved: Arc<AtomicBool>,
     config: Config,
     quota: Arc<Quota>,
     pool: Arc<Pool>,
@@ -91,7 +95,7 @@ impl Runtime {
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(limits, config.retries_max, stall_timeout)),
             wake: Condvar::new(),
-            starved: AtomicBool::new(false),
+            starved: Arc::default(),
             config,
             quota: quota.clone(),
             pool,
@@ -100,11 +104,11 @@ impl Runtime {
             next_statement: AtomicU64::new(1),
             operands: AtomicU64::new(0),
         });
-        let weak = Arc::downgrade(&shared);
+        let (weak, starved) = (Arc::downgrade(&shared), shared.starved.clone());
         quota.set_released(Box::new(move |()| {
             // The thread that waits also looks by itself every few milliseconds, as this may come before it sleeps.
-            if let Some(shared) = weak.upgrade()
-                && shared.starved.load(Ordering::Relaxed)
+            if starved.load(Ordering::Relaxed)
+                && let Some(shared) = weak.upgrade()
             {
                 shared.wake.notify_all();
             }
@@ -156,6 +160,29 @@ impl Runtime {
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
     ) -> Result<Running, Error> {
+        self.start_on(plan, runner, sink, cancel, false)
+    }
+
+    /// Starts a plan that [`is_small`] with a sink that does not wait, and runs it on this thread as far as it goes
+    /// without waiting: most often to its end.
+    pub fn start_here(
+        &self,
+        plan: Arc<dyn Tiling>,
+        runner: Arc<dyn TaskRunner>,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+    ) -> Result<Running, Error> {
+        self.start_on(plan, runner, sink, cancel, true)
+    }
+
+    fn start_on(
+        &self,
+        plan: Arc<dyn Tiling>,
+        runner: Arc<dyn TaskRunner>,
+        sink: Arc<dyn Sink>,
+        cancel: &CancelToken,
+        here: bool,
+    ) -> Result<Running, Error> {
         cancel.check()?;
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
         let token = cancel.child();
@@ -180,16 +207,18 @@ impl Runtime {
         let (idle_max, spills) = (self.shared.config.idle_chunks_max, self.shared.store.is_on());
         let job = Job::new(statement, done, idle_max, spills)?;
         self.shared.lock().add(job);
-        self.shared.wake.notify_one();
-        let (shared, watched) = (self.shared.clone(), token.clone());
-        self.shared.io.spawn(async move {
-            tokio::select! {
-                () = watched.cancelled() => {
-                    shared.with(|core, after| core.fail(id, watched.error(), after));
+        if !(here && self.shared.help(id)) {
+            self.shared.wake.notify_one();
+            let (shared, watched) = (self.shared.clone(), token.clone());
+            self.shared.io.spawn(async move {
+                tokio::select! {
+                    () = watched.cancelled() => {
+                        shared.with(|core, after| core.fail(id, watched.error(), after));
+                    }
+                    _ = wait => {}
                 }
-                _ = wait => {}
-            }
-        });
+            });
+        }
         Ok(Running { shared: self.shared.clone(), id, token, outcome })
     }
 
@@ -354,7 +383,7 @@ impl Shared {
                 done(outcome);
             }
         }
-        if over {
+        if over && self.lock().has_others() {
             self.wake.notify_all();
         }
     }
@@ -398,13 +427,13 @@ impl Shared {
     /// Runs an operand and delivers its results.
     fn compute(&self, mut work: Work) -> Finished {
         let started = Instant::now();
-        let statement = work.statement.clone();
         let run = catch_unwind(AssertUnwindSafe(|| self.run(&mut work)));
-        let result = run.unwrap_or_else(|p| Err(statement.panicked(work.key, p.as_ref())));
+        let result = run.unwrap_or_else(|p| Err(work.statement.panicked(work.key, p.as_ref())));
+        let statement = work.statement.id;
         let nanos = started.elapsed().as_nanos() as u64;
         let (slot, fetch) = (work.slot, work.fetch);
         let again = result.is_err().then(|| Box::new(work));
-        Finished { statement: statement.id, slot, result, nanos, fetch, again }
+        Finished { statement, slot, result, nanos, fetch, again }
     }
 
     /// Writes a chunk to a file.
@@ -446,7 +475,10 @@ impl Shared {
             cancel: &statement.token,
             read_back: &statement.read_back,
         };
-        let inputs = Inputs::new(tiling.clone(), work.inputs.clone());
+        let inputs = match work.inputs.is_empty() {
+            true => Inputs::default(),
+            false => Inputs::new(tiling.clone(), work.inputs.clone()),
+        };
         let chunks = statement.runner.run(stage, &index, &inputs, work.prepared.take(), &cx)?;
         drop(inputs);
         if chunks.len() != tiling.outputs(stage) {

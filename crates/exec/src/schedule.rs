@@ -138,6 +138,12 @@ pub trait Sink: Send + Sync {
     fn drains(&self) -> bool {
         false
     }
+
+    /// True if a call may wait for something: a disk, a network, a reader. A plan with such a sink is not run on the
+    /// thread that starts it.
+    fn waits(&self) -> bool {
+        true
+    }
 }
 
 /// What a running operand may use.

@@ -95,6 +95,10 @@ impl Sink for Select {
         slots.insert(number, Slot::Kept(kept));
         Ok(())
     }
+
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 /// The cells that `keep` keeps, with as much of the charge of `x` as they need.

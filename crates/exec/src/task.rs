@@ -7,6 +7,7 @@
 //! 2. takes buffers for the outputs from the pool,
 //! 3. calls the kernel.
 
+mod batch;
 mod copy;
 mod factor;
 mod fused;

@@ -31,12 +31,19 @@ const RETRIES_MAX: usize = 1024;
 /// tens of kilobytes each in debug builds. Only what is touched becomes memory.
 const STACK_BYTES: usize = 64 << 20;
 
+/// Address space for the stack of a thread on which statements are parsed and planned: what
+/// [`with_stack`] asks for, also for a statement inside another. Only what is touched becomes memory.
+pub const THREAD_STACK_BYTES: usize = 3 * STACK_BYTES;
+
 /// Runs `work` on a stack that holds any recursion over a statement that was parsed.
 ///
 /// A statement may be [`DEPTH_MAX`] levels deep. Dropping and printing one fits 2 MiB in any
 /// build; cloning, binding and lowering one does not, so they run in here.
+///
+/// To map a stack for each statement costs more than a small statement does: a thread that was given
+/// [`THREAD_STACK_BYTES`] has the room already.
 pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
-    stacker::grow(STACK_BYTES, work)
+    stacker::maybe_grow(STACK_BYTES, STACK_BYTES, work)
 }
 
 /// As [`with_stack`], on the stack that there is if it has room.

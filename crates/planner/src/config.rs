@@ -2,16 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What plans depend on besides the query. All of it is part of the logical grid's contract: the same configuration
-/// gives the same bits.
+/// What plans depend on besides the query. [`Config::chunk_bytes_target`] is part of the logical grid's contract: the
+/// same gives the same bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Bytes that a chunk aims at where no source and no `chunks =>` says otherwise.
     pub chunk_bytes_target: u64,
+    /// Cells that an operand of a reduction takes together if its chunks are smaller than that; 0 for one chunk an
+    /// operand. It changes no bit.
+    pub batch_cells: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { chunk_bytes_target: 8 << 20 }
+        Config { chunk_bytes_target: 8 << 20, batch_cells: 128 << 10 }
     }
 }

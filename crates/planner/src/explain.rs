@@ -212,6 +212,10 @@ pub fn plan(tiling: &Tiling) -> String {
             let _ = writeln!(out, "   reads {k}: {}{how}", output_name(input.from));
         }
         if let Task::Fused(f) = &stage.task {
+            if let Some(b) = &f.batch {
+                let each: u64 = (0..b.grid.rank()).map(|a| b.along(a)).product();
+                let _ = writeln!(out, "   chunks {}, {each} an operand", b.grid);
+            }
             for (k, input) in f.inputs.iter().enumerate() {
                 let dtype = f.program.inputs[k];
                 let _ = match input {
@@ -290,6 +294,9 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                             FusedOutput::Store { .. } => "store".to_string(),
                             FusedOutput::Reduce { kind, axes, .. } => reduction(*kind, axes),
                         }).collect::<Vec<_>>(),
+                        "chunks_an_operand": f.batch.as_ref().map(|b| {
+                            (0..b.grid.rank()).map(|a| b.along(a)).collect::<Vec<_>>()
+                        }),
                     }),
                 ),
                 Task::Combine { kind, finish, .. } => {

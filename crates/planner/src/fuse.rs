@@ -17,10 +17,12 @@
 //!   level 3   Fused: (x - mean) / sqrt(var) ──▶ result
 //! ```
 
+mod batch;
 mod factor;
 mod lower;
 
 use crate::config::Config;
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::factor::Factor;
 use crate::grid::{AxisGrid, Grid};
@@ -30,7 +32,6 @@ use crate::plan::{
     Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
 };
 use crate::reduce::ReduceKind;
-use crate::region::Dims;
 use crate::view::{AxisView, View};
 use lower::Lowering;
 use smallvec::{SmallVec, smallvec};
@@ -424,6 +425,7 @@ impl Fuser<'_> {
         let mut low = Lowering::new(self, grid.shape());
         let mut fused_outputs = Vec::new();
         let mut outputs: SmallVec<[Output; 1]> = SmallVec::new();
+        let mut reduced: SmallVec<[(DType, bool); 2]> = SmallVec::new();
         for &id in group {
             let node = self.graph.node(id);
             let identity = View::identity(grid.rank());
@@ -433,6 +435,7 @@ impl Fuser<'_> {
                     let v = low.value(node.inputs[0], &identity)?;
                     let fields = kind.state(input.dtype, input.nullable);
                     outputs.push(Output { fields, grid: partial_grid(&grid, axes) });
+                    reduced.push((input.dtype, input.nullable));
                     fused_outputs.push(FusedOutput::Reduce {
                         kind: *kind,
                         axes: axes.clone(),
@@ -448,7 +451,15 @@ impl Fuser<'_> {
             }
         }
         let (program, fused_inputs, inputs) = low.finish();
-        let fused = Fused { program, inputs: fused_inputs, outputs: fused_outputs };
+        let over = one_reduction(&fused_outputs);
+        let batch = over.and_then(|over| {
+            batch::batch(&grid, &mut outputs, &over, &reduced, &program, self.config)
+        });
+        let (batch, grid) = match batch {
+            Some((batch, coarse)) => (Some(Box::new(batch)), coarse),
+            None => (None, grid),
+        };
+        let fused = Fused { program, inputs: fused_inputs, outputs: fused_outputs, batch };
         let stage = self.stage(Task::Fused(fused), inputs, grid, outputs);
         for (i, &id) in group.iter().enumerate() {
             let from = OutputRef { stage, output: i as u32 };
@@ -487,28 +498,13 @@ impl Fuser<'_> {
         &mut self,
         mut from: OutputRef,
         kind: ReduceKind,
-        (dtype, nullable): (crate::dtype::DType, bool),
+        (dtype, nullable): (DType, bool),
         reduced: &[bool],
         goal: Output,
     ) -> OutputRef {
         loop {
             let below = self.plan.output(from).clone();
-            let mut room = FAN;
-            let mut fan: Dims = SmallVec::from_elem(1, reduced.len());
-            for a in (0..reduced.len()).rev() {
-                if reduced[a] {
-                    fan[a] = below.grid.axes[a].count().min(room).max(1);
-                    room /= fan[a];
-                }
-            }
-            let mut grid = below.grid.clone();
-            for a in 0..reduced.len() {
-                if reduced[a] {
-                    let cell = below.grid.axes[a].chunk;
-                    grid.axes[a] =
-                        AxisGrid::regular(below.grid.axes[a].count().div_ceil(fan[a]) * cell, cell);
-                }
-            }
+            let (fan, grid) = batch::climb(&below.grid, reduced);
             let finish = (0..reduced.len()).all(|a| !reduced[a] || grid.axes[a].count() == 1);
             let output = if finish {
                 goal.clone()
@@ -580,11 +576,23 @@ impl Fuser<'_> {
     }
 }
 
+/// The axes along which all outputs are reduced; `None` if they differ or one is stored.
+fn one_reduction(outputs: &[FusedOutput]) -> Option<SmallVec<[bool; 6]>> {
+    let mut over = outputs.iter().map(|o| match o {
+        FusedOutput::Reduce { axes, .. } => {
+            Some(axes.iter().map(|a| *a != AxisReduce::Keep).collect::<SmallVec<[bool; 6]>>())
+        }
+        FusedOutput::Store { .. } => None,
+    });
+    let first = over.next()??;
+    over.all(|o| o.as_ref() == Some(&first)).then_some(first)
+}
+
 /// Fields of a value: itself, and its validity if it can be masked.
-fn value_fields(node: &Node) -> SmallVec<[crate::dtype::DType; 3]> {
+fn value_fields(node: &Node) -> SmallVec<[DType; 3]> {
     let mut fields = smallvec![node.dtype];
     if node.nullable {
-        fields.push(crate::dtype::DType::Bool);
+        fields.push(DType::Bool);
     }
     fields
 }

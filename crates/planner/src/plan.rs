@@ -220,6 +220,20 @@ pub struct Fused {
     pub inputs: Vec<FusedInput>,
     /// What becomes of its values, one for each output of the stage.
     pub outputs: Vec<FusedOutput>,
+    /// Several small chunks an operand, if that is set; all outputs are then reductions along the same axes.
+    pub batch: Option<Box<Batch>>,
+}
+
+/// Chunks of the logical grid that one operand goes through, one after the other, and the levels of the combining tree
+/// that it climbs over their states. The stage's own grid has one chunk for all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The logical grid: the program runs over each of its chunks by itself, and each leaves a state.
+    pub grid: Grid,
+    /// The fan of each level along each axis, that of the leaves first.
+    pub fans: SmallVec<[Dims; 2]>,
+    /// For each output, the type of the reduced cells and whether they could be masked.
+    pub reduced: SmallVec<[(DType, bool); 2]>,
 }
 
 /// Where an input of a program comes from.
@@ -276,6 +290,13 @@ impl Plan {
     /// The output that a reference names.
     pub fn output(&self, r: OutputRef) -> &Output {
         &self.stage(r.stage).outputs[r.output as usize]
+    }
+}
+
+impl Batch {
+    /// Chunks along an axis that an operand takes, but for the last.
+    pub fn along(&self, axis: usize) -> u64 {
+        self.fans.iter().map(|f| f[axis]).product()
     }
 }
 

@@ -36,7 +36,7 @@ fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
 }
 
 fn tiny() -> Config {
-    Config { chunk_bytes_target: 8 * 16 }
+    Config { chunk_bytes_target: 8 * 16, ..Config::default() }
 }
 
 fn plan(b: Builder, roots: &[NodeId]) -> Tiling {
@@ -108,6 +108,21 @@ fn a_plan_does_not_grow_with_its_chunks() {
     assert_eq!(chunks, 1_000_000_000);
     // The combining tree is logarithmic: 16^8 > 10^9.
     assert_eq!(large, 10);
+}
+
+#[test]
+fn small_chunks_share_an_operand() {
+    let operands = |batch_cells: u64| {
+        let mut b = Builder::new(Config { batch_cells, ..Config::default() });
+        let n = b.iota(&[10_000_000], Some(&[100])).unwrap();
+        let x = b.cast(n, DType::Float64).unwrap();
+        let m = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+        let t = plan(b, &[m]);
+        let text = explain::plan(&t);
+        (explain::cost(&t).operands, text.contains("chunks [10000000/100], 256 an operand"))
+    };
+    assert_eq!(operands(0), (100_000 + 6_250 + 391 + 25 + 2 + 1, false));
+    assert_eq!(operands(128 << 10), (391 + 25 + 2 + 1, true));
 }
 
 #[test]
@@ -220,7 +235,7 @@ fn tall_matrices_are_factored_in_blocks() {
 
 #[test]
 fn stacks_keep_their_cuts_until_they_are_too_large() {
-    let mut b = Builder::new(Config { chunk_bytes_target: 8 * 16 * 4 });
+    let mut b = Builder::new(Config { chunk_bytes_target: 8 * 16 * 4, ..Config::default() });
     let x = b.load(source("x", &[100, 4, 4], &[2, 2, 2])).unwrap();
     let c = b.load(source("c", &[100, 4, 3], &[7, 4, 3])).unwrap();
     let x = b.factor(Factor::Solve, 0, &[x, c]).unwrap();
@@ -320,11 +335,14 @@ proptest! {
 
     #[test]
     fn readers_are_those_who_read(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
-        let mut b = Builder::new(tiny());
-        let root = expression(&mut b, &choices, (a, c));
-        let shape = b.shape(root);
-        prop_assume!(shape.iter().product::<u64>() < 400);
-        let t = plan(b, &[root]);
-        check_tiling(&t);
+        // One chunk an operand, a few, as many as there are.
+        for batch_cells in [0, 12, 1 << 17] {
+            let mut b = Builder::new(Config { batch_cells, ..tiny() });
+            let root = expression(&mut b, &choices, (a, c));
+            let shape = b.shape(root);
+            prop_assume!(shape.iter().product::<u64>() < 400);
+            let t = plan(b, &[root]);
+            check_tiling(&t);
+        }
     }
 }

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tokio::runtime::Runtime;
 
 /// SQL for tensors.
@@ -123,10 +124,10 @@ fn later(construct: &str) -> Error {
 }
 
 /// Opens the engine of a configuration. Called inside the runtime.
-pub type Open<'a> = &'a dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error>;
+pub type Open<'a> = &'a (dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error> + Sync);
 
 /// Runs the interactive shell and gives its exit status.
-pub type Shell<'a> = &'a dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error>;
+pub type Shell<'a> = &'a (dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error> + Sync);
 
 /// What the command line needs from outside of this crate.
 pub struct Parts<'a> {
@@ -139,10 +140,19 @@ pub struct Parts<'a> {
 /// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 3 no connection,
 /// 130 cancelled.
 pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
-    match dispatch(cli, parts) {
+    // The first thread's stack is the system's choice; statements are planned on this one as on others.
+    let work = || match dispatch(cli, parts) {
         Ok(status) => status,
         Err(e) => fail(&e, ""),
-    }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("main".into()).stack_size(THREAD_STACK_BYTES);
+        match thread.spawn_scoped(scope, work).map(|thread| thread.join()) {
+            Ok(Ok(status)) => status,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(e) => fail(&Error::io("start", "a thread", e), ""),
+        }
+    })
 }
 
 fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
@@ -162,6 +172,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         };
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(THREAD_STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|e| Error::io("start", "the runtime", e))?;

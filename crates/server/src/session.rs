@@ -32,16 +32,17 @@ use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
 use crate::statement::{Entered, Handle, Queries, State};
+use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use open::{Opener, Temp};
 use settings::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tables::TableFormat;
 use tessera_exec::run::Runtime;
@@ -68,6 +69,8 @@ pub struct Host {
     scratch: Arc<Scratch>,
     /// Storages of tables, as DataFusion finds them.
     storages: Arc<DefaultObjectStoreRegistry>,
+    /// Functions and rules of cell blocks, made once: each statement has a copy.
+    functions: OnceLock<SessionState>,
 }
 
 /// Tensors in memory and settings of one user, over a shared [`Host`].
@@ -108,6 +111,7 @@ impl Host {
             queries: Arc::default(),
             scratch,
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
+            functions: OnceLock::new(),
         }))
     }
 
@@ -131,16 +135,28 @@ impl Host {
         &self.scratch
     }
 
-    /// What plans and runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    /// What plans the cell blocks of one statement.
     fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        let limit = (self.config.memory_limit_bytes / cells::ROWS_SHARE).max(cells::ROWS_LEAST);
+        let state = match self.functions.get() {
+            Some(state) => state,
+            None => {
+                let state = self.first_state()?;
+                self.functions.get_or_init(|| state)
+            }
+        };
+        let mut state = state.clone();
+        // The copy has the clock of the first statement.
+        state.mark_start_execution();
+        Ok(state)
+    }
+
+    fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {
         // What sorts spill goes to the place of all that is spilled, and is bounded like it.
         let files = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![self.config.spill_dir.clone()]))
             .with_max_temp_directory_size(self.config.spill_limit_bytes);
         let environment = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(files)
-            .with_memory_pool(Arc::new(GreedyMemoryPool::new(limit as usize)))
             .with_object_store_registry(self.storages.clone())
             .build_arc()
             .map_err(|e| tessera_frontend::Error::Cells {
@@ -152,9 +168,25 @@ impl Host {
         let state = tessera_frontend::lift::session_state()?;
         // A sort keeps this much for the merge of what it spilled: a part of what there is.
         let config = state.config().clone();
-        let config = config.with_sort_spill_reservation_bytes((limit / 8).min(10 << 20) as usize);
+        let reserved = (self.rows_limit() / 8).min(10 << 20) as usize;
+        let config = config.with_sort_spill_reservation_bytes(reserved);
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())
+    }
+
+    /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    fn task_context(&self, state: &SessionState) -> TaskContext {
+        let pool = Arc::new(GreedyMemoryPool::new(self.rows_limit() as usize));
+        let environment =
+            RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
+        let (id, config) = (state.session_id().to_string(), state.config().clone());
+        // A plan has its functions; by name they are only looked up in plans that come from elsewhere.
+        let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
+    }
+
+    fn rows_limit(&self) -> u64 {
+        (self.config.memory_limit_bytes / cells::ROWS_SHARE).max(cells::ROWS_LEAST)
     }
 
     fn next_seed(&self) -> u64 {
@@ -203,10 +235,10 @@ impl Session {
 
     async fn statement(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
         let started = Instant::now();
-        let (_, _, bytes_before) = self.host.counters().snapshot();
+        let (_, bytes_before, _) = self.host.counters().snapshot();
         let mut reply = self.dispatch(&parsed.statement, cancel).await?;
         reply.stats.total_s = started.elapsed().as_secs_f64();
-        let (_, _, bytes) = self.host.counters().snapshot();
+        let (_, bytes, _) = self.host.counters().snapshot();
         reply.stats.bytes_read = bytes.saturating_sub(bytes_before);
         Ok(reply)
     }

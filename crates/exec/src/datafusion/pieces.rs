@@ -59,6 +59,10 @@ impl Sink for PieceSink {
     fn drains(&self) -> bool {
         true
     }
+
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 impl Stream for Pieces {

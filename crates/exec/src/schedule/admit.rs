@@ -243,15 +243,14 @@ impl Job {
     fn admit(&mut self, slot: Slot, limit: u64, limits: &Limits) -> Option<Admitted> {
         let (more, prepared) = self.pin(slot);
         let need = self.need(slot).saturating_add(more);
-        let statement = self.statement.clone();
-        let quota = statement.account.quota();
-        let open = limits.open_to(statement.id);
+        let open = limits.open_to(self.statement.id);
         let limit = if self.running == 0 { open } else { limit.min(open) };
         let mut trash = Trash::new();
         loop {
-            let used = quota.used();
+            let account = &self.statement.account;
+            let used = account.quota().used();
             if used.saturating_add(need) <= limit
-                && let Some(reservation) = statement.account.try_reserve(need)
+                && let Some(reservation) = account.try_reserve(need)
             {
                 return Some(Admitted { reservation, prepared });
             }

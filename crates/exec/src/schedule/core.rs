@@ -95,6 +95,11 @@ impl Core {
         self.jobs.is_empty()
     }
 
+    /// True if the end of a statement concerns somebody: others that run, or threads that are to end.
+    pub(crate) fn has_others(&self) -> bool {
+        self.shutdown || !self.jobs.is_empty()
+    }
+
     /// Operands of a statement by state, while it runs.
     pub(crate) fn counts(&self, statement: u64) -> Option<StateCounts> {
         self.jobs.iter().find(|j| j.statement.id == statement).map(|j| j.table.counts.clone())
@@ -204,6 +209,15 @@ impl Core {
                 Resolved::Wait(wait) => return Some(wait),
             }
         }
+    }
+
+    /// Hands out operands of one statement, whoever's turn it is: it is started by the thread that asks.
+    pub(crate) fn pick_of(&mut self, statement: u64, out: &mut Vec<Work>, after: &mut After) {
+        let limits = &self.limits;
+        if let Some(job) = self.jobs.iter_mut().find(|j| j.statement.id == statement) {
+            fenced(job, after, |job, after| job.pick(limits, out, &mut after.trash));
+        }
+        self.reap(after);
     }
 
     /// True if another thread would find something to do.

@@ -4,15 +4,15 @@
 //!   region ─▶ chunks it touches ─▶ objects, or byte ranges of shards ─▶ codecs ─▶ cells copied into the region
 //! ```
 
-use crate::source::boxes::{copy_box, fill_box};
+mod place;
+
 use crate::source::codecs;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
-use crate::source::reader::{ArrayReader, Fetched, Piece};
+use crate::source::reader::{ArrayReader, Piece};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -25,14 +25,6 @@ const CONCURRENT_MAX: usize = 16;
 
 /// Bytes of shard indices that one array keeps.
 const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
-
-/// A thread keeps its buffer for a decoded unit up to this size.
-const UNIT_KEPT_BYTES_MAX: usize = 32 << 20;
-
-thread_local! {
-    /// The unit that the thread decodes: new pages for each one would cost more than the decoding.
-    static UNIT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Offset and length of each unit of a shard, row-major; both `u64::MAX` if it is absent.
 type ShardIndex = Arc<Vec<[u64; 2]>>;
@@ -63,9 +55,7 @@ impl Chunked {
             return stream::iter(units)
                 .map(|at| async move {
                     let key = self.key(&at);
-                    // Codecs may make a chunk longer, but not by much.
-                    let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
-                    let bytes = reader.store.get(&key, limit.min(CHUNK_BYTES_MAX * 2)).await?;
+                    let bytes = reader.store.get(&key, self.encoded_max()).await?;
                     Ok(Piece { at, len: Dims::new(), bytes })
                 })
                 .buffered(CONCURRENT_MAX)
@@ -83,6 +73,23 @@ impl Chunked {
             .try_collect()
             .await?;
         Ok(parts.into_iter().flatten().collect())
+    }
+
+    /// The chunks that `region` touches, none of them read.
+    pub(crate) fn list(&self, reader: &ArrayReader, region: &Region) -> Vec<Piece> {
+        let units = indices(&self.units(region));
+        reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
+        units.into_iter().map(|at| Piece { at, len: Dims::new(), bytes: None }).collect()
+    }
+
+    /// True if several chunks lie in one object.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.meta.shard.is_some()
+    }
+
+    /// The longest object that a chunk may be. Codecs may make one longer, but not by much.
+    fn encoded_max(&self) -> u64 {
+        self.meta.unit_bytes().saturating_mul(2).clamp(1 << 20, CHUNK_BYTES_MAX * 2)
     }
 
     async fn fetch_shard(
@@ -223,101 +230,6 @@ impl Chunked {
             return Err(damaged(format!("{} entries", pairs.len())));
         }
         Ok(Arc::new(pairs))
-    }
-
-    pub(crate) fn decode(
-        &self,
-        reader: &ArrayReader,
-        fetched: Fetched,
-        region: &Region,
-        out: &mut [u8],
-    ) -> Result<(), SourceError> {
-        let size = reader.source.dtype.size();
-        let shape = region.shape();
-        let expected = self.units(region);
-        if fetched.pieces.len() as u64 != expected.cells() {
-            return Err(reader.internal(format!(
-                "{} chunks were fetched for {region}, expected {}",
-                fetched.pieces.len(),
-                expected.cells()
-            )));
-        }
-        let fill = self.meta.raw.convert(Cow::Borrowed(self.meta.array.fill_value().as_ne_bytes()));
-        for Piece { at, bytes, .. } in fetched.pieces {
-            let origin: Dims = at.iter().zip(&self.meta.unit).map(|(i, n)| i * n).collect();
-            let Some(part) = Region::at(&origin, &self.meta.unit).intersect(region) else {
-                return Err(reader.internal(format!("chunk {} is not in {region}", show(&at))));
-            };
-            let to = part.relative_to(&region.start).start;
-            let Some(bytes) = bytes else {
-                fill_box(out, (&shape, &to), &part.shape(), &fill);
-                continue;
-            };
-            let from = part.relative_to(&origin).start;
-            if self.meta.raw.is_verbatim() && !self.meta.delta {
-                let all = part == *region && part.shape() == self.meta.unit;
-                let direct = match all {
-                    true => self.decode_direct(reader, &at, &bytes, out)?,
-                    false => UNIT.with_borrow_mut(|unit| {
-                        unit.resize(self.meta.unit_bytes() as usize, 0);
-                        let direct = self.decode_direct(reader, &at, &bytes, unit)?;
-                        if direct {
-                            let whole = (&self.meta.unit[..], &from[..]);
-                            copy_box(unit, whole, out, (&shape, &to), &part.shape(), size);
-                        }
-                        if unit.len() > UNIT_KEPT_BYTES_MAX {
-                            *unit = Vec::new();
-                        }
-                        Ok::<_, SourceError>(direct)
-                    })?,
-                };
-                if direct {
-                    continue;
-                }
-            }
-            let cells = self.decode_unit(reader, &at, &bytes)?;
-            copy_box(&cells, (&self.meta.unit, &from), out, (&shape, &to), &part.shape(), size);
-        }
-        Ok(())
-    }
-
-    /// Writes all cells of a unit to `to` without a buffer in between; false if its codecs do not allow it.
-    fn decode_direct(
-        &self,
-        reader: &ArrayReader,
-        at: &Dims,
-        bytes: &Bytes,
-        to: &mut [u8],
-    ) -> Result<bool, SourceError> {
-        let written = self.meta.codecs.decode_to(bytes, to);
-        match written.map_err(|reason| self.damaged(reader, at, reason))? {
-            None => Ok(false),
-            Some(n) if n == to.len() => Ok(true),
-            Some(n) => Err(self.damaged(reader, at, format!("{n} bytes, expected {}", to.len()))),
-        }
-    }
-
-    /// All cells of a unit, in the reader's type.
-    fn decode_unit<'a>(
-        &self,
-        reader: &ArrayReader,
-        at: &Dims,
-        bytes: &'a Bytes,
-    ) -> Result<Cow<'a, [u8]>, SourceError> {
-        let cells = self
-            .meta
-            .codecs
-            .decode(bytes)
-            .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
-            .map_err(|reason| self.damaged(reader, at, reason))?;
-        if cells.len() as u64 != self.meta.unit_bytes() {
-            return Err(self.damaged(
-                reader,
-                at,
-                format!("{} bytes, expected {}", cells.len(), self.meta.unit_bytes()),
-            ));
-        }
-        Ok(self.meta.raw.convert(if self.meta.delta { self.meta.raw.sum_up(cells) } else { cells }))
     }
 
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {

@@ -3,10 +3,12 @@
 //! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
+use crate::source::blosc;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::Read;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zarrs::array::codec::api::{
@@ -80,6 +82,9 @@ impl Codecs {
                     .map(Some)
                     .map_err(|e| format!("zstd: {e} (expected at most {limit} bytes)"))
             }
+            [(codec, _)] if self.plain && codec.as_any().is::<BloscCodec>() => {
+                blosc::Buffer::new(bytes, out.len() as u64)?.decode(out).map(Some)
+            }
             [] if self.plain => {
                 if let Some(to) = out.get_mut(..bytes.len()) {
                     to.copy_from_slice(bytes);
@@ -87,6 +92,30 @@ impl Codecs {
                 Ok(Some(bytes.len()))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Writes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding what comes
+    /// after (and, with Blosc, what comes before); false if these codecs decode a chunk as a whole.
+    pub(crate) fn decode_part(
+        &self,
+        bytes: &[u8],
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<bool, String> {
+        match &self.outer[..] {
+            [(codec, decoded)] if self.plain && codec.as_any().is::<BloscCodec>() => {
+                let limit = decoded.size().unwrap_or(self.limit).min(self.limit);
+                blosc::Buffer::new(bytes, limit)?.decode_part(range, out)
+            }
+            [] if self.plain => {
+                let part = bytes.get(range.clone()).ok_or_else(|| {
+                    format!("{} bytes, expected at least {}", bytes.len(), range.end)
+                })?;
+                out.copy_from_slice(part);
+                Ok(true)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -123,7 +152,8 @@ impl Codecs {
             return bounded("bz2", bzip2::read::MultiBzDecoder::new(&*bytes), limit);
         }
         if any.is::<BloscCodec>() {
-            check_blosc(&bytes, limit)?;
+            // Its header says how much it decodes to; zarrs would allocate that.
+            blosc::check(&bytes, limit)?;
         }
         match catch_unwind(AssertUnwindSafe(|| codec.decode(bytes, decoded, &options()))) {
             Ok(Ok(bytes)) => Ok(bytes),
@@ -179,28 +209,4 @@ pub(crate) fn bounded<'a>(
         return Err(format!("{what}: it decodes to more than the {limit} bytes expected"));
     }
     Ok(Cow::Owned(out))
-}
-
-/// Blosc's header says how much it decodes to; zarrs would allocate that.
-///
-/// # Source
-/// c-blosc 1.x, `README_CHUNK_FORMAT.rst`: nbytes at byte 4, cbytes at byte 12, little-endian.
-fn check_blosc(bytes: &[u8], limit: u64) -> Result<(), String> {
-    let Some(header) = bytes.first_chunk::<16>() else {
-        return Err(format!("blosc: {} bytes are no header", bytes.len()));
-    };
-    let number = |i: usize| {
-        u64::from(u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]))
-    };
-    let (decoded, encoded) = (number(4), number(12));
-    if decoded > limit {
-        return Err(format!("blosc: its header says {decoded} bytes, expected at most {limit}"));
-    }
-    if encoded > bytes.len() as u64 {
-        return Err(format!(
-            "blosc: its header says {encoded} encoded bytes, there are {}",
-            bytes.len()
-        ));
-    }
-    Ok(())
 }

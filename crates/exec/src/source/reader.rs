@@ -31,6 +31,8 @@ pub(crate) enum Layout {
 pub struct Fetched {
     pub(crate) pieces: Vec<Piece>,
     bytes: u64,
+    /// True if `decode` reads the chunks itself: they are local files.
+    pub(crate) later: bool,
 }
 
 /// Bytes of one chunk, or of one stretch of a flat file.
@@ -47,7 +49,7 @@ pub(crate) struct Piece {
 impl Fetched {
     pub(crate) fn new(pieces: Vec<Piece>) -> Self {
         let bytes = pieces.iter().filter_map(|p| p.bytes.as_ref()).map(|b| b.len() as u64).sum();
-        Fetched { pieces, bytes }
+        Fetched { pieces, bytes, later: false }
     }
 
     /// Bytes held: never more than [`ArrayReader::estimate`] said, but for chunks that their codecs made longer.
@@ -67,14 +69,18 @@ impl ArrayReader {
         self.store.is_local()
     }
 
-    /// Brings the encoded bytes of exactly the stored chunks that `region` touches. Of a local `.npy` nothing is
-    /// brought: `decode` reads its cells straight into place.
+    /// Brings the encoded bytes of exactly the stored chunks that `region` touches. Of local files nothing is brought
+    /// but parts of shards: `decode` reads into memory that is used again, or straight into place.
     pub async fn fetch(&self, region: &Region) -> Result<Fetched, SourceError> {
         self.check(region)?;
         if region.is_empty() {
             return Ok(Fetched::default());
         }
         let pieces = match &self.layout {
+            Layout::Chunked(c) if self.is_local() && !c.is_sharded() => {
+                let pieces = c.list(self, region);
+                return Ok(Fetched { pieces, bytes: 0, later: true });
+            }
             Layout::Chunked(c) => c.fetch(self, region).await?,
             Layout::Flat(f) => f.fetch(self, region).await?,
         };

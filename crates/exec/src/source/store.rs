@@ -491,6 +491,27 @@ impl Store {
         }
     }
 
+    /// Reads a local file of at most `limit` bytes into the first bytes of `room`, which grows as it needs to, and
+    /// gives their number; `None` if the file does not exist.
+    pub(crate) fn read_local(
+        &self,
+        key: &str,
+        limit: u64,
+        room: &mut Vec<u8>,
+    ) -> Result<Option<usize>, SourceError> {
+        let Some(file) = self.local_file(key)? else { return Ok(None) };
+        let bytes = self.io(key, file.metadata())?.len();
+        if bytes > limit {
+            return Err(SourceError::ObjectTooLarge { what: self.show(key), bytes, limit });
+        }
+        let n = bytes as usize;
+        if room.len() < n {
+            room.resize(n, 0);
+        }
+        self.read_exact_at(&file, key, &mut room[..n], 0)?;
+        Ok(Some(n))
+    }
+
     /// Reads `out.len()` bytes at `offset` of a file opened by [`Store::local_file`].
     pub(crate) fn read_exact_at(
         &self,

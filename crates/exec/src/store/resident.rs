@@ -126,4 +126,8 @@ impl Sink for Fill {
         array.put(array.grid.ravel(&index[..rank]), chunk);
         Ok(())
     }
+
+    fn waits(&self) -> bool {
+        false
+    }
 }

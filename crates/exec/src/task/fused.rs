@@ -1,6 +1,7 @@
 //! Fused programs and the combining of their states.
 
 use super::Operand;
+use super::batch::Climb;
 use super::gather::{Seen, gather};
 use crate::chunk::Chunk;
 use crate::error::Error;
@@ -48,6 +49,10 @@ pub(super) fn run(
                 dtype: s.dtype(field)?,
             });
         }
+    }
+    if let Some(batch) = &fused.batch {
+        let climb = Climb::new(op, batch, compiled, &fused.outputs, inputs)?;
+        return SCRATCH.with(|scratch| climb.run(&mut scratch.borrow_mut()));
     }
     let mut buffers: Vec<Vec<PooledBuf>> =
         (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect();

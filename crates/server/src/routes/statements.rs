@@ -104,9 +104,12 @@ fn is_inline(out: Out, replies: &[Reply]) -> bool {
 /// other formats their text.
 async fn inline(replies: Vec<Reply>, out: Out) -> Result<String, Error> {
     let several = replies.len() != 1;
-    let text = tokio::task::spawn_blocking(move || out.write(replies, Vec::new()))
-        .await
-        .map_err(|_| Error::Internal { what: "writing the result panicked".into() })??;
+    let text = match stream::is_small(&replies) {
+        true => out.write(replies, Vec::new())?,
+        false => tokio::task::spawn_blocking(move || out.write(replies, Vec::new()))
+            .await
+            .map_err(|_| Error::Internal { what: "writing the result panicked".into() })??,
+    };
     let text = String::from_utf8(text)
         .map_err(|_| Error::Internal { what: "a text format is not UTF-8".into() })?;
     Ok(match (out, several) {

@@ -326,8 +326,11 @@ impl Statements {
 
     /// Lets the oldest results go until the rest has room; never that of `newest`.
     fn make_room(&self, newest: &Entry) {
-        let entries = self.list();
         let (mut memory, mut disk) = self.kept_bytes();
+        if memory <= self.keep_max.0 && disk <= self.keep_max.1 {
+            return;
+        }
+        let entries = self.list();
         for e in entries.iter().filter(|e| e.number != newest.number) {
             if memory <= self.keep_max.0 && disk <= self.keep_max.1 {
                 return;

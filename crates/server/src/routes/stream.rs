@@ -25,6 +25,9 @@ const PIECE: usize = 256 << 10;
 const PIECES: usize = 2;
 /// What a stream may hold beside the result: a window of each tensor and its text, and the pieces.
 const STREAM_BYTES: u64 = 4 << 20;
+/// Bytes of answers, and how many of them, that are written where they are asked for.
+const SMALL_BYTES: u64 = 16 << 10;
+const SMALL_REPLIES: usize = 16;
 /// Streams together hold at most one part of this many of the memory.
 const STREAMS_SHARE: u64 = 4;
 /// Streams at a time, if memory allows; and how many there may be in any case.
@@ -100,6 +103,13 @@ struct Held {
     _charge: Option<Charge>,
 }
 
+/// True for answers that are written in less time than it takes to have another thread do it.
+pub(super) fn is_small(replies: &[Reply]) -> bool {
+    let (memory, disk) =
+        replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+    memory <= SMALL_BYTES && disk == 0 && replies.len() <= SMALL_REPLIES
+}
+
 /// Streams answers.
 ///
 /// # Errors
@@ -109,6 +119,12 @@ pub(super) async fn respond(
     replies: Vec<Reply>,
     out: Out,
 ) -> Result<Response, Error> {
+    let head = [(header::CONTENT_TYPE, out.content_type())];
+    if is_small(&replies) {
+        let written = Bytes::from(out.write(replies, Vec::new())?);
+        shared.metrics.sent(written.len());
+        return Ok((StatusCode::OK, head, written).into_response());
+    }
     let permit = shared.streams.clone().try_acquire_owned().map_err(|_| Error::TooManyStreams {
         limit: streams_max(shared.config.memory_limit_bytes),
     })?;
@@ -128,7 +144,6 @@ pub(super) async fn respond(
         Ok(Ok(())) => None,
         Err(_) => Some(Error::Internal { what: "writing the result panicked".into() }),
     };
-    let head = [(header::CONTENT_TYPE, out.content_type())];
     let Some(first) = first else {
         return match failed((&mut writing).await) {
             Some(e) => Err(e),

@@ -10,7 +10,7 @@ use crate::session::{Failure, Host, Session, later};
 use crate::statement::{Handle, State};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::physical_plan::execute_stream;
 use futures::stream::{self, BoxStream, StreamExt};
 use sqlparser::ast::Query;
@@ -22,6 +22,7 @@ use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach, in_order,
 };
+use tessera_exec::run::is_small;
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
@@ -150,7 +151,7 @@ impl Session {
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
         let physical = planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
         let physical = in_order(physical).map_err(rows_error)?;
-        let context = TaskContext::from(&planned.state);
+        let context = self.host.task_context(&planned.state);
         execute_stream(physical, Arc::new(context)).map_err(rows_error)
     }
 
@@ -303,8 +304,11 @@ impl Runner {
         let (sink, pieces) = PieceSink::new();
         debug_assert!(tiling.stages() > 0, "a scan has a column");
         let stages = operands(&tiling);
-        let running =
-            self.host.runtime().start(tiling, runner, sink.clone(), &ExecCancel::new())?;
+        let (runtime, token) = (self.host.runtime(), ExecCancel::new());
+        let running = match is_small(&tiling) {
+            true => runtime.start_here(tiling, runner, sink.clone(), &token)?,
+            false => runtime.start(tiling, runner, sink.clone(), &token)?,
+        };
         let tracked = self.handle.plan(running.watch(), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
         let outcome = stream::once(async move {

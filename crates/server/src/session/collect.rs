@@ -68,6 +68,10 @@ impl Sink for Collect {
         chunks.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(chunk);
         Ok(())
     }
+
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 /// Writes every chunk of every result to a file, and lets go of it.
@@ -155,5 +159,9 @@ impl Sink for Discard {
 
     fn drains(&self) -> bool {
         true
+    }
+
+    fn waits(&self) -> bool {
+        false
     }
 }

@@ -11,6 +11,7 @@ use crate::session::{Session, later};
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::run::is_small;
 use tessera_exec::schedule::Sink;
 use tessera_exec::store::{Fill, Resident};
 use tessera_exec::task::{PlanRunner, Sources};
@@ -201,8 +202,12 @@ impl Session {
     ) -> Result<tessera_exec::schedule::Stats, Error> {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let token = ExecCancel::new();
-        let running =
-            self.host.runtime.start(tiling.clone(), runner, sink, &token).map_err(Error::stage)?;
+        let runtime = &self.host.runtime;
+        let running = match is_small(tiling) && !sink.waits() {
+            true => runtime.start_here(tiling.clone(), runner, sink, &token),
+            false => runtime.start(tiling.clone(), runner, sink, &token),
+        }
+        .map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
         tokio::select! {
             biased;

@@ -8,6 +8,9 @@ use tessera_planner::config::Config as PlanConfig;
 /// Smallest and largest chunk target: a cell, and what still fits an operand into small machines.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
 
+/// Most cells that small chunks may have together in an operand.
+const BATCH_CELLS_MAX: u64 = 1 << 30;
+
 /// Settings of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
@@ -34,6 +37,16 @@ impl Settings {
                 self.plan.chunk_bytes_target = bytes;
                 Ok(())
             }
+            "batch_cells" => {
+                let cells = value.trim().replace('_', "").parse::<u64>().ok();
+                let Some(cells) = cells.filter(|n| *n <= BATCH_CELLS_MAX) else {
+                    return Err(fail(format!(
+                        "`{value}` is no number of cells from 0 to {BATCH_CELLS_MAX}"
+                    )));
+                };
+                self.plan.batch_cells = cells;
+                Ok(())
+            }
             "lift" => {
                 self.lift = value.parse().map_err(fail)?;
                 Ok(())
@@ -49,6 +62,7 @@ impl Settings {
                 "tessera.chunk_bytes_target",
                 crate::config::format_bytes(self.plan.chunk_bytes_target),
             ),
+            ("tessera.batch_cells", self.plan.batch_cells.to_string()),
             ("tessera.lift", self.lift.to_string()),
         ]
     }

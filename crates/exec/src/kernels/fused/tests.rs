@@ -119,7 +119,7 @@ pub(super) fn bench_program(store: bool) -> Fused {
     if store {
         outputs.push(FusedOutput::Store { value: v, valid: None });
     }
-    Fused { program: p, inputs: (0..3).map(field).collect(), outputs }
+    Fused { program: p, inputs: (0..3).map(field).collect(), outputs, batch: None }
 }
 
 fn lcg(seed: u64) -> impl FnMut() -> f64 {
@@ -218,6 +218,7 @@ fn reduce_case(shape: &[u64], how: &[u8], nullable: bool, dtype: DType) {
     .collect();
     let mask = nullable.then_some(Arg::Input(1));
     let fused = Fused {
+        batch: None,
         program: p,
         inputs: vec![field(0), field(1)],
         outputs: kinds
@@ -357,6 +358,7 @@ fn division_by_zero_is_an_error_only_where_it_is_needed() {
     let ins = [dense(&a, &[1], i), dense(&b, &[1], i), dense(&m, &[1], DType::Bool)];
     let go = |value, valid| {
         let fused = Fused {
+            batch: None,
             program: p.clone(),
             inputs: (0..3).map(field).collect(),
             outputs: vec![FusedOutput::Store { value, valid }],
@@ -370,6 +372,7 @@ fn division_by_zero_is_an_error_only_where_it_is_needed() {
     // The same where the value is summed.
     let sum = |value, valid| {
         let fused = Fused {
+            batch: None,
             program: p.clone(),
             inputs: (0..3).map(field).collect(),
             outputs: vec![FusedOutput::Reduce {
@@ -389,6 +392,7 @@ fn division_by_zero_is_an_error_only_where_it_is_needed() {
 fn indices_count_over_the_stage() {
     let p = Program { inputs: vec![DType::Int64], insts: vec![] };
     let fused = Fused {
+        batch: None,
         program: p,
         inputs: vec![FusedInput::Index { offset: 5, strides: [100, -1].into_iter().collect() }],
         outputs: vec![FusedOutput::Store { value: Arg::Input(0), valid: None }],
@@ -430,6 +434,7 @@ fn a_variance_far_from_zero_keeps_its_digits() {
     // np.var(1e9 + np.arange(1000) % 7) is that of np.arange(1000) % 7: 3.9949909999999993.
     let x: Vec<f64> = (0..1000).map(|i| 1e9 + f64::from(i % 7)).collect();
     let fused = |axes: Vec<AxisReduce>| Fused {
+        batch: None,
         program: Program { inputs: vec![DType::Float64], insts: vec![] },
         inputs: vec![field(0)],
         outputs: vec![FusedOutput::Reduce {
@@ -459,6 +464,7 @@ fn turned_inputs_are_read_where_they_are() {
     let mut p = Program { inputs: vec![f; 2], insts: vec![] };
     let v = p.push(S::Add, f, &[Arg::Input(0), Arg::Input(1)]);
     let fused = Fused {
+        batch: None,
         program: p,
         inputs: (0..2).map(field).collect(),
         outputs: vec![FusedOutput::Store { value: v, valid: None }],
@@ -530,7 +536,12 @@ fn long_rows_give_the_bits_of_short_ones() {
                 value: Arg::Input(0),
                 valid: None,
             };
-            let fused = Fused { program: p.clone(), inputs: vec![field(0)], outputs: vec![output] };
+            let fused = Fused {
+                program: p.clone(),
+                inputs: vec![field(0)],
+                outputs: vec![output],
+                batch: None,
+            };
             let strides = [(planes * columns) as i64, columns as i64, 1];
             let stage = [rows, planes, columns];
             let all = Region::whole(&stage);
@@ -585,6 +596,7 @@ fn shared_parts_are_those_of_programs_alone() {
             ReduceKind::Var { ddof: 1 },
         ];
         let program = |kinds: &[ReduceKind]| Fused {
+            batch: None,
             program: p.clone(),
             inputs: (0..2).map(field).collect(),
             outputs: kinds.iter().map(|k| output(*k)).collect(),

@@ -124,14 +124,19 @@ TABLES = [
         "v": (["y", "x"], nans(quarters((6, 7)), 0.2), hidden((6, 7), 0.15)),
         "m": (["y", "x"], values.integers(-20, 20, (6, 7)).astype("i8"), hidden((6, 7), 0.2)),
         "h": (["x"], values.integers(0, 3, 7).astype("i4"), hidden(7, 0.3)),
+        "fs": (["y", "x"], quarters((6, 7), "f4"), None),
+        "i2": (["y", "x"], values.integers(-90, 90, (6, 7)).astype("i2"), hidden((6, 7), 0.15)),
     }),
     Table("st", {"lat": np.array([50.0, 30.0, 10.0, -10.0]), "z": np.array(["oak", "elm", "ash"], dtype="T")}, {
         "q": (["lat", "z"], quarters((4, 3)), hidden((4, 3), 0.2)),
         "g": (["z"], values.integers(0, 3, 3).astype("i4"), None),
+        "fz": (["lat", "z"], quarters((4, 3), "f4"), None),
     }),
     Table("xs", {"x": np.array([9, 2, 3, 100, 1], "i8"), "e": np.array([1.5, 0.5], "f8")}, {
         "c": (["x", "e"], quarters((5, 2)), None),
         "a": (["x", "e"], values.integers(-6, 7, (5, 2)).astype("i8"), hidden((5, 2), 0.2)),
+        "fe": (["x", "e"], quarters((5, 2), "f4"), hidden((5, 2), 0.2)),
+        "ie": (["x", "e"], values.integers(-90, 90, (5, 2)).astype("i2"), hidden((5, 2), 0.2)),
     }),
     Table("one", {"i": np.arange(12, dtype="i8")}, {
         "f": (["i"], quarters(12), hidden(12, 0.2)),
@@ -422,6 +427,34 @@ def total():
     return fmt("SELECT {}, count(*) AS n FROM {}{}", calls, t.name, s.where()), E("")
 
 
+def product(l, r):
+    """A sum of products of one type: a contraction where it can be. Of int16 DuckDB multiplies in 16 bits."""
+    sides = [Scope([(p, t)]) for p, t in (("l.", l), ("r.", r))]
+    kinds = [k for k in ("f8", "f4", "i2", "i4") if all(side.of((k,), labels=False) for side in sides)]
+    k = rng.choice(kinds)
+    a, b = (rng.choice(side.of((k,), labels=False))[0] for side in sides)
+    wide = {"f8": "{} * {}", "f4": "{}::DOUBLE * {}::DOUBLE"}.get(k, "{}::BIGINT * {}::BIGINT")
+    kept = fmt(" FILTER (WHERE {})", rng.choice(sides).bool(0)) if chance(0.25) else E("")
+    return fmt("sum({}){}", E(f"{a} * {b}", wide.format(a, b)), kept)
+
+
+def outer_joined():
+    """All labels of one side meet one of the other: the join is an alignment whatever its kind is."""
+    left, right, on, common = pick(("wx", "st", "lat", "50, 30, -10"), ("gr", "xs", "x", "3, 1, 9, 2"))
+    l, r = BY_NAME[left], BY_NAME[right]
+    ls, rs = Scope([("l.", l)]), Scope([("", r)])
+    inner = fmt("SELECT {} AS d, {} AS m, count(*) AS n FROM {} WHERE {} IN ({}) GROUP BY {}", on, rs.aggregate(), right, on, common, on)
+    way = pick("RIGHT JOIN", "FULL JOIN", "LEFT JOIN")
+    kept = f" WHERE {on} IN ({common})" if way == "FULL JOIN" or chance(0.3) else ""
+    source = fmt(f"(SELECT * FROM {left}{kept}) l {way} ({{}}) r ON l.{on} = r.d", inner)
+    if chance(0.5):
+        key = rng.choice([f"l.{d}" for d in l.dims])
+        return fmt("SELECT {} AS k0, {} AS a, max(r.m) AS b, count(r.n) AS c FROM {} GROUP BY {}", key, ls.aggregate(), source, key), E(f" ORDER BY {order_all(['k0'])}{limit()}")
+    dims = [f"l.{d}" for d in l.dims]
+    head = listed(fmt("{} AS c{}", e, str(i)) for i, e in enumerate([*map(E, dims), E("r.d"), E("r.m"), pick(ls.f8, ls.int)(1)]))
+    return fmt("SELECT {} FROM {}", head, source), E(f" ORDER BY {order_all(f'c{i}' for i in range(len(dims)))} LIMIT {rng.randrange(1, 9)}")
+
+
 def joined():
     left, right, on = pick(("wx", "st", "lat"), ("gr", "xs", "x"), ("gr", "xs", "x"), ("wx", "st", "lat"))
     way = pick("JOIN", "JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
@@ -436,7 +469,7 @@ def joined():
         if way == "JOIN":
             dims.remove(f"r.{on}")
         keys = rng.sample(dims, rng.randrange(0, min(3, len(dims)) + 1))
-        calls = [pick(s.aggregate, s.aggregate, lambda: fmt("sum({} * {})", *(rng.choice(Scope([(p, t)]).of(("f8",)))[0] for p, t in (("l.", l), ("r.", r)))))() for _ in range(rng.randrange(1, 3))]
+        calls = [pick(s.aggregate, s.aggregate, lambda: product(l, r))() for _ in range(rng.randrange(1, 3))]
         names = [f"k{i}" for i in range(len(keys))]
         items = listed([fmt("{} AS {}", E(k), n) for k, n in zip(keys, names)] + [fmt("{} AS a{}", c, str(i)) for i, c in enumerate(calls)])
         q = fmt("SELECT {} FROM {}{}", items, source, s.where())
@@ -459,23 +492,28 @@ def windowed():
     for i in range(rng.randrange(1, 3)):
         x = s.f8(1) if chance(0.6) else s.int(1)
         order = f"ORDER BY {along}" + pick("", "", " DESC")
-        part = f"PARTITION BY {', '.join(rest)} " if rest else ""
+        parts = list(rest)
+        if any(c[2] == "ts" and c[1] == along for c in s.columns) and chance(0.35):
+            parts.append(f"date_part('{pick('month', 'hour', 'year')}', {along})")
+        elif "y" == along and chance(0.3):
+            parts.append("y > 15")
+        part = f"PARTITION BY {', '.join(parts)} " if parts else ""
         a, b = rng.randrange(0, 3), rng.randrange(0, 3)
         frame = pick("", " ROWS UNBOUNDED PRECEDING", f" ROWS BETWEEN {a} PRECEDING AND CURRENT ROW", f" ROWS BETWEEN {a} PRECEDING AND {b} FOLLOWING",
                      f" ROWS BETWEEN CURRENT ROW AND {b} FOLLOWING", " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING", f" ROWS BETWEEN {a + 1} PRECEDING AND {a} PRECEDING")
         how = rng.randrange(9)
         if how == 0:
-            c = fmt("{}({}, {}) OVER ({}{})", pick("lag", "lead"), x, str(rng.randrange(1, 3)), part, order)
+            c = fmt("{}({}, {}) OVER ({}{})", pick("lag", "lead"), x, str(rng.randrange(1, 4)), part, order)
         elif how == 1:
             c = fmt("{}() OVER ({}{})", pick("row_number", "rank", "dense_rank"), part, order)
         elif how == 2:
             c = fmt("{}({}) OVER ({}{}{})", pick("first_value", "last_value"), x, part, order, frame)
         elif how == 3:
-            c = fmt("{} - avg({}) OVER ({})", x, x, part.strip())
+            c = fmt("{} - {}({}) OVER ({})", x, pick("avg", "avg", "min", "stddev_pop"), x if t.name != "gr" and t.name != "wx" else s.int(0), part.strip())
         else:
             c = fmt("{}({}) OVER ({}{}{})", pick("sum", "avg", "min", "max", "count"), x, part, order, frame)
         calls.append(fmt("{} AS w{}", c, str(i)))
-    where = pick(E(""), E(""), fmt(" WHERE {}", s.on_label()), s.where())
+    where = pick(E(""), fmt(" WHERE {}", s.on_label()), s.where(), fmt(" WHERE {}", s.bool()))
     q = fmt("SELECT {} FROM {}{}", listed([*map(E, dims), *calls]), t.name, where)
     if chance(0.5):
         return fmt("SELECT * FROM ({}) AS win", q), E(f" ORDER BY {order_all(dims)} LIMIT {rng.randrange(2, 9)}")
@@ -514,7 +552,7 @@ def composed():
     return fmt("SELECT {} AS d, sum(ex) AS a, min(ex) AS b, count(ex) AS c FROM ({}) AS q GROUP BY {}", d, inner, d), E(f" ORDER BY d {pick('ASC', 'DESC')}{limit()}")
 
 
-FAMILIES = [plain_select] * 4 + [top_with_ties] * 2 + [grouped] * 7 + [total] * 2 + [joined] * 3 + [windowed] * 3 + [composed] * 3
+FAMILIES = [plain_select] * 4 + [top_with_ties] * 2 + [grouped] * 7 + [total] * 2 + [joined] * 3 + [outer_joined] + [windowed] * 4 + [composed] * 3
 
 
 # ------------------------------------------------------------------------------------------------ answers

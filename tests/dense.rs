@@ -6,7 +6,7 @@ use tessera_server::config::Config;
 use tessera_server::engine::{CancelToken, Engine};
 use tessera_server::session::Session;
 
-const DENSE: [&str; 23] = [
+const DENSE: [&str; 43] = [
     "SELECT lat, avg(t) FROM wx GROUP BY lat",
     "SELECT lat, avg(t), count(*) FROM wx WHERE t > 1 AND p < 3 GROUP BY lat",
     "SELECT lat, avg(t) FROM wx WHERE lat IN (60, 47.5, -10) AND lon <> 5 GROUP BY lat",
@@ -30,11 +30,31 @@ const DENSE: [&str; 23] = [
     "SELECT y, row_number() OVER (PARTITION BY x ORDER BY y) AS n, w - avg(w) OVER (PARTITION BY x) AS d FROM gr",
     "SELECT y, max(d) FROM (SELECT y, x, w - lag(w) OVER (PARTITION BY y ORDER BY x) AS d FROM gr) GROUP BY y",
     "SELECT lat, max(a) FROM (SELECT t - mean(t, axis => 'time') AS a FROM wx) GROUP BY lat",
+    "SELECT time, lat, t FROM wx ORDER BY t DESC NULLS LAST LIMIT 5",
+    "SELECT time, lat, t FROM wx WHERE n > 0 ORDER BY p DESC, lat LIMIT 3 OFFSET 2",
+    "SELECT time, t FROM wx ORDER BY time DESC LIMIT 5",
+    "SELECT t - n AS d FROM wx WHERE b ORDER BY abs(t) LIMIT 4",
+    "SELECT time, t FROM wx WHERE t > 3",
+    "SELECT y, row_number() OVER (PARTITION BY x ORDER BY y) AS k FROM gr WHERE w > 0",
+    "SELECT y, sum(v) OVER (PARTITION BY x ORDER BY y), lag(m) OVER (PARTITION BY x ORDER BY y) FROM gr WHERE w > 0",
+    "SELECT y, w - avg(w) OVER (PARTITION BY x), lead(v, 2) OVER (PARTITION BY x ORDER BY y DESC) FROM gr WHERE m > 0",
+    "SELECT time, t - avg(t) OVER (PARTITION BY date_part('month', time), lat, lon) AS a FROM wx",
+    "SELECT time, stddev(t) OVER (PARTITION BY lat > 0) AS a FROM wx",
+    "SELECT time, sum(t) OVER (PARTITION BY date_part('month', time), lat, lon ORDER BY time) AS a FROM wx",
+    "SELECT lag(t) OVER (PARTITION BY date_part('month', time), lat, lon ORDER BY time DESC) AS a FROM wx WHERE lat > 0",
+    "SELECT l.lat, r.z, sum(l.n * r.g) FROM wx l JOIN st r USING (lat) GROUP BY l.lat, r.z",
+    "SELECT l.y, r.e, sum(l.h * r.a) FROM gr l JOIN xs r USING (x) WHERE l.w > 0 GROUP BY l.y, r.e",
+    "SELECT r.lat, r.q, l.a FROM (SELECT lat, avg(t) AS a FROM wx GROUP BY lat) l RIGHT JOIN (SELECT lat, sum(q) AS q FROM st WHERE lat <> 10 GROUP BY lat) r ON l.lat = r.lat",
+    "SELECT l.time, l.lat, r.o FROM wx l FULL JOIN (SELECT lat, max(o) AS o FROM wx GROUP BY lat) r ON l.lat = r.lat",
+    "SELECT l.time, l.lat, r.g FROM wx l LEFT JOIN (SELECT lat, z, q + g AS g FROM st WHERE z = 'elm') r ON l.lat = r.lat",
+    "SELECT DISTINCT lat > 40, date_part('year', time) FROM wx",
+    "SELECT lat, sum(t * o) FILTER (WHERE n > 0) FROM wx GROUP BY lat",
+    "SELECT time, max(k) FROM (SELECT time, row_number() OVER (PARTITION BY time, lat ORDER BY lon) AS k FROM wx WHERE t > 0) GROUP BY time",
     "WITH warm AS (SELECT lat, t + 1 AS u FROM wx WHERE lon < 12) SELECT lat, max(u) FROM warm GROUP BY lat",
 ];
 
 /// What needs rows, and the word by which EXPLAIN says why.
-const ROWS: [(&str, &str); 7] = [
+const ROWS: [(&str, &str); 12] = [
     ("SELECT median(t), count(*) FROM wx", "median"),
     ("SELECT k, count(*) FROM wx GROUP BY k", "GROUP BY"),
     ("SELECT lat, count(DISTINCT t) FROM wx GROUP BY lat", "DISTINCT"),
@@ -45,6 +65,14 @@ const ROWS: [(&str, &str); 7] = [
         "frame",
     ),
     ("SELECT lat, sum(t) FROM wx GROUP BY ROLLUP (lat)", "GROUPING SETS"),
+    (
+        "SELECT avg(t) OVER (PARTITION BY lat, lon ORDER BY time ROWS 2 PRECEDING) FROM wx WHERE t > 1",
+        "WHERE on values",
+    ),
+    ("SELECT t FROM wx WHERE 10 / k > 1", "division"),
+    ("SELECT r.lat, l.t FROM wx l RIGHT JOIN st r USING (lat)", "stand alone"),
+    ("SELECT CASE WHEN t > 0 THEN 'a' ELSE 'b' END AS s, t FROM wx ORDER BY s LIMIT 2", "tensors"),
+    ("SELECT l.y, r.lat FROM gr l JOIN wx r ON l.m = r.k", "join"),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod chunking;
 mod dense;
+mod explain;
 mod http;
 mod invariants;
 mod islands;

@@ -16,12 +16,15 @@
 pub mod assemble;
 mod concat;
 mod pieces;
+mod single;
 pub mod stream;
 mod table;
+mod top;
 
 pub use concat::in_order;
 pub use pieces::{PieceSink, Pieces};
 pub use table::{Column, TableParts, TensorTable};
+pub use top::Top;
 
 use arrow::array::ArrayRef;
 use datafusion::common::tree_node::Transformed;

@@ -150,6 +150,34 @@ fn all() -> impl Iterator<Item = &'static Function> {
     GROUPS.iter().chain([&elementwise::TENSOR_ROWS]).flat_map(|group| group.iter())
 }
 
+/// Aggregates that cells have and tensors have not, or under other names.
+const SQL_AGGREGATES: [&str; 24] = [
+    "approx_distinct",
+    "approx_median",
+    "approx_percentile_cont",
+    "array_agg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "covar",
+    "covar_pop",
+    "covar_samp",
+    "first_value",
+    "last_value",
+    "nth_value",
+    "percentile_cont",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "stddev_pop",
+    "stddev_samp",
+    "string_agg",
+    "var_pop",
+];
+
 /// Lowers a call.
 pub(crate) fn lower(
     lowerer: &mut Lowerer<'_, '_>,
@@ -166,6 +194,16 @@ pub(crate) fn lower(
 fn unknown(name: &Ident, span: Span) -> Result<Value, Error> {
     if planned::is_planned(&name.value) {
         return unsupported(&format!("the function `{}`", name.value), span);
+    }
+    if SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(&name.value)) {
+        return Err(Error::Cells {
+            code: "wrong_surface",
+            message: format!(
+                "the function {name} belongs to the cell surface, and this is a tensor block: it has no clause that speaks of cells"
+            ),
+            position: Position::of_span(name.span),
+            hint: Some("write FROM CELLS(x), or add GROUP BY or WHERE".to_string()),
+        });
     }
     let names: Vec<&str> = functions().iter().map(|row| row.name).collect();
     Err(Error::UnknownName {

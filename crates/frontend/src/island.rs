@@ -17,7 +17,9 @@
 //! run once. This holds as everything that could differ from one lowering to the next, seeds and `now()`, is fixed
 //! in [`crate::Context`] for the statement.
 
-use std::collections::BTreeMap;
+mod stand_in;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sqlparser::ast::Query;
@@ -46,6 +48,9 @@ pub struct Island {
     pub work: Work,
     /// Numbers of the islands whose results it reads.
     pub waits_for: Vec<usize>,
+    /// Numbers of other islands whose values (positions, keys) were known when it was lowered: its plan may follow
+    /// from them.
+    pub may_wait_for: Vec<usize>,
 }
 
 impl Island {
@@ -122,6 +127,8 @@ pub enum Done {
 pub struct Islands {
     done: Vec<(Island, Done)>,
     wanted: Option<Island>,
+    /// Islands whose values this lowering has asked for.
+    values: BTreeSet<usize>,
     /// Tensor blocks that cell blocks read, and cell blocks that give tensors: planned once for the statement, as a
     /// block at one place always means the same.
     pub(crate) cubes: Planned<Cube>,
@@ -162,6 +169,7 @@ impl Islands {
 
     /// The island that lowering stopped for.
     pub fn wanted(&mut self) -> Option<Island> {
+        self.values.clear();
         self.wanted.take()
     }
 
@@ -182,14 +190,20 @@ impl Islands {
         title: impl FnOnce() -> String,
         position: Option<Position>,
     ) -> Result<Done, Error> {
-        if let Some((_, done)) = self.done.iter().find(|(island, _)| same(&island.work, &work)) {
-            return Ok(done.clone());
+        let known = self.done.iter().position(|(island, _)| same(&island.work, &work));
+        if let Some(number) = known {
+            let done = self.done[number].1.clone();
+            if matches!(done, Done::Values(_)) {
+                self.values.insert(number);
+            }
+            return Ok(done);
         }
         if self.done.len() >= ISLANDS_MAX {
             return Err(Error::TooManyIslands { limit: ISLANDS_MAX, position });
         }
         let waits_for = self.read_by(&work);
-        self.wanted = Some(Island { title: title(), position, work, waits_for });
+        let may_wait_for = self.values.iter().copied().filter(|n| !waits_for.contains(n)).collect();
+        self.wanted = Some(Island { title: title(), position, work, waits_for, may_wait_for });
         Err(Error::Waiting)
     }
 

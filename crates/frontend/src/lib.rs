@@ -42,6 +42,6 @@ pub use error::{Class, Error, Position};
 pub use functions::{FunctionRow, functions};
 pub use island::Islands;
 pub use labels::Labels;
-pub use lower::{Lowered, lower_tensor};
+pub use lower::{Lowered, lower_any, lower_tensor};
 pub use parse::{Parsed, is_complete, parse};
 pub use statement::Statement;

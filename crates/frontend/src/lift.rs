@@ -34,6 +34,8 @@ mod rows;
 mod scan;
 mod table;
 mod time;
+mod unsigned;
+mod widen;
 
 #[cfg(test)]
 mod tests;
@@ -43,10 +45,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    Distinct, Expr, LogicalPlan, Projection, TableScanBuilder, TableSource,
+    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::{Query, Statement};
@@ -54,11 +56,11 @@ use tessera_planner::config::Config;
 
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
-pub use labelled::{Dense, Labelled, labelled};
+pub use labelled::{Dense, Labelled, coordinate, labelled, origins};
 pub use relations::plan_cells;
 pub(crate) use scan::flatten;
-pub use scan::{ScanColumn, ScanSource, TensorScan};
-pub use table::{calendar, field};
+pub use scan::{ScanColumn, ScanSource, TensorScan, Top};
+pub use table::{calendar, dtype_of_field, field};
 
 use crate::ast::Relation;
 use crate::error::Error;
@@ -96,6 +98,9 @@ pub trait CellTables {
     /// # Errors
     /// The binder's, for names that nothing is called by.
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
+
+    /// What `now()` is: microseconds since 1970.
+    fn now_us(&self) -> i64;
 }
 
 /// A planned cell block.
@@ -169,7 +174,8 @@ pub(crate) fn plan_in(
     crate::limits::with_stack(|| {
         let mut query = query.clone();
         let prepared = names::prepare(&mut query, tables, because, density, text)?;
-        let logical = logical(query, &prepared, state).map_err(error::plan)?;
+        let logical = logical(query, &prepared, state)
+            .map_err(|e| error::of_surface(error::plan(e), because))?;
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {
             Density::Auto => lift.dense(logical).map_err(error::plan)?,
@@ -196,7 +202,8 @@ fn logical(
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     let plan = time::rewrite(plan, &prepared.texts)?;
-    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})
+    let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    widen::rewrite(plan)
 }
 
 struct Lift<'a> {
@@ -210,13 +217,19 @@ impl Lift<'_> {
     /// Replaces what has a dense form by scans of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_down_with_subqueries(|node| {
+            if let LogicalPlan::Limit(limit) = &node
+                && let Some(sort) = dense::sort_below(limit)
+                && reads_cells(&sort.input)
+            {
+                return self.top(&node, limit, sort);
+            }
             let is_tried = matches!(
                 node,
                 LogicalPlan::Aggregate(_)
                     | LogicalPlan::Distinct(Distinct::All(_))
                     | LogicalPlan::Window(_)
                     | LogicalPlan::Join(_)
-            ) || matches!(&node, LogicalPlan::Filter(f) if matches!(&*f.input, LogicalPlan::Join(_)));
+            ) || matches!(&node, LogicalPlan::Filter(f) if matches!(&*f.input, LogicalPlan::Join(_)) || reads_values(f));
             if !is_tried || !reads_cells(&node) {
                 return Ok(Transformed::no(node));
             }
@@ -236,6 +249,37 @@ impl Lift<'_> {
             }
         })
         .map(|t| t.data)
+    }
+
+    /// `ORDER BY … LIMIT k` over a plan that has a dense form: the sort reads only the rows that can be among the first.
+    fn top(
+        &mut self,
+        node: &LogicalPlan,
+        limit: &Limit,
+        sort: &Sort,
+    ) -> datafusion::error::Result<Transformed<LogicalPlan>> {
+        let name = format!("groups_{}", self.scans.len());
+        let shown = format!("{}, {}", node.display(), LogicalPlan::Sort(sort.clone()).display());
+        match dense::top(limit, sort, self.state, self.config, name) {
+            Ok(scan) => {
+                self.notes.push(format!("dense: {shown}"));
+                let input = Arc::new(replacement(&scan, sort.input.schema())?);
+                self.scans.push(scan);
+                let plan = node.clone().transform_down(|plan| match plan {
+                    LogicalPlan::Sort(sort) => {
+                        let sort = LogicalPlan::Sort(Sort { input: input.clone(), ..sort });
+                        Ok(Transformed::new(sort, true, TreeNodeRecursion::Stop))
+                    }
+                    other => Ok(Transformed::no(other)),
+                })?;
+                // Nothing of what is below is left.
+                Ok(Transformed::new(plan.data, true, TreeNodeRecursion::Jump))
+            }
+            Err(reason) => {
+                self.notes.push(format!("rows: {shown}, because {reason}"));
+                Ok(Transformed::no(node.clone()))
+            }
+        }
     }
 
     /// Replaces what is left of the tables of cells by scans of their rows.
@@ -266,6 +310,17 @@ fn reads_cells(plan: &LogicalPlan) -> bool {
         LogicalPlan::TableScan(scan) => scan.source.is::<CellSource>(),
         other => other.inputs().iter().any(|input| reads_cells(input)),
     }
+}
+
+/// Is a filter on values of cells, not on labels alone?
+fn reads_values(filter: &Filter) -> bool {
+    let mut plan = &*filter.input;
+    while let LogicalPlan::SubqueryAlias(alias) = plan {
+        plan = &alias.input;
+    }
+    let LogicalPlan::TableScan(scan) = plan else { return false };
+    let Some(source) = scan.source.downcast_ref::<CellSource>() else { return false };
+    source.table.dependence(&filter.predicate).is_some_and(|on| on.cells)
 }
 
 /// The scan of a dense aggregate under the aggregate's own column names.

@@ -67,16 +67,39 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
     lower_in(query, 0, context)
 }
 
-/// The same of a query in that text.
+/// Lowers a query of either surface to tensors. Of a block of cells those columns are dimensions that are in brackets,
+/// else the keys of GROUP BY, else the columns of labels, as in `tensor(SELECT …)`.
+///
+/// # Errors
+/// Those of [`lower_tensor`] and of [`crate::lift::labelled()`].
+pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
+    crate::limits::with_room(|| lower_here(query, 0, context, Rows::AsTensors))
+}
+
+/// The same as [`lower_tensor`] of a query in that text.
 pub(crate) fn lower_in(
     query: &Query,
     text: u64,
     context: &mut Context<'_>,
 ) -> Result<Lowered, Error> {
-    crate::limits::with_room(|| lower_here(query, text, context))
+    crate::limits::with_room(|| lower_here(query, text, context, Rows::Refused))
 }
 
-fn lower_here(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Lowered, Error> {
+/// What becomes of an outermost block of cells without `[dim]` items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// It is an error.
+    Refused,
+    /// Its rows are put together to tensors.
+    AsTensors,
+}
+
+fn lower_here(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+    rows: Rows,
+) -> Result<Lowered, Error> {
     let config = context.config.clone();
     let mut lowerer = Lowerer {
         context,
@@ -87,7 +110,10 @@ fn lower_here(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Low
         scope: Scope::of(text),
         views: BTreeMap::new(),
     };
-    let items = lowerer.block(query)?;
+    let items = match rows {
+        Rows::Refused => lowerer.block(query)?,
+        Rows::AsTensors => lowerer.any_block(query)?,
+    };
     let mut outputs = Vec::with_capacity(items.len());
     let mut roots = Vec::with_capacity(items.len());
     for (at, item) in items.into_iter().enumerate() {

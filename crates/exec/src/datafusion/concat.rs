@@ -3,18 +3,16 @@
 //! DataFusion's union gives each input a partition of its own, and who merges partitions takes rows as they come: the
 //! answer's order, and the bits of a float's sum over it, would depend on threads.
 
+use super::single;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions,
-};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
@@ -45,13 +43,8 @@ struct ConcatExec {
 
 impl ConcatExec {
     fn new(schema: arrow::datatypes::SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        ConcatExec { inputs, properties: Arc::new(properties) }
+        let properties = single::properties(schema);
+        ConcatExec { inputs, properties }
     }
 }
 
@@ -101,11 +94,7 @@ impl ExecutionPlan for ConcatExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        if partition != 0 {
-            return Err(DataFusionError::Internal(format!(
-                "ConcatExec has one partition, not {partition}"
-            )));
-        }
+        single::check(self.name(), partition)?;
         let schema = self.schema();
         let parts: Vec<_> = self
             .inputs

@@ -1,18 +1,19 @@
 //! Pieces in any order → record batches in row-major order.
 
 use super::table::{Column, TableParts};
+use super::top::First;
 use super::{Piece, RunTensor};
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
 };
-use arrow::compute::{filter_record_batch, take};
+use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_planner::region::{cells, strides};
@@ -56,12 +57,54 @@ struct State {
     batch_rows: usize,
     /// Rows of the table.
     total: u64,
-    /// The next row.
+    /// The next row whose cells are not here.
     at: u64,
     /// Cells that wait for those before them or beside them: by first row, one for each root.
     waiting: BTreeMap<u64, Vec<Option<ArrayRef>>>,
-    /// Complete cells of the rows from `at` on, with how many rows of the first were given.
-    ready: VecDeque<(Vec<ArrayRef>, usize)>,
+    /// Rows that are complete and were not given.
+    ready: Option<Ready>,
+    /// The best keys so far, if only rows with the best are wanted.
+    first: Option<First>,
+}
+
+/// Rows of one piece, with the cells of all roots.
+struct Ready {
+    rows: Numbers,
+    cells: Vec<ArrayRef>,
+}
+
+/// Numbers of rows of the table.
+enum Numbers {
+    /// One after the other.
+    Range { start: u64, len: u64 },
+    /// Some of those.
+    List(UInt64Array),
+}
+
+impl Numbers {
+    fn len(&self) -> u64 {
+        match self {
+            Numbers::Range { len, .. } => *len,
+            Numbers::List(list) => list.len() as u64,
+        }
+    }
+
+    /// Takes the first `n`.
+    fn split(&mut self, n: u64) -> UInt64Array {
+        match self {
+            Numbers::Range { start, len } => {
+                let out = (*start..*start + n).collect();
+                *start += n;
+                *len -= n;
+                out
+            }
+            Numbers::List(list) => {
+                let out = list.slice(0, n as usize);
+                *list = list.slice(n as usize, list.len() - n as usize);
+                out
+            }
+        }
+    }
 }
 
 impl State {
@@ -84,22 +127,29 @@ impl State {
             total,
             at: 0,
             waiting: BTreeMap::new(),
-            ready: VecDeque::new(),
+            ready: None,
+            first: parts.top.map(First::new),
             parts,
         })
     }
 
     /// The next batch that has rows.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        while self.at < self.total && self.left > 0 {
-            if !self.parts.rooted.roots.is_empty() && self.ready.is_empty() {
-                self.fill().await?;
+        while self.left > 0 {
+            if let Some(ready) = self.ready.take_if(|ready| ready.rows.len() > 0) {
+                return self.batch(ready).map(Some);
             }
-            let batch = self.batch()?;
-            if batch.num_rows() > 0 {
-                self.left -= batch.num_rows() as u64;
-                return Ok(Some(batch));
+            if self.at >= self.total {
+                break;
             }
+            let ready = match self.parts.rooted.roots.is_empty() {
+                true => {
+                    Ready { rows: Numbers::Range { start: 0, len: self.total }, cells: Vec::new() }
+                }
+                false => self.fill().await?,
+            };
+            self.at += ready.rows.len();
+            self.ready = Some(self.present(ready)?);
         }
         // What still runs is cancelled.
         self.pieces = stream::empty().boxed();
@@ -107,7 +157,7 @@ impl State {
     }
 
     /// Takes pieces until the rows at `at` are complete.
-    async fn fill(&mut self) -> Result<()> {
+    async fn fill(&mut self) -> Result<Ready> {
         let roots = self.parts.rooted.roots.len();
         loop {
             let is_complete = self
@@ -115,8 +165,14 @@ impl State {
                 .get(&self.at)
                 .is_some_and(|columns| columns.iter().all(Option::is_some));
             if is_complete && let Some(columns) = self.waiting.remove(&self.at) {
-                self.ready.push_back((columns.into_iter().flatten().collect(), 0));
-                return Ok(());
+                let cells: Vec<ArrayRef> = columns.into_iter().flatten().collect();
+                let len = cells.first().map_or(0, |c| c.len());
+                if len == 0 || cells.iter().any(|c| c.len() != len) {
+                    let what = "pieces of roots differ in length".into();
+                    return Err(DataFusionError::Internal(what));
+                }
+                let rows = Numbers::Range { start: self.at, len: len as u64 };
+                return Ok(Ready { rows, cells });
             }
             let Some(piece) = self.pieces.next().await else {
                 return Err(DataFusionError::Internal(format!(
@@ -138,56 +194,70 @@ impl State {
         }
     }
 
-    /// The next rows: of one complete piece, at most `batch_rows`.
-    fn batch(&mut self) -> Result<RecordBatch> {
-        let mut len = (self.batch_rows as u64).min(self.total - self.at);
-        if self.parts.presence.is_none() {
-            len = len.min(self.left);
-        }
-        let mut columns: Vec<ArrayRef> = Vec::new();
-        if let Some((cells, given)) = self.ready.front_mut() {
-            let rows = cells.first().map_or(0, |c| c.len());
-            if rows == 0 || cells.iter().any(|c| c.len() != rows) {
-                return Err(DataFusionError::Internal("pieces of roots differ in length".into()));
+    /// The rows of a piece that are there and wanted: nothing is built for the others.
+    fn present(&mut self, ready: Ready) -> Result<Ready> {
+        let presence = match self.parts.presence {
+            Some(root) => Some(ready.cells[root].as_boolean_opt().ok_or_else(|| {
+                DataFusionError::Internal("the presence of rows is not a condition".into())
+            })?),
+            None => None,
+        };
+        let chosen: UInt32Array = match (&mut self.first, self.parts.top, presence) {
+            (Some(first), Some(top), presence) => {
+                first.choose(&ready.cells[top.root], presence)?.into()
             }
-            len = len.min((rows - *given) as u64);
-            columns = cells.iter().map(|c| c.slice(*given, len as usize)).collect();
-            *given += len as usize;
-            if *given == rows {
-                self.ready.pop_front();
+            (_, _, Some(presence)) => {
+                let is_there = |i: &usize| presence.is_valid(*i) && presence.value(*i);
+                let rows: Vec<u32> = match presence.null_count() == 0 {
+                    true => presence.values().set_indices_u32().collect(),
+                    false => (0..presence.len()).filter(is_there).map(|i| i as u32).collect(),
+                };
+                rows.into()
             }
+            (_, _, None) => return Ok(ready),
+        };
+        let Numbers::Range { start, len } = ready.rows else { return Ok(ready) };
+        if chosen.len() as u64 == len {
+            return Ok(ready);
         }
-        let batch = self.assemble(len, &columns)?;
-        self.at += len;
+        let rows = chosen.values().iter().map(|&i| start + u64::from(i)).collect();
+        let cells = ready.cells.iter().map(|c| take(c, &chosen, None));
+        let cells = cells.collect::<std::result::Result<_, _>>()?;
+        Ok(Ready { rows: Numbers::List(rows), cells })
+    }
+
+    /// The next rows, at most `batch_rows`.
+    fn batch(&mut self, mut ready: Ready) -> Result<RecordBatch> {
+        let len = (self.batch_rows as u64).min(ready.rows.len()).min(self.left);
+        let rows = ready.rows.split(len);
+        let rest = |c: &ArrayRef| c.slice(len as usize, c.len() - len as usize);
+        let cells: Vec<ArrayRef> = ready.cells.iter().map(|c| c.slice(0, len as usize)).collect();
+        ready.cells = ready.cells.iter().map(rest).collect();
+        self.left -= len;
+        self.ready = Some(ready);
         if let Some(counter) = &self.exploded {
             counter.fetch_add(len, Ordering::Relaxed);
         }
-        let Some(presence) = self.parts.presence else { return Ok(batch) };
-        let presence = columns[presence].as_boolean_opt().ok_or_else(|| {
-            DataFusionError::Internal("the presence of rows is not a condition".into())
-        })?;
-        let is_there: BooleanArray = presence.iter().map(|p| Some(p == Some(true))).collect();
-        let batch = filter_record_batch(&batch, &is_there)?;
-        Ok(batch.slice(0, batch.num_rows().min(self.left as usize)))
+        self.assemble(&rows, &cells)
     }
 
-    /// Labels and cells of the `len` rows from `at` on.
-    fn assemble(&self, len: u64, cells: &[ArrayRef]) -> Result<RecordBatch> {
+    /// Labels and cells of some rows.
+    fn assemble(&self, rows: &UInt64Array, cells: &[ArrayRef]) -> Result<RecordBatch> {
         let strides = strides(&self.parts.shape);
         let mut columns = Vec::with_capacity(self.parts.columns.len());
         for column in &self.parts.columns {
             columns.push(match column {
                 Column::Cells(root) => cells[*root].clone(),
-                Column::Row => Arc::new((self.at..self.at + len).collect::<UInt64Array>()),
+                Column::Row => Arc::new(rows.clone()),
                 Column::Label { axis, values } => {
                     let (stride, n) = (strides[*axis] as u64, self.parts.shape[*axis]);
                     let positions: UInt64Array =
-                        (self.at..self.at + len).map(|row| row / stride % n).collect();
+                        rows.values().iter().map(|row| row / stride % n).collect();
                     take(values, &positions, None)?
                 }
             });
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(len as usize));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 }

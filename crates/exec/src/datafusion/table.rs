@@ -1,21 +1,18 @@
 //! The provider: a tensor plan with labels as a table.
 
-use super::RunTensor;
 use super::stream::{Rows, rows};
+use super::top::Top;
+use super::{RunTensor, single};
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions,
-};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +48,8 @@ pub struct TableParts {
     pub presence: Option<usize>,
     /// The cells: every root is 1-d, with one cell for each row, and all have one grid.
     pub rooted: Rooted,
+    /// The only rows that are wanted, if not all.
+    pub top: Option<Top>,
     /// True if the rows are cells of a source, false if they are what a dense plan gives.
     pub exploded: bool,
 }
@@ -115,12 +114,14 @@ fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableP
             label => label.clone(),
         })
         .collect();
-    let presence = parts.presence.map(root);
+    let presence = parts.presence.map(&mut root);
+    let top = parts.top.map(|top| Top { root: root(top.root), ..top });
     Ok(TableParts {
         schema: Arc::new(parts.schema.project(projection)?),
         shape: parts.shape.clone(),
         columns,
         presence,
+        top,
         rooted: Rooted { graph: parts.rooted.graph.clone(), roots },
         exploded: parts.exploded,
     })
@@ -143,12 +144,7 @@ impl TensorExec {
         exploded: Option<Arc<AtomicU64>>,
         limit: Option<usize>,
     ) -> Self {
-        let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(parts.schema.clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        ));
+        let properties = single::properties(parts.schema.clone());
         TensorExec { parts: Arc::new(parts), runner, exploded, limit, properties }
     }
 }
@@ -157,6 +153,9 @@ impl DisplayAs for TensorExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.parts.exploded { "cells as rows" } else { "dense rows" };
         write!(f, "TensorExec: {kind} of shape {:?}", self.parts.shape)?;
+        if let Some(top) = &self.parts.top {
+            write!(f, ", the first {} by a key", top.rows)?;
+        }
         match self.limit {
             Some(n) => write!(f, ", limit {n}"),
             None => Ok(()),
@@ -204,11 +203,7 @@ impl ExecutionPlan for TensorExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        if partition != 0 {
-            return Err(DataFusionError::Internal(format!(
-                "TensorExec has one partition, not {partition}"
-            )));
-        }
+        single::check(self.name(), partition)?;
         Ok(rows(Rows {
             parts: self.parts.clone(),
             runner: self.runner.clone(),

@@ -71,6 +71,7 @@ fn table(presence: bool, exploded: bool, fails: bool) -> Arc<TensorTable> {
     let mut roots = vec![v];
     roots.extend(presence.then_some(p));
     let parts = TableParts {
+        top: None,
         schema,
         shape: vec![2, 3],
         columns: vec![

@@ -8,13 +8,16 @@
 //! | an equi-join on labels | alignment: matching positions of both sides along one axis |
 //! | `sum(a * b)` over a join | a contraction |
 //! | OVER (PARTITION BY dims ORDER BY dim) | a shift, a scan, a window along one axis |
+//! | ORDER BY value LIMIT k | only the rows that can be among the first k |
 //!
 //! Every operator either has exactly SQL's rows or is refused with a reason; then its input is tried on its own.
 
 mod aggregate;
+mod finite;
 mod functions;
 mod join;
 mod product;
+mod top;
 mod window;
 
 use std::sync::Arc;
@@ -35,7 +38,7 @@ use tessera_planner::program::ScalarOp;
 use super::labels::Kept;
 use super::lower::{Lower, Reason, place, refused};
 use super::relation::{Column, Relation};
-use super::scan::{ROW, ScanColumn, TensorScan, flatten, row_field};
+use super::scan::{ROW, ScanColumn, TensorScan, Top, flatten, row_field};
 use super::table::{self, CellSource, dtype_of};
 
 /// The dense form of a plan as a scan of that name, or why there is none.
@@ -47,8 +50,11 @@ pub(crate) fn dense(
 ) -> Result<TensorScan, Reason> {
     let mut dense = Dense { b: Builder::new(config.clone()), state };
     let relation = dense.relation(plan)?;
-    dense.scan(relation, name)
+    dense.scan(relation, name, None)
 }
+
+pub(crate) use finite::bound;
+pub(crate) use top::{sort_below, top};
 
 /// The state of one lift.
 struct Dense<'a> {
@@ -113,7 +119,7 @@ impl Dense<'_> {
         for (i, column) in table.columns.iter().enumerate() {
             columns.push(match column {
                 table::Column::Label { axis, values } => {
-                    Column::Label { axis: *axis, values: values.clone() }
+                    Column::Label { axis: *axis, values: values.clone(), partial: false }
                 }
                 table::Column::Cells { variable, axes } => {
                     let node = variable.build(&mut self.b).map_err(refused)?;
@@ -143,7 +149,7 @@ impl Dense<'_> {
         }
         if let Some(axis) = input.axis(expr) {
             return match input.evaluate_whole(expr, axis, self.state) {
-                Ok(values) => Column::Label { axis, values },
+                Ok(values) => Column::Label { axis, values, partial: input.is_partial(expr) },
                 Err(e) => Column::Refused(e.strip_backtrace()),
             };
         }
@@ -175,13 +181,18 @@ impl Dense<'_> {
         Ok(relation)
     }
 
-    /// The relation's rows as a scan.
-    fn scan(mut self, relation: Relation, name: String) -> Result<TensorScan, Reason> {
+    /// The relation's rows as a scan, perhaps only those that can be the first.
+    fn scan(
+        mut self,
+        relation: Relation,
+        name: String,
+        first: Option<top::First>,
+    ) -> Result<TensorScan, Reason> {
         let shape = relation.shape();
         let (mut columns, mut nodes) = (Vec::new(), Vec::new());
         for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
             columns.push(match column {
-                Column::Label { axis, values } => ScanColumn::Label {
+                Column::Label { axis, values, .. } => ScanColumn::Label {
                     axis: *axis,
                     values: relation.kept[*axis].apply(values).map_err(|e| e.strip_backtrace())?,
                 },
@@ -206,6 +217,10 @@ impl Dense<'_> {
             nodes.push(keep);
             nodes.len() - 1
         });
+        let top = first.map(|first| {
+            nodes.push(first.key);
+            Top { root: nodes.len() - 1, ..first.top }
+        });
         let mut fields = fields(&relation.schema);
         fields.push(row_field(ROW));
         let roots = flatten(&mut self.b, &nodes, &shape).map_err(refused)?;
@@ -215,6 +230,7 @@ impl Dense<'_> {
             shape,
             columns,
             presence,
+            top,
             rooted: Rooted { graph: self.b.graph, roots },
             exploded: false,
         })

@@ -3,6 +3,7 @@
 use datafusion::common::{DataFusionError, SchemaError};
 
 use crate::error::{Error, Position, nearest};
+use crate::functions::functions;
 
 /// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
@@ -18,6 +19,29 @@ pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
 pub(crate) fn plan(error: DataFusionError) -> Error {
     let mut position = None;
     read(error, &mut position)
+}
+
+/// A function that the plan does not know is perhaps one of tensors.
+pub(crate) fn of_surface(error: Error, because: &str) -> Error {
+    let Error::UnknownName { kind: "function", name, position, .. } = &error else { return error };
+    if !functions().iter().any(|row| row.name.eq_ignore_ascii_case(name)) {
+        return error;
+    }
+    let over = ["cumsum", "cumprod", "diff", "shift", "rolling", "ffill"];
+    let hint = match over.contains(&name.to_ascii_lowercase().as_str()) {
+        true => {
+            "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
+        }
+        false => "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`",
+    };
+    Error::Cells {
+        code: "wrong_surface",
+        message: format!(
+            "the function {name} belongs to the tensor surface, and {because} makes this a cell block"
+        ),
+        position: *position,
+        hint: Some(hint.to_string()),
+    }
 }
 
 fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {

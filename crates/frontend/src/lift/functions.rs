@@ -3,7 +3,9 @@
 
 mod date_part;
 mod extreme;
+mod inner;
 mod opaque;
+mod percentile;
 mod sliding;
 mod sum;
 
@@ -26,6 +28,7 @@ use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use extreme::Extreme;
 pub(super) use opaque::opaque;
+use percentile::Percentile;
 use sliding::Mean;
 use sum::CheckedSum;
 
@@ -57,6 +60,10 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     }
     if let Some(inner) = state.aggregate_functions().get("avg").cloned() {
         state.register_udaf(Arc::new(Mean::new(inner).into())).map_err(error::plan)?;
+    }
+    if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
+        let ours = Arc::new(Percentile::new(inner).into());
+        state.register_udaf(ours).map_err(error::plan)?;
     }
     for name in ["min", "max"] {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

@@ -7,23 +7,26 @@
 //!   anything else:                              rows, which an island puts together
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
+use arrow::compute::{cast, take};
 use arrow::datatypes::{
     DataType, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType, UInt64Type,
 };
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan};
 use sqlparser::ast::{Expr, GroupByExpr, Query, Select, SelectItem, Spanned, Value};
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::optimize::Rooted;
 
+use super::labels::Factors;
 use super::relations::plan_cells_in;
 use super::scan::ScanSource;
 use super::table::{calendar, dtype_of};
-use super::{CellPlan, Density, ScanColumn, TensorScan};
+use super::{CellPlan, Density, ScanColumn, TensorScan, error, order};
 use crate::ast;
 use crate::bind::Context;
 use crate::error::{Error, Position};
@@ -58,8 +61,9 @@ pub struct Dense {
 
 /// Plans a cell block as tensors. `because` is the clause that made it one.
 ///
-/// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY. A block of one item and no keys
-/// gives its rows as one dimension without a name.
+/// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY; without these, the columns that
+/// are labels, one for each dimension of a tensor. A block of one item and no keys gives its rows as one dimension
+/// without a name.
 ///
 /// # Errors
 /// Those of [`super::plan_cells`]; `ambiguous_dims` if nothing says which of several columns are dimensions.
@@ -74,9 +78,13 @@ pub fn labelled(
         return Ok(known);
     }
     let mut plain = query.clone();
-    let (columns, names) = columns(&mut plain)?;
+    let written = columns(&mut plain)?;
     let plan = plan_cells_in(&plain, text, context, because)?;
     let position = Position::of_span(query.span());
+    let (columns, names) = match written {
+        Some(written) => written,
+        None => by_labels(&plain, &plan, (context.state)()?)?,
+    };
     if plan.logical.schema().fields().len() != columns.len() {
         return Err(Error::Cells {
             code: "ambiguous_dims",
@@ -103,19 +111,90 @@ pub fn labelled(
 /// The names of values that have one.
 type Names = Vec<Option<Arc<str>>>;
 
-/// What each item of the block is, brackets taken off.
-fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Names), Error> {
-    let position = Position::of_span(query.span());
-    let unclear = |message: String, position| Error::Cells {
+/// What the columns of a block are, and the names of its values.
+type Columns = (Vec<RowsColumn>, Names);
+
+/// Nothing says which columns are dimensions, or something else than the block can mean.
+fn unclear(message: String, position: Option<Position>) -> Error {
+    Error::Cells {
         code: "ambiguous_dims",
         message,
         position,
         hint: Some("write dimensions in brackets, as in `SELECT [lat], avg(v) …`".to_string()),
+    }
+}
+
+/// The columns as the plan knows them: labels of a dimension are a dimension, all others are values.
+fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Columns, Error> {
+    let position = Position::of_span(query.span());
+    let fields = plan.logical.schema().fields();
+    let mut own: Names = fields.iter().map(|f| Some(f.name().as_str().into())).collect();
+    if let Some(block) = scope::innermost(query)
+        && block.projection.len() == own.len()
+    {
+        // Expressions have no name, whatever DataFusion calls them.
+        own = block
+            .projection
+            .iter()
+            .zip(own)
+            .map(|(item, name)| {
+                name_of(item).or(match item {
+                    SelectItem::UnnamedExpr(_) => None,
+                    _ => name,
+                })
+            })
+            .collect();
+    }
+    let labels = order::labels(&plan.logical, state).map_err(error::plan)?;
+    let (mut columns, mut names, mut axes) = (Vec::new(), Names::new(), BTreeSet::new());
+    for (at, (name, label)) in own.into_iter().zip(labels).enumerate() {
+        let is_key = label.is_some_and(|(axis, values)| {
+            Factors::of(&[values]).is_ok_and(|f| f.is_identity()) && axes.insert(axis)
+        });
+        if is_key {
+            let name = name.unwrap_or_else(|| format!("dim_{at}").into());
+            columns.push(RowsColumn::Key(name));
+        } else {
+            let shown = name.clone().unwrap_or_else(|| format!("v{}", names.len()).into());
+            columns.push(RowsColumn::Value(shown));
+            names.push(name);
+        }
+    }
+    let keys = columns.iter().filter(|c| matches!(c, RowsColumn::Key(_))).count();
+    if keys == 0 && columns.len() > 1 {
+        return Err(unclear("nothing says which columns are dimensions".into(), position));
+    }
+    if keys == columns.len() {
+        return Err(unclear("the block has no item beside its dimensions".into(), position));
+    }
+    Ok((columns, names))
+}
+
+/// The name that an item has in the text.
+fn name_of(item: &SelectItem) -> Option<Arc<str>> {
+    let name = match item {
+        SelectItem::ExprWithAlias { alias, .. } => alias,
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => name,
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last()?,
+        _ => return None,
     };
-    let Some(block) = scope::innermost_mut(query) else {
-        // A set operation or VALUES: one column is one dimension of rows.
-        return Ok((vec![RowsColumn::Value("v0".into())], vec![None]));
+    Some(name.value.as_str().into())
+}
+
+/// For each column of a plan the different labels that it can have, if it comes from labels.
+pub fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Option<ArrayRef>>> {
+    let labels = order::labels(&plan.logical, state).ok()?;
+    let different = |values: ArrayRef| {
+        let factors = Factors::of(std::slice::from_ref(&values)).ok()?;
+        take(&values, &UInt64Array::from(factors.first), None).ok()
     };
+    Some(labels.into_iter().map(|known| known.and_then(|(_, v)| different(v))).collect())
+}
+
+/// What each item of the block is, brackets taken off; `None` if only the plan tells.
+fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
+    let position = Position::of_span(query.span());
+    let Some(block) = scope::innermost_mut(query) else { return Ok(None) };
     let bracketed = block.projection.iter().any(|item| ast::bracket_dim(item).is_some());
     let keys: Vec<bool> = match bracketed {
         true => block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect(),
@@ -124,11 +203,11 @@ fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Names), Error> {
             block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
         }
     };
+    if !keys.contains(&true) {
+        return Ok(None);
+    }
     if !keys.contains(&false) {
         return Err(unclear("the block has no item beside its dimensions".into(), position));
-    }
-    if block.projection.len() > 1 && !keys.contains(&true) {
-        return Err(unclear("nothing says which columns are dimensions".into(), position));
     }
     let (mut columns, mut names) = (Vec::new(), Names::new());
     for (item, is_key) in block.projection.iter_mut().zip(keys) {
@@ -140,21 +219,13 @@ fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Names), Error> {
                 None => SelectItem::UnnamedExpr(expr),
             };
         }
-        let own = match item {
-            SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.as_str()),
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.value.as_str()),
-            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
-                parts.last().map(|name| name.value.as_str())
-            }
-            SelectItem::UnnamedExpr(_) => None,
-            other => {
-                return Err(unclear(
-                    format!("`{other}` says not which columns are dimensions"),
-                    Position::of_span(other.span()),
-                ));
-            }
-        };
-        let own: Option<Arc<str>> = own.map(Arc::from);
+        if !matches!(item, SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_)) {
+            return Err(unclear(
+                format!("`{item}` says not which columns are dimensions"),
+                Position::of_span(item.span()),
+            ));
+        }
+        let own = name_of(item);
         if is_key {
             let name = own.unwrap_or_else(|| format!("dim_{}", columns.len()).into());
             if columns.contains(&RowsColumn::Key(name.clone())) {
@@ -167,7 +238,7 @@ fn columns(query: &mut Query) -> Result<(Vec<RowsColumn>, Names), Error> {
             names.push(own);
         }
     }
-    Ok((columns, names))
+    Ok(Some((columns, names)))
 }
 
 /// Whether an item is a key of GROUP BY: the same expression, its alias, or its number.
@@ -199,7 +270,7 @@ fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
 
 /// The block as tensors, if its plan is nothing but columns of one scan.
 fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
-    let (scan, fields) = source(&plan.logical, &plan.scans)?;
+    let (scan, fields) = source(&plan.logical, &plan.scans).filter(|(s, _)| s.top.is_none())?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     for (column, field) in columns.iter().zip(&fields) {
         match (column, scan.columns.get(*field)?) {
@@ -208,7 +279,7 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                     return None;
                 }
                 let calendar = calendar(scan.schema.field(*field));
-                keys.push((*axis, labels(values, calendar)?));
+                keys.push((*axis, coordinate(values, calendar)?));
             }
             (RowsColumn::Value(_), ScanColumn::Cells(root)) => values.push(*root),
             _ => return None,
@@ -273,7 +344,7 @@ fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s Tensor
 }
 
 /// Labels as a coordinate; `None` for types that coordinates do not have, and for NULLs.
-fn labels(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
+pub fn coordinate(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
     if array.null_count() > 0 {
         return None;
     }

@@ -19,6 +19,7 @@ use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
+use super::dense::bound;
 use super::labels::{Kept, constant};
 use super::relation::{Column, Relation};
 use super::table::dtype_of;
@@ -236,7 +237,12 @@ impl Lower<'_> {
             (from, to) if from.is_integer() && to.is_integer() => from.promote(to) == Some(to),
             _ => false,
         };
-        if !is_wider {
+        // Numbers that are known to fit.
+        let fits = || {
+            let least = if to.is_integer() { 128f64.powi(to.size() as i32) } else { 0.0 };
+            from.is_integer() && bound(self.b, node).is_some_and(|known| known < least)
+        };
+        if !is_wider && !(to == DType::Int64 && fits()) {
             return Err(format!("a cast from {from} to {to} may fail"));
         }
         self.b.cast(node, to).map_err(refused)

@@ -3,8 +3,12 @@
 //! 1. Relations that are tensors are replaced by numbered tables, each over the dimensions that the names of its
 //!    block choose; views by their queries; CTEs that are tensor blocks are taken out.
 //! 2. Names are brought to the spelling of what they name: exactly, else case-insensitively if that is unique.
-//! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`.
+//! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`; items without a name are
+//!    called as they are written.
 //! 4. Tensor syntax is refused.
+
+mod headings;
+mod ours;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -12,9 +16,8 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias, TableFactor,
-    Value, ValueWithSpan, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
+    TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::cube::Cube;
@@ -58,6 +61,7 @@ pub(crate) fn prepare(
         names: BTreeSet::new(),
         texts: BTreeMap::new(),
     };
+    headings::name(query);
     if let ControlFlow::Break(error) = query.visit(&mut pass) {
         return Err(error);
     }
@@ -202,7 +206,7 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        rewrite(expr);
+        ours::rewrite(expr, self.catalog.now_us());
         ControlFlow::Continue(())
     }
 }
@@ -329,6 +333,20 @@ impl Relations<'_> {
         }
         let Expr::Function(function) = expr else { return None };
         let name = ast::function_name(expr)?;
+        if ast::tensor_of(function).is_some() {
+            return Some(Error::Cells {
+                code: "wrong_surface",
+                message: format!(
+                    "tensor(…) gives a tensor, and {} makes this a block of cells, whose expressions are about one cell",
+                    self.because
+                ),
+                position: Position::of_span(name.span),
+                hint: Some(
+                    "join its rows by their labels: `FROM x JOIN (SELECT …) t USING (dim)`; one value is `(SELECT …)` without tensor; or compute with it in a tensor block inside: `FROM (SELECT v - tensor(SELECT …) AS d FROM x)`"
+                        .to_string(),
+                ),
+            });
+        }
         if name.value == "matmul" {
             let what = if span_is_operator(name) { "`@`" } else { "matmul" };
             return wrong(what.to_string(), Position::of_span(name.span));
@@ -393,80 +411,11 @@ fn plain_alias(name: Ident) -> TableAlias {
 }
 
 /// True if a call stands for an operator of one character.
-fn span_is_operator(name: &Ident) -> bool {
+pub(super) fn span_is_operator(name: &Ident) -> bool {
     let span = name.span;
     span.start.line == span.end.line
         && span.end.column.saturating_sub(span.start.column) <= 1
         && span.start.line > 0
-}
-
-/// Rewrites what has our meaning in the cell surface too.
-fn rewrite(expr: &mut Expr) {
-    match expr {
-        Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
-            let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
-            *expr = call(FLOOR_DIVIDE, args.into());
-        }
-        Expr::Extract { field, expr: time, .. } => {
-            let part = Value::SingleQuotedString(field.to_string().to_lowercase());
-            let time = std::mem::replace(&mut **time, nothing());
-            *expr = call("date_part", vec![Expr::Value(part.into()), time]);
-        }
-        Expr::Function(function) => {
-            let [part] = function.name.0.as_mut_slice() else { return };
-            let sqlparser::ast::ObjectNamePart::Identifier(name) = part else { return };
-            let lower = name.value.to_lowercase();
-            if lower == "power" && span_is_operator(name) {
-                *name = Ident::with_span(name.span, POWER);
-            } else if let Some(part) = date_part(&lower)
-                && let FunctionArguments::List(list) = &mut function.args
-                && list.args.len() == 1
-            {
-                let text = Expr::Value(Value::SingleQuotedString(part.to_string()).into());
-                list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(text)));
-                *name = Ident::with_span(name.span, "date_part");
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The part of a date that a function of one argument gives.
-fn date_part(function: &str) -> Option<&'static str> {
-    Some(match function {
-        "year" => "year",
-        "quarter" => "quarter",
-        "month" => "month",
-        "week" | "weekofyear" => "week",
-        "day" => "day",
-        "dayofyear" => "doy",
-        "hour" => "hour",
-        "minute" => "minute",
-        "second" => "second",
-        _ => return None,
-    })
-}
-
-fn nothing() -> Expr {
-    Expr::Value(Value::Null.into())
-}
-
-fn call(name: &str, args: Vec<Expr>) -> Expr {
-    let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args,
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
 }
 
 /// Brings names to the spelling of what they name.

@@ -35,6 +35,15 @@ pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     Order { state, names: 0 }.settle(plan)
 }
 
+/// For each column of a plan the dimension that it labels, and the label at each position.
+pub(super) fn labels(
+    plan: &LogicalPlan,
+    state: &SessionState,
+) -> Result<Vec<Option<(Axis, ArrayRef)>>> {
+    let columns = plan.schema().columns().into_iter();
+    columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
+}
+
 struct Order<'a> {
     state: &'a SessionState,
     /// Hidden columns so far: they have names that no two share.

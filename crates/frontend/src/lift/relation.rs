@@ -41,8 +41,9 @@ pub(crate) struct Relation {
 /// What fills a column.
 #[derive(Clone)]
 pub(crate) enum Column {
-    /// A label at each position of the whole axis.
-    Label { axis: usize, values: ArrayRef },
+    /// A label at each position of the whole axis. It is `partial` if it comes from the right side of a join and is NULL
+    /// where nothing met it: then its first positions say nothing of the order of groups.
+    Label { axis: usize, values: ArrayRef, partial: bool },
     /// A node.
     Cells(NodeId),
     /// An expression without a dense form; that is told when somebody needs it.
@@ -87,6 +88,13 @@ impl Relation {
             Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
         });
         (walk.is_ok() && is_known).then_some(out)
+    }
+
+    /// Does an expression name a partial label?
+    pub(crate) fn is_partial(&self, expr: &Expr) -> bool {
+        expr.column_refs()
+            .into_iter()
+            .any(|c| matches!(self.column(c), Some(Column::Label { partial: true, .. })))
     }
 
     /// The one axis that an expression labels.
@@ -153,7 +161,7 @@ impl Relation {
             .data;
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for i in wanted {
-            if let Column::Label { axis: a, values } = &self.columns[i]
+            if let Column::Label { axis: a, values, .. } = &self.columns[i]
                 && Some(*a) == axis
             {
                 let field: &Field = self.schema.field(i);
@@ -187,7 +195,7 @@ impl Relation {
     }
 
     /// Keeps some of the kept positions of an axis, given ascending by their number among these.
-    fn narrow(
+    pub(crate) fn narrow(
         &mut self,
         b: &mut Builder,
         axis: usize,

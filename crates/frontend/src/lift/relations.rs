@@ -43,6 +43,10 @@ struct Relations<'c, 'a> {
 }
 
 impl CellTables for Relations<'_, '_> {
+    fn now_us(&self) -> i64 {
+        self.context.borrow().now_us
+    }
+
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error> {
         let mut context = self.context.borrow_mut();
         if let Relation::Subquery { query, alias } = relation {

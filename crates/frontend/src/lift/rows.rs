@@ -86,6 +86,7 @@ pub(crate) fn rows(
         shape,
         columns,
         presence: None,
+        top: None,
         rooted: Rooted { graph: b.graph, roots },
         exploded: true,
     })

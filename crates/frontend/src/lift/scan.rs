@@ -40,11 +40,28 @@ pub struct TensorScan {
     pub columns: Vec<ScanColumn>,
     /// The root (`bool`) that is false for rows that are not there.
     pub presence: Option<usize>,
+    /// The only rows that are wanted, if not all.
+    pub top: Option<Top>,
     /// The cells: every root is 1-d, has one cell a row, and all have one grid.
     pub rooted: Rooted,
     /// True if the rows are cells of a source that are relational from here on; false if they are what a dense plan
     /// gives.
     pub exploded: bool,
+}
+
+/// Only rows that can be among the first by a key are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Top {
+    /// The root with the key.
+    pub root: usize,
+    /// How many are the first.
+    pub rows: u64,
+    /// The greatest key is the first.
+    pub descending: bool,
+    /// NULL is before all others.
+    pub nulls_first: bool,
+    /// Other keys decide among equal ones, so all of them are wanted; else the earlier row is before the later.
+    pub ties: bool,
 }
 
 /// What fills a column of a scan.
@@ -99,6 +116,7 @@ impl TensorScan {
     /// The plan of the cells that a logical plan reads from it: DataFusion leaves out columns that nobody needs.
     pub fn read_by(&self, plan: &LogicalPlan) -> Rooted {
         let mut roots: Vec<usize> = self.presence.into_iter().collect();
+        roots.extend(self.top.map(|top| top.root));
         let walk = plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node
                 && scan.table_name.table() == self.name

@@ -244,6 +244,11 @@ pub fn calendar(field: &Field) -> Option<Calendar> {
     }
 }
 
+/// The element type that a tensor of a column's values has.
+pub fn dtype_of_field(field: &Field) -> Option<DType> {
+    calendar(field).map(DType::Datetime).or_else(|| dtype_of(field.data_type()))
+}
+
 /// The Arrow type of a column of that element type.
 pub(crate) fn arrow_type(dtype: DType) -> DataType {
     match dtype {

@@ -1,7 +1,7 @@
 //! Texts that meet times are moments of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text that meets a
-//! time is its first instant: `time >= '2020'` begins with the year.
+//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`] is a part of the same walk.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,7 @@ use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::table::calendar;
+use super::unsigned;
 use crate::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -28,7 +29,10 @@ pub(crate) fn rewrite(
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
             let name = names.save(&expr);
-            expr.transform_up(|e| one(e, &schema, texts))?.map_data(|e| Ok(name.restore(e)))
+            expr.transform_up(|e| {
+                one(e, &schema, texts)?.transform_data(|e| unsigned::one(e, &schema))
+            })?
+            .map_data(|e| Ok(name.restore(e)))
         })
     })
     .map(|t| t.data)

@@ -44,6 +44,16 @@ impl Lowerer<'_, '_> {
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
     }
 
+    /// The tensors of a query of either surface, with or without `[dim]` items.
+    pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+        let whole = self.scope.close(query);
+        let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
+        if decision.surface == Surface::Tensor {
+            return self.block(query);
+        }
+        self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
+    }
+
     /// `tensor(SELECT …)` and subqueries as expressions: one tensor. `scalar` blocks of cells must give one row.
     pub(super) fn subquery(
         &mut self,

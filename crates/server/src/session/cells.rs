@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::session::islands::{Binding, Settled};
 use crate::session::query::operands;
 use crate::session::waiting::{explain_waiting, names, shown};
-use crate::session::{Failure, Host, Session, later};
+use crate::session::{Failure, Host, Session};
 use crate::statement::{Handle, State};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
-    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, attach, in_order,
+    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
 };
 use tessera_exec::run::is_small;
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
+use tessera_frontend::Context;
 use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
@@ -165,12 +166,13 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
         let because = decision.reason.to_string();
+        let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
         let plan = match what.analyze {
             true => self.plan_cells(&mut binding, query, decision, cancel).await?,
-            false => match binding.lower(|context| lift::plan_cells(query, context, &because))? {
+            false => match binding.lower(lower)? {
                 Settled::Ready(plan) => plan,
                 Settled::Waiting(island) => {
-                    return explain_waiting(&binding, &island, decision, what);
+                    return explain_waiting(binding, island, decision, what, lower);
                 }
             },
         };
@@ -178,6 +180,7 @@ impl Session {
         let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
         let logical = planned.plan.logical.display_indent().to_string();
+        let graphviz = planned.plan.logical.display_graphviz().to_string();
         let notes = planned.plan.notes.clone();
         let mut scans = Vec::new();
         for scan in &planned.plan.scans {
@@ -247,8 +250,13 @@ impl Session {
                 }
                 Answer::Json(json)
             }
+            // One graph of the relational plan, one of each tensor plan.
             ExplainFormat::Dot => {
-                return Err(later("EXPLAIN (FORMAT dot) of a cell query", "use text or json"));
+                let mut text = graphviz;
+                for (_, _, tiling, _) in &scans {
+                    text.push_str(&explain::dot(tiling));
+                }
+                Answer::Text(text)
             }
         };
         Ok(Reply {
@@ -274,6 +282,13 @@ fn parts(scan: TensorScan) -> TableParts {
         shape: scan.shape,
         columns,
         presence: scan.presence,
+        top: scan.top.map(|top| Top {
+            root: top.root,
+            rows: top.rows,
+            descending: top.descending,
+            nulls_first: top.nulls_first,
+            ties: top.ties,
+        }),
         rooted: scan.rooted,
         exploded: scan.exploded,
     }

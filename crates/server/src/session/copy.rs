@@ -54,7 +54,10 @@ impl Session {
                 self.write_zarr(&copy.query, write, cancel).await?
             }
             Kind::Stream(format) => {
-                let reply = self.query(&copy.query, cancel).await?;
+                let reply = match format {
+                    Format::Npy | Format::Npz => self.query_tensors(&copy.query, cancel).await?,
+                    _ => self.query(&copy.query, cancel).await?,
+                };
                 let (surface, stats) = (reply.surface, reply.stats);
                 let out = self.stream(reply, format, &target, options.overwrite, cancel).await?;
                 (out, Reply { answer: Answer::Done(String::new()), surface, stats })
@@ -118,6 +121,12 @@ impl Write for Cancellable {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// True if the format holds tensors only.
+pub(super) fn takes_tensors(copy: &Copy) -> bool {
+    let tensors = [Kind::Zarr, Kind::Stream(Format::Npy), Kind::Stream(Format::Npz)];
+    kind(copy).is_ok_and(|kind| tensors.contains(&kind))
 }
 
 fn kind(copy: &Copy) -> Result<Kind, Error> {

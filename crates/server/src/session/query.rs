@@ -4,6 +4,7 @@ use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::collect::{Collect, Discard, Store};
+use crate::session::copy::takes_tensors;
 use crate::session::islands::{Binding, Settled};
 use crate::session::open::Kept;
 use crate::session::waiting::{explain_waiting, names, shown};
@@ -49,6 +50,20 @@ impl Session {
             return self.run_cells(binding, query, &decision, cancel).await;
         }
         let planned = self.plan_bound(binding, query, cancel).await?;
+        self.answer_planned(planned, cancel).await
+    }
+
+    /// Runs a query of either surface whose result is to be tensors: of rows, keys and labels are dimensions.
+    pub(super) async fn query_tensors(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
+        let planned = self.plan(query, cancel).await?;
+        self.answer_planned(planned, cancel).await
+    }
+
+    async fn answer_planned(&self, planned: Planned, cancel: &CancelToken) -> Result<Reply, Error> {
         let results = self.run_results(&planned, cancel).await?;
         let runtime = &self.host.runtime;
         let results = planned
@@ -128,7 +143,8 @@ impl Session {
         ))
     }
 
-    /// Parses, binds and plans a query whose result is tensors, running what has to run before the rest can be bound.
+    /// Binds and plans a query of either surface whose result is to be tensors, running what has to run before the rest
+    /// can be bound.
     pub(super) async fn plan(&self, query: &Query, cancel: &CancelToken) -> Result<Planned, Error> {
         self.plan_with(query, cancel, |_| Ok(())).await
     }
@@ -156,14 +172,8 @@ impl Session {
     ) -> Result<Planned, Error> {
         let mut binding = self.bind(query).await?;
         let decision = binding.decide(query);
-        if !binding.is_tensor(query) {
-            return Err(later(
-                &format!("a tensor from rows (the query has {}): it", decision.reason),
-                "write dimensions in brackets, as in `SELECT [lat], avg(v) … GROUP BY lat`",
-            ));
-        }
         let mut lowered = self
-            .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
+            .settle(&mut binding, cancel, |context| tessera_frontend::lower_any(query, context))
             .await?;
         shape(&mut lowered)?;
         planned(binding, &decision, lowered, false)
@@ -228,26 +238,27 @@ impl Session {
         what: &Explain,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let query = match &*what.statement {
-            Statement::Query(q) => q,
-            Statement::CreateTensor(c) => &c.query,
-            Statement::CreateView(c) => &c.query,
-            Statement::Copy(c) => &c.query,
+        // Rows become tensors where tensors are kept.
+        let (query, kept) = match &*what.statement {
+            Statement::Query(q) => (q, false),
+            Statement::CreateTensor(c) => (&c.query, true),
+            Statement::CreateView(c) => (&c.query, false),
+            Statement::Copy(c) => (&c.query, takes_tensors(c)),
             _ => return Err(later("EXPLAIN of this statement", "explain a query")),
         };
         let mut binding = self.bind(query).await?;
         let decision = binding.decide(query);
-        if !binding.is_tensor(query) {
+        if !kept && !binding.is_tensor(query) {
             return self.explain_cells(binding, query, &decision, what, cancel).await;
         }
-        let lower = |context: &mut Context<'_>| tessera_frontend::lower_tensor(query, context);
+        let lower = |context: &mut Context<'_>| tessera_frontend::lower_any(query, context);
         // Nothing runs for EXPLAIN alone, so a plan that waits for an island is told as far as it is known.
         let lowered = match what.analyze {
             true => self.settle(&mut binding, cancel, lower).await?,
             false => match binding.lower(lower)? {
                 Settled::Ready(lowered) => lowered,
                 Settled::Waiting(island) => {
-                    return explain_waiting(&binding, &island, &decision, what);
+                    return explain_waiting(binding, island, &decision, what, lower);
                 }
             },
         };

@@ -1,9 +1,14 @@
-//! EXPLAIN of statements with islands: which parts run first, on which surface, and what waits for them.
+//! EXPLAIN of statements with islands: which parts run first, on which surface, and what waits for what.
+//!
+//! Nothing runs for EXPLAIN alone. Islands that wait for no other are shown with their plans; for what comes after, a
+//! stand-in takes the place of each result ([`Island::stand_in`]), so that lowering goes on and names the rest.
 
 use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::error::Error;
-use crate::session::islands::{Binding, Ran};
+use crate::session::islands::{Binding, Settled};
 use crate::session::query::measurements;
+use std::fmt::Write as _;
+use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
@@ -26,26 +31,36 @@ pub(super) fn names(numbers: impl Iterator<Item = usize>) -> String {
     }
 }
 
+/// Numbers as users count.
+fn counted(numbers: &[usize]) -> Vec<usize> {
+    numbers.iter().map(|n| n + 1).collect()
+}
+
 /// The islands that ran, with what was measured.
 pub(super) fn shown(binding: &Binding<'_>) -> Vec<Shown> {
     let islands = binding.islands.finished().zip(&binding.ran).enumerate();
     islands
-        .map(|(number, (island, ran))| show(number, island, Some(ran), &ran.plan, &ran.json))
+        .map(|(number, (island, ran))| {
+            let mut shown = show(number, island, Some((&ran.plan, &ran.json)));
+            if let Some(stats) = &ran.stats {
+                shown.text.push_str(&measurements(stats));
+                shown.json["measured"] = serde_json::json!({
+                    "peak_bytes": stats.peak_bytes,
+                    "bytes_read": stats.bytes_read,
+                });
+            }
+            shown
+        })
         .collect()
 }
 
-fn show(
-    number: usize,
-    island: &Island,
-    ran: Option<&Ran>,
-    plan: &str,
-    json: &serde_json::Value,
-) -> Shown {
+/// What is known of an island; without a plan it follows from what the islands before it give.
+fn show(number: usize, island: &Island, plan: Option<(&str, &serde_json::Value)>) -> Shown {
     let place =
         island.position.map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.column));
     let waits = names(island.waits_for.iter().copied());
     let mut text = format!(
-        "\nisland {} ({}){place}: {}, waits for {waits}\n{plan}",
+        "\nisland {} ({}){place}: {}, waits for {waits}\n",
         number + 1,
         island.surface(),
         island.title
@@ -54,26 +69,145 @@ fn show(
         "island": number + 1,
         "surface": island.surface().to_string(),
         "what": island.title,
-        "waits_for": island.waits_for.iter().map(|n| n + 1).collect::<Vec<_>>(),
-        "plan": json,
+        "waits_for": counted(&island.waits_for),
     });
-    if let Some(stats) = ran.and_then(|ran| ran.stats.as_ref()) {
-        text.push_str(&measurements(stats));
-        json["measured"] = serde_json::json!({
-            "peak_bytes": stats.peak_bytes,
-            "bytes_read": stats.bytes_read,
-        });
+    if !island.may_wait_for.is_empty() {
+        let of = names(island.may_wait_for.iter().copied());
+        let _ = writeln!(text, "   its plan may follow from the values of {of}");
+        json["may_wait_for"] = counted(&island.may_wait_for).into();
+    }
+    match plan {
+        Some((plan, known)) => {
+            text.push_str(plan);
+            json["plan"] = known.clone();
+        }
+        None => {
+            let before = before(island);
+            let note = format!("its shapes are known when {before} has run");
+            let _ = writeln!(text, "   {note}");
+            json["plan"] = serde_json::Value::Null;
+            json["unknown"] = note.into();
+        }
     }
     Shown { text, json }
 }
 
-/// EXPLAIN of a statement whose first island has not run: what is known, and what waits.
-pub(super) fn explain_waiting(
-    binding: &Binding<'_>,
-    island: &Island,
+/// The islands from which the plan of another follows.
+fn before(island: &Island) -> String {
+    let mut all: Vec<usize> =
+        island.waits_for.iter().chain(&island.may_wait_for).copied().collect();
+    all.sort_unstable();
+    names(all.into_iter())
+}
+
+/// The islands of a statement as far as they are known without running any.
+struct Outline {
+    islands: Vec<Shown>,
+    /// What each of them waits for.
+    edges: Vec<Vec<usize>>,
+    /// Why there may be more, if lowering could not go on.
+    cut: Option<String>,
+}
+
+/// EXPLAIN of a statement whose first island has not run: all islands that can be told, and what waits for what.
+pub(super) fn explain_waiting<T>(
+    mut binding: Binding<'_>,
+    first: Box<Island>,
     decision: &Decision,
     what: &Explain,
+    mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
 ) -> Result<Reply, Error> {
+    let mut outline = Outline { islands: Vec::new(), edges: Vec::new(), cut: None };
+    let mut next = first;
+    loop {
+        let number = outline.islands.len();
+        let plan = match next.waits_for.is_empty() && next.may_wait_for.is_empty() {
+            true => Some(plan_of(&binding, &next)?),
+            false => None,
+        };
+        let plan = plan.as_ref().map(|(text, json)| (text.as_str(), json));
+        outline.islands.push(show(number, &next, plan));
+        outline.edges.push(next.waits_for.clone());
+        let state = binding.opener.state().map_err(Error::stage)?;
+        let Some(done) = next.stand_in(number, state) else {
+            outline.cut = Some(format!("island {}", number + 1));
+            break;
+        };
+        binding.islands.finish(*next, done);
+        match binding.lower(&mut lower) {
+            Ok(Settled::Ready(_)) => break,
+            Ok(Settled::Waiting(island)) => next = island,
+            // A stand-in is not what the statement will see: its faults are none of the user's.
+            Err(_) => {
+                outline.cut = Some(names(0..=number));
+                break;
+            }
+        }
+    }
+    let answer = outline.answer(decision, what.format);
+    let surface = match decision.surface {
+        tessera_frontend::surface::Surface::Tensor => Surface::Tensor,
+        tessera_frontend::surface::Surface::Cell => Surface::Cell,
+    };
+    let plan_s = binding.started.elapsed().as_secs_f64();
+    Ok(Reply { answer, surface: Some(surface), stats: Stats { plan_s, ..Stats::default() } })
+}
+
+impl Outline {
+    /// The islands for which no other waits.
+    fn last(&self) -> Vec<usize> {
+        let is_read = |n: &usize| self.edges.iter().any(|edges| edges.contains(n));
+        (0..self.islands.len()).filter(|n| !is_read(n)).collect()
+    }
+
+    fn answer(&self, decision: &Decision, format: ExplainFormat) -> Answer {
+        let last = self.last();
+        let waits = names(last.iter().copied());
+        let have = if last.len() == 1 { "it has" } else { "they have" };
+        let them = if self.islands.len() == 1 { "it" } else { "them" };
+        let mut note = format!(
+            "waits for {waits}; its shapes are known when {have} run: EXPLAIN ANALYZE runs {them} and shows all plans"
+        );
+        if let Some(cut) = &self.cut {
+            let _ = write!(note, "; what else runs first is known when {cut} has run");
+        }
+        match format {
+            ExplainFormat::Text => {
+                let mut text = format!("surface: {} ({})\n", decision.surface, decision.reason);
+                self.islands.iter().for_each(|island| text.push_str(&island.text));
+                let _ = write!(text, "\nresult: {note}\n");
+                Answer::Text(text)
+            }
+            ExplainFormat::Json => Answer::Json(serde_json::json!({
+                "surface": decision.surface.to_string(),
+                "reason": decision.reason.to_string(),
+                "islands": self.islands.iter().map(|i| i.json.clone()).collect::<Vec<_>>(),
+                "waits_for": counted(&last),
+                "result": note,
+            })),
+            ExplainFormat::Dot => {
+                let mut text = "digraph islands {\n  rankdir=LR;\n".to_string();
+                for (number, shown) in self.islands.iter().enumerate() {
+                    let what = shown.json["what"].as_str().unwrap_or_default();
+                    let label = format!("island {}: {what}", number + 1);
+                    let _ = writeln!(text, "  i{} [shape=box, label={label:?}];", number + 1);
+                    for edge in &self.edges[number] {
+                        let _ = writeln!(text, "  i{} -> i{};", edge + 1, number + 1);
+                    }
+                }
+                text.push_str("  result;\n");
+                last.iter().for_each(|n| {
+                    let _ = writeln!(text, "  i{} -> result;", n + 1);
+                });
+                text.push_str("}\n");
+                Answer::Text(text)
+            }
+        }
+    }
+}
+
+/// The plan of an island that waits for nothing.
+fn plan_of(binding: &Binding<'_>, island: &Island) -> Result<(String, serde_json::Value), Error> {
     let rooted: Vec<&Rooted> = match &island.work {
         Work::Values(rooted) | Work::Compress(rooted) | Work::Distinct(rooted) => vec![rooted],
         Work::Rows(rows) => rows.plan.scans.iter().map(|scan| &scan.rooted).collect(),
@@ -81,7 +215,10 @@ pub(super) fn explain_waiting(
     let mut plan = String::new();
     let mut json = Vec::new();
     if let Work::Rows(rows) = &island.work {
-        plan.push_str(&format!("{}\n", rows.plan.logical.display_indent()));
+        for note in &rows.plan.notes {
+            let _ = writeln!(plan, "{note}");
+        }
+        let _ = writeln!(plan, "{}", rows.plan.logical.display_indent());
     }
     for rooted in rooted {
         let tiling =
@@ -89,31 +226,5 @@ pub(super) fn explain_waiting(
         plan.push_str(&explain::plan(&tiling));
         json.push(explain::json(&tiling));
     }
-    let shown = show(0, island, None, &plan, &json.into());
-    let note = "the rest waits for island 1, as its shapes follow from it: EXPLAIN ANALYZE runs it and shows all";
-    let surface = decision.surface;
-    let answer = match what.format {
-        ExplainFormat::Text => Answer::Text(format!(
-            "surface: {surface} ({})\n{}\nresult: {note}\n",
-            decision.reason, shown.text
-        )),
-        ExplainFormat::Json => Answer::Json(serde_json::json!({
-            "surface": surface.to_string(),
-            "reason": decision.reason.to_string(),
-            "islands": [shown.json],
-            "result": note,
-        })),
-        ExplainFormat::Dot => {
-            return Err(crate::session::later(
-                "EXPLAIN (FORMAT dot) of a statement that waits for an island",
-                "use text or json",
-            ));
-        }
-    };
-    let surface = match surface {
-        tessera_frontend::surface::Surface::Tensor => Surface::Tensor,
-        tessera_frontend::surface::Surface::Cell => Surface::Cell,
-    };
-    let plan_s = binding.started.elapsed().as_secs_f64();
-    Ok(Reply { answer, surface: Some(surface), stats: Stats { plan_s, ..Stats::default() } })
+    Ok((plan, json.into()))
 }

@@ -109,6 +109,9 @@ impl Dense<'_> {
                 .dependence(group)
                 .filter(|on| !on.cells)
                 .ok_or_else(|| format!("GROUP BY `{group}` is not a label of a dimension"))?;
+            if input.is_partial(group) {
+                return Err(format!("GROUP BY `{group}` is a label of a side that may be missing"));
+            }
             let mut axes = on.labels.iter();
             let (Some(&axis), None) = (axes.next(), axes.next()) else {
                 return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
@@ -136,7 +139,7 @@ impl Dense<'_> {
                         .map_err(|e| e.to_string())?,
                     _ => values,
                 };
-                Ok(Column::Label { axis, values })
+                Ok(Column::Label { axis, values, partial: false })
             })
             .collect::<Result<_, Reason>>()?;
         Ok((fates, keys))

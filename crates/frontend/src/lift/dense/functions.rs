@@ -47,10 +47,9 @@ impl Reduction<'_> {
             return self.rows(own);
         }
         if name == "sum"
-            && own.is_none()
-            && let Some(product) = self.product(arg)?
+            && let Some(product) = self.product(arg, own)?
         {
-            return Ok(product);
+            return self.lower.cast(product, result);
         }
         let mut node = self.lower.expr(arg)?;
         if let Some(keep) = self.both(own)? {

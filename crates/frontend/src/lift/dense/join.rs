@@ -5,10 +5,10 @@
 //!                                       j of b: 1 9 3        a at 0, 1, 3: cells [i, 3, k]
 //! ```
 //! Every position of the left side must meet at most one of the right side, so rows keep the order of the left. A left
-//! join keeps positions that meet none, with NULLs beside them. Labels are equal as in a hash join: NULL equals
-//! nothing, NaN equals NaN.
+//! join keeps positions that meet none, with NULLs beside them. A right or a full join is one of these if every label
+//! of the right side meets one of the left. Labels are equal as in a hash join: NULL equals nothing, NaN equals NaN.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
@@ -29,6 +29,22 @@ struct Keys {
     right: Vec<ArrayRef>,
 }
 
+impl Keys {
+    /// Does one side have a label that the other has not? Labels that cannot be compared are told later.
+    fn alone(&self, these: &[ArrayRef], those: &[ArrayRef]) -> bool {
+        let sorts = these.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+        let Ok(converter) = RowConverter::new(sorts) else { return true };
+        let (Ok(these_rows), Ok(those_rows)) =
+            (converter.convert_columns(these), converter.convert_columns(those))
+        else {
+            return true;
+        };
+        let has_null = |i| these.iter().any(|c| c.is_null(i));
+        let known: BTreeSet<_> = those_rows.iter().collect();
+        these_rows.iter().enumerate().any(|(i, row)| has_null(i) || !known.contains(&row))
+    }
+}
+
 /// Keys by the axis of the left and that of the right.
 type Pairs = BTreeMap<(usize, usize), Keys>;
 
@@ -39,11 +55,14 @@ impl Dense<'_> {
         join: &Join,
         mut conditions: Vec<Expr>,
     ) -> Result<Relation, Reason> {
-        let is_left = match join.join_type {
-            JoinType::Inner => false,
-            JoinType::Left => true,
+        let (all_left, all_right) = match join.join_type {
+            JoinType::Inner => (false, false),
+            JoinType::Left => (true, false),
+            JoinType::Right => (false, true),
+            JoinType::Full => (true, true),
             other => return Err(format!("a {other} join has no dense form")),
         };
+        let is_outer = all_left || all_right;
         if join.null_equality != NullEquality::NullEqualsNothing {
             return Err("a join in which NULL equals NULL has no dense form".to_string());
         }
@@ -60,15 +79,25 @@ impl Dense<'_> {
             plan => self.relation(plan)?,
         };
         let right = self.relation(&join.right)?;
-        if right.keep.is_some() && is_left {
-            return Err("rows of the right side may be missing".to_string());
+        if right.keep.is_some() && is_outer {
+            return Err("rows of the right side of the join may be missing".to_string());
+        }
+        if left.keep.is_some() && all_right {
+            return Err("rows of the left side of the join may be missing".to_string());
         }
         let (pairs, rest) = self.pairs(join, &conditions, &left, &right)?;
-        if is_left && !rest.is_empty() {
-            return Err("the condition of the left join is not on labels alone".to_string());
+        if is_outer && !rest.is_empty() {
+            return Err("the condition of the outer join is not on labels alone".to_string());
+        }
+        if all_right && pairs.values().any(|keys| keys.alone(&keys.right, &keys.left)) {
+            return Err("labels of the right side of the join stand alone".to_string());
+        }
+        let is_left = all_left && pairs.values().any(|keys| keys.alone(&keys.left, &keys.right));
+        if is_left && all_right {
+            return Err("labels of the left side of the full join stand alone".to_string());
         }
         let matched = matches(&pairs, is_left)?;
-        let mut joined = self.align(left, right, &matched, is_left, join)?;
+        let mut joined = self.align(left, right, &matched, (is_left, all_right), join)?;
         for condition in rest {
             joined = self.filter(joined, &condition)?;
         }
@@ -130,7 +159,7 @@ impl Dense<'_> {
         left: Relation,
         right: Relation,
         matched: &BTreeMap<(usize, usize), Matches>,
-        is_left: bool,
+        (is_left, all_right): (bool, bool),
         join: &Join,
     ) -> Result<Relation, Reason> {
         let rank = left.kept.len();
@@ -186,7 +215,7 @@ impl Dense<'_> {
         for column in right.columns.iter().cloned().chain(right.keep.map(Column::Cells)) {
             columns.push(match column {
                 Column::Refused(reason) => Column::Refused(reason),
-                Column::Label { axis, values } => match matched
+                Column::Label { axis, values, partial } => match matched
                     .iter()
                     .find(|((_, j), _)| *j == axis)
                 {
@@ -195,16 +224,32 @@ impl Dense<'_> {
                         let values =
                             right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
                         let values = spread(&values, m, &left.kept[i], left.whole[i])?;
-                        Column::Label { axis: i, values }
+                        Column::Label { axis: i, values, partial: partial || is_left || all_right }
                     }
                     None => match stands[axis] {
-                        Some(axis) => Column::Label { axis, values },
+                        Some(axis) => Column::Label { axis, values, partial },
                         // An axis of one position: its label is that of every row.
                         None => {
                             let values =
                                 right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
-                            let n = left.whole[0] as usize;
-                            Column::Label { axis: 0, values: gathered(&values, &vec![Some(0); n])? }
+                            let mut pairs = matched.iter();
+                            match (is_left, pairs.next(), pairs.next()) {
+                                // But NULL where nothing was met.
+                                (true, Some((&(i, _), m)), None) => {
+                                    let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
+                                    let m = Matches { left: m.left.clone(), right: met };
+                                    let values = spread(&values, &m, &left.kept[i], left.whole[i])?;
+                                    Column::Label { axis: i, values, partial: true }
+                                }
+                                (true, ..) => Column::Refused(
+                                    "a label of one position beside a left join".to_string(),
+                                ),
+                                _ => {
+                                    let n = left.whole[0] as usize;
+                                    let values = gathered(&values, &vec![Some(0); n])?;
+                                    Column::Label { axis: 0, values, partial }
+                                }
+                            }
                         }
                     },
                 },

@@ -3,31 +3,59 @@
 //! ```text
 //! sum(a.v * b.v) GROUP BY i, k      a.v [i, j, 1] · b.v [1, j, k]  ⇒  a.v [i, j] @ b.v [j, k]
 //! ```
-//! Only of `float64` without NULLs and without a filter on values: a masked factor skips its product, and 0 in its place
-//! would meet infinities; a product of narrower types is rounded before it is added.
+//! * Of `float64`; of narrower floats and integers, which `widen` made so wide that no product is rounded.
+//! * Of integers if every sum is exact as a float: no partial sum is beyond 2^53.
+//! * With NULLs if the other side is finite: a masked factor is 0 there, and 0 times an infinity is none.
+//! * Under WHERE and FILTER if their condition is about one side: it masks that side.
+//! Any other sum of products is a reduction over all cells of the join: dense too, and slower.
 
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::NodeId;
+use tessera_planner::ir::{MapOp, NodeId};
 
 use super::super::lower::{Reason, refused};
 use super::aggregate::{Fate, Reduction};
+use super::finite::bound;
+
+/// Integers up to here are exact in a `float64`.
+const EXACT: f64 = (1u64 << 53) as f64;
 
 impl Reduction<'_> {
-    /// The sum of a product as a contraction, if it is one.
-    pub(super) fn product(&mut self, arg: &Expr) -> Result<Option<NodeId>, Reason> {
+    /// The sum of a product over the rows that a condition (`bool` without NULLs) keeps, as a contraction, if it is
+    /// one.
+    pub(super) fn product(
+        &mut self,
+        arg: &Expr,
+        own: Option<NodeId>,
+    ) -> Result<Option<NodeId>, Reason> {
+        let mut arg = arg;
+        while let Expr::Alias(alias) = arg {
+            arg = &alias.expr;
+        }
         let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) = arg else {
             return Ok(None);
         };
-        if self.keep.is_some() {
+        let (mut l, mut r) = (self.lower.expr(left)?, self.lower.expr(right)?);
+        let dtype = self.lower.b.dtype(l);
+        if dtype != self.lower.b.dtype(r) || !(dtype == DType::Float64 || dtype.is_integer()) {
             return Ok(None);
         }
-        let (l, r) = (self.lower.expr(left)?, self.lower.expr(right)?);
-        for side in [l, r] {
-            let node = self.lower.b.node(side);
-            if node.dtype != DType::Float64 || node.nullable {
+        let shape = |this: &Self, n| this.lower.b.shape(n);
+        for condition in [self.keep, own].into_iter().flatten() {
+            let on = shape(self, condition);
+            let within = |side: &[u64]| on.iter().zip(side).all(|(&c, &s)| c == 1 || s > 1);
+            if within(&shape(self, l)) {
+                l = self.lower.map_op(MapOp::Mask, &[l, condition])?;
+            } else if within(&shape(self, r)) {
+                r = self.lower.map_op(MapOp::Mask, &[r, condition])?;
+            } else {
                 return Ok(None);
             }
+        }
+        let (of_l, of_r) = (bound(self.lower.b, l), bound(self.lower.b, r));
+        let is_masked = |n| self.lower.b.node(n).nullable;
+        if (is_masked(l) && of_r.is_none()) || (is_masked(r) && of_l.is_none()) {
+            return Ok(None);
         }
         // Which axes are whose.
         let (mut batch, mut rows, mut inner, mut columns) = (vec![], vec![], vec![], vec![]);
@@ -46,6 +74,16 @@ impl Reduction<'_> {
         if rows.is_empty() || columns.is_empty() || inner.is_empty() {
             return Ok(None);
         }
+        let terms = inner.iter().map(|&a| self.shape[a] as f64).product::<f64>();
+        if dtype.is_integer() {
+            match (of_l, of_r) {
+                (Some(x), Some(y)) if x * y * terms <= EXACT => {
+                    l = self.lower.b.cast(l, DType::Float64).map_err(refused)?;
+                    r = self.lower.b.cast(r, DType::Float64).map_err(refused)?;
+                }
+                _ => return Ok(None),
+            }
+        }
         let l = self.folded(l, [&batch, &rows, &inner])?;
         let r = self.folded(r, [&batch, &inner, &columns])?;
         let b = &mut *self.lower.b;
@@ -62,7 +100,7 @@ impl Reduction<'_> {
                 out = b.expand_dims(out, a).map_err(refused)?;
             }
         }
-        Ok(Some(out))
+        self.lower.b.cast(out, dtype).map(Some).map_err(refused)
     }
 
     /// The node with the axes of each list as one.

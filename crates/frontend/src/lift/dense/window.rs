@@ -7,9 +7,12 @@
 //! sum(t), no frame     a running sum: Scan
 //! no ORDER BY          a reduction of the partition, repeated over it
 //! ```
-//! The line's labels differ, so it has no peers: RANGE and GROUPS frames to the current row are frames of rows.
+//! The line's labels differ, so it has no peers: RANGE and GROUPS frames to the current row are frames of rows. Where
+//! PARTITION BY groups positions of the line (`month(time)`), each group is a line of its own; [`kept`] has what WHERE
+//! on values changes.
 
 mod frame;
+mod kept;
 mod line;
 
 use datafusion::logical_expr::expr::{
@@ -17,6 +20,7 @@ use datafusion::logical_expr::expr::{
     WindowFunctionDefinition,
 };
 use datafusion::logical_expr::{Expr, Window};
+use tessera_planner::build::Builder;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{ConstArray, MapOp, NodeId, ScanKind};
 use tessera_planner::program::ScalarOp;
@@ -29,14 +33,11 @@ use super::super::table::dtype_of;
 use super::aggregate::{Fate, Reduction};
 use super::{Dense, flags, gather};
 use frame::Span;
-use line::Line;
+use line::{Line, Parts, Place};
 
 impl Dense<'_> {
     pub(super) fn window(&mut self, window: &Window) -> Result<Relation, Reason> {
         let input = self.relation(&window.input)?;
-        if input.keep.is_some() {
-            return Err("WHERE on values leaves out rows between those of OVER".to_string());
-        }
         let mut columns = input.columns.clone();
         for (i, expr) in window.window_expr.iter().enumerate() {
             let mut expr = expr;
@@ -68,20 +69,31 @@ impl Dense<'_> {
         }
         let parts = line::parts(input, &params.partition_by, self.state)?;
         let span = Span::of(&params.window_frame, !params.order_by.is_empty())?;
-        let is_aggregate = matches!(name.as_str(), "count" | "sum" | "avg" | "min" | "max");
+        let is_aggregate = matches!(function.fun, WindowFunctionDefinition::AggregateUDF(_));
         if is_aggregate && span == Span::Whole {
             return self.whole_partition(input, function, &parts, result);
         }
         let line = line::line(input, &parts, &params.order_by, self.state)?;
-        let node = match name.as_str() {
-            "row_number" | "rank" | "dense_rank" | "percent_rank" | "cume_dist" => {
+        let node = match (name.as_str(), input.keep) {
+            ("row_number" | "rank" | "dense_rank" | "percent_rank" | "cume_dist", None) => {
                 self.numbered(input, &line, &name)?
             }
-            "lag" | "lead" => self.shifted(input, &line, &name, &params.args)?,
-            "first_value" | "last_value" | "nth_value" => {
+            ("row_number" | "rank" | "dense_rank" | "percent_rank" | "cume_dist", Some(keep)) => {
+                self.numbered_of(input, &line, &name, keep)?
+            }
+            ("lag" | "lead", None) => self.shifted(input, &line, &name, &params.args)?,
+            ("lag" | "lead", Some(keep)) => {
+                self.shifted_of(input, &line, &name, &params.args, keep)?
+            }
+            ("first_value" | "last_value" | "nth_value", None) => {
                 self.nth(input, &line, span, &name, &params.args)?
             }
-            _ if is_aggregate => self.framed(input, &line, span, function, result)?,
+            ("first_value" | "last_value" | "nth_value", Some(keep)) => {
+                self.nth_of(input, &line, span, &name, &params.args, keep)?
+            }
+            ("count" | "sum" | "avg" | "min" | "max", _) => {
+                self.framed(input, &line, span, function, result)?
+            }
             _ => return Err(format!("{name} OVER has no dense form")),
         };
         self.lower(input).cast(node, result)
@@ -92,7 +104,7 @@ impl Dense<'_> {
         &mut self,
         input: &Relation,
         function: &WindowFunction,
-        parts: &[usize],
+        parts: &Parts,
         result: DType,
     ) -> Result<NodeId, Reason> {
         let WindowFunctionDefinition::AggregateUDF(func) = &function.fun else {
@@ -108,16 +120,33 @@ impl Dense<'_> {
         let call = AggregateFunction { func: func.clone(), params };
         let shape = input.shape();
         let fates: Vec<Fate> = (0..shape.len())
-            .map(|a| if parts.contains(&a) { Fate::Keep } else { Fate::All })
+            .map(|a| match parts.groups.get(&a) {
+                Some(factors) => Fate::Group(factors.clone()),
+                None if parts.whole.contains(&a) => Fate::Keep,
+                None => Fate::All,
+            })
             .collect();
         let out = shape
             .iter()
             .zip(&fates)
-            .map(|(&n, fate)| if *fate == Fate::Keep { n } else { 1 })
+            .map(|(&n, fate)| match fate {
+                Fate::Keep => n,
+                Fate::All => 1,
+                Fate::Group(f) => f.first.len() as u64,
+            })
             .collect();
         let lower = self.lower(input);
-        let mut reduction = Reduction { lower, shape, fates, out, keep: None };
-        reduction.aggregate(&call, &super::super::table::arrow_type(result))
+        let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep };
+        let mut node = reduction.aggregate(&call, &super::super::table::arrow_type(result))?;
+        // Each row takes the value of its group.
+        for (&axis, factors) in &parts.groups {
+            if self.b.node(node).shape[axis] > 1 {
+                let codes: Vec<Option<u64>> =
+                    factors.codes.iter().map(|&c| Some(u64::from(c))).collect();
+                node = gather(&mut self.b, node, axis, &codes)?;
+            }
+        }
+        Ok(node)
     }
 
     /// The node with its whole length along the line.
@@ -134,16 +163,15 @@ impl Dense<'_> {
 
     /// The number of each row along the line.
     fn numbered(&mut self, input: &Relation, line: &Line, name: &str) -> Result<NodeId, Reason> {
-        let n = line.order.len();
         let values: Vec<Option<Scalar>> = line
             .places()
             .into_iter()
-            .map(|k| {
+            .map(|Place { number: k, rows: n, .. }| {
                 Some(match name {
                     "percent_rank" if n == 1 => Scalar::f64(0.0),
                     "percent_rank" => Scalar::f64(k as f64 / (n - 1) as f64),
                     "cume_dist" => Scalar::f64((k + 1) as f64 / n as f64),
-                    _ => Scalar::i64(k as i64 + 1).cast(DType::UInt64),
+                    _ => Scalar::i64(k + 1).cast(DType::UInt64),
                 })
             })
             .collect();
@@ -153,7 +181,7 @@ impl Dense<'_> {
             DType::UInt64
         };
         let mut shape = vec![1; input.kept.len()];
-        shape[line.axis] = n as u64;
+        shape[line.axis] = values.len() as u64;
         self.b.array(ConstArray::new(dtype, &shape, &values)).map_err(refused)
     }
 
@@ -166,14 +194,9 @@ impl Dense<'_> {
         args: &[Expr],
     ) -> Result<NodeId, Reason> {
         let Some(arg) = args.first() else { return Err(format!("{name} of nothing")) };
-        let by = match args.get(1) {
-            None => 1,
-            Some(by) => frame::whole_number(by)
-                .ok_or_else(|| format!("{name} by `{by}`, which is no whole number"))?,
-        };
-        let by = if name == "lag" { -by } else { by };
+        let by = steps(name, args)?;
         let node = self.argument(input, line, arg)?;
-        let from = line.gathered(|k| k.checked_add(by));
+        let from = line.gathered(|place| place.number.checked_add(by));
         let out = gather(&mut self.b, node, line.axis, &from)?;
         let Some(default) = args.get(2).filter(|d| !is_null(d)) else { return Ok(out) };
         let default = self.lower(input).expr(default)?;
@@ -195,15 +218,10 @@ impl Dense<'_> {
         args: &[Expr],
     ) -> Result<NodeId, Reason> {
         let Some(arg) = args.first() else { return Err(format!("{name} of nothing")) };
-        let n = match (name, args.get(1)) {
-            ("nth_value", Some(n)) => frame::whole_number(n)
-                .filter(|n| *n > 0)
-                .ok_or_else(|| format!("nth_value by `{n}`, which is no positive number"))?,
-            _ => 1,
-        };
+        let n = which(name, args)?;
         let node = self.argument(input, line, arg)?;
-        let from = line.gathered(|k| {
-            let (low, high) = span.of_row(k, line.order.len() as i64)?;
+        let from = line.gathered(|place| {
+            let (low, high) = span.of_row(place.number, place.rows)?;
             let at = if name == "last_value" { high } else { low.checked_add(n - 1)? };
             (at <= high).then_some(at)
         });
@@ -223,6 +241,9 @@ impl Dense<'_> {
         let [arg] = function.params.args.as_slice() else {
             return Err(format!("{name} of several arguments has no dense form"));
         };
+        if input.keep.is_some() && span != Span::Running {
+            return Err(kept::between());
+        }
         let mut lower = self.lower(input);
         let mut node = match (name, arg) {
             ("count", Expr::Literal(value, _)) if !value.is_null() => {
@@ -234,6 +255,9 @@ impl Dense<'_> {
             let met = lower.is_true(filter)?;
             node = lower.map_op(MapOp::Mask, &[node, met])?;
         }
+        if let Some(keep) = input.keep {
+            node = lower.map_op(MapOp::Mask, &[node, keep])?;
+        }
         let dtype = lower.b.dtype(node);
         node = match name {
             "avg" => lower.cast(node, DType::Float64)?,
@@ -241,55 +265,76 @@ impl Dense<'_> {
             _ => node,
         };
         let node = self.along(input, line, node)?;
-        let node = line.sorted(&mut self.b, node)?;
         let axis = line.axis;
-        let out = match (name, span) {
-            ("count", Span::Running) => self.running_count(node, axis)?,
-            ("sum", Span::Running) => self.running_sum(node, axis)?.0,
-            ("avg", Span::Running) => {
-                let (sum, count) = self.running_sum(node, axis)?;
-                let count = self.b.cast(count, DType::Float64).map_err(refused)?;
-                self.b.map(ScalarOp::Div, &[sum, count]).map_err(refused)?
+        let is_total = dtype.is_float() || dtype == DType::Bool;
+        line.each(&mut self.b, &[node], |b, nodes| {
+            let node = nodes[0];
+            match (name, span) {
+                ("count", Span::Running) => running_count(b, node, axis),
+                ("sum", Span::Running) => Ok(running_sum(b, node, axis)?.0),
+                ("avg", Span::Running) => {
+                    let (sum, count) = running_sum(b, node, axis)?;
+                    let count = b.cast(count, DType::Float64).map_err(refused)?;
+                    b.map(ScalarOp::Div, &[sum, count]).map_err(refused)
+                }
+                _ => {
+                    let (kind, least) = match name {
+                        "count" => (ReduceKind::Count, 0),
+                        "sum" => (ReduceKind::Sum, 1),
+                        "avg" => (ReduceKind::Mean, 1),
+                        "min" if is_total => (ReduceKind::MinTotal, 1),
+                        "max" if is_total => (ReduceKind::MaxTotal, 1),
+                        "min" => (ReduceKind::Min, 1),
+                        _ => (ReduceKind::Max, 1),
+                    };
+                    b.window(node, axis, span.frame(), kind, least).map_err(refused)
+                }
             }
-            _ => {
-                let is_total = dtype.is_float() || dtype == DType::Bool;
-                let (kind, least) = match name {
-                    "count" => (ReduceKind::Count, 0),
-                    "sum" => (ReduceKind::Sum, 1),
-                    "avg" => (ReduceKind::Mean, 1),
-                    "min" if is_total => (ReduceKind::MinTotal, 1),
-                    "max" if is_total => (ReduceKind::MaxTotal, 1),
-                    "min" => (ReduceKind::Min, 1),
-                    _ => (ReduceKind::Max, 1),
-                };
-                self.b.window(node, axis, span.frame(), kind, least).map_err(refused)?
-            }
-        };
-        line.unsorted(&mut self.b, out)
+        })
     }
+}
 
-    /// Cells so far that are not masked.
-    fn running_count(&mut self, node: NodeId, axis: usize) -> Result<NodeId, Reason> {
-        let valid = self.b.map_op(MapOp::IsValid, &[node]).map_err(refused)?;
-        let ones = self.b.cast(valid, DType::Int64).map_err(refused)?;
-        self.b.scan(ones, ScanKind::Sum, axis).map_err(refused)
-    }
+/// How many rows after its own lag and lead look.
+fn steps(name: &str, args: &[Expr]) -> Result<i64, Reason> {
+    let by = match args.get(1) {
+        None => 1,
+        Some(by) => frame::whole_number(by)
+            .ok_or_else(|| format!("{name} by `{by}`, which is no whole number"))?,
+    };
+    Ok(if name == "lag" { -by } else { by })
+}
 
-    /// The sum so far, masked while there is no value, and the count.
-    fn running_sum(&mut self, node: NodeId, axis: usize) -> Result<(NodeId, NodeId), Reason> {
-        let count = self.running_count(node, axis)?;
-        if !self.b.node(node).nullable {
-            let sum = self.b.scan(node, ScanKind::Sum, axis).map_err(refused)?;
-            return Ok((sum, count));
-        }
-        let zero = self.b.constant(Scalar::zero(self.b.dtype(node))).map_err(refused)?;
-        let filled = self.b.map_op(MapOp::Coalesce, &[node, zero]).map_err(refused)?;
-        let sum = self.b.scan(filled, ScanKind::Sum, axis).map_err(refused)?;
-        let none = self.b.constant(Scalar::i64(0)).map_err(refused)?;
-        let any = self.b.map(ScalarOp::Gt, &[count, none]).map_err(refused)?;
-        let sum = self.b.map_op(MapOp::Mask, &[sum, any]).map_err(refused)?;
-        Ok((sum, count))
+/// Which row of its frame first_value and nth_value take.
+fn which(name: &str, args: &[Expr]) -> Result<i64, Reason> {
+    match (name, args.get(1)) {
+        ("nth_value", Some(n)) => frame::whole_number(n)
+            .filter(|n| *n > 0)
+            .ok_or_else(|| format!("nth_value by `{n}`, which is no positive number")),
+        _ => Ok(1),
     }
+}
+
+/// Cells so far that are not masked.
+fn running_count(b: &mut Builder, node: NodeId, axis: usize) -> Result<NodeId, Reason> {
+    let valid = b.map_op(MapOp::IsValid, &[node]).map_err(refused)?;
+    let ones = b.cast(valid, DType::Int64).map_err(refused)?;
+    b.scan(ones, ScanKind::Sum, axis).map_err(refused)
+}
+
+/// The sum so far, masked while there is no value, and the count.
+fn running_sum(b: &mut Builder, node: NodeId, axis: usize) -> Result<(NodeId, NodeId), Reason> {
+    let count = running_count(b, node, axis)?;
+    if !b.node(node).nullable {
+        let sum = b.scan(node, ScanKind::Sum, axis).map_err(refused)?;
+        return Ok((sum, count));
+    }
+    let zero = b.constant(Scalar::zero(b.dtype(node))).map_err(refused)?;
+    let filled = b.map_op(MapOp::Coalesce, &[node, zero]).map_err(refused)?;
+    let sum = b.scan(filled, ScanKind::Sum, axis).map_err(refused)?;
+    let none = b.constant(Scalar::i64(0)).map_err(refused)?;
+    let any = b.map(ScalarOp::Gt, &[count, none]).map_err(refused)?;
+    let sum = b.map_op(MapOp::Mask, &[sum, any]).map_err(refused)?;
+    Ok((sum, count))
 }
 
 fn is_null(expr: &Expr) -> bool {

@@ -62,8 +62,9 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
                 return Some((before, Base::Cells(source.table.clone()), expr.clone()));
             }
             let source = scan.source.downcast_ref::<ScanSource>()?;
-            let is_plain = matches!(expr, Expr::Column(_)) && scan.projection.is_none();
-            let (axis, values) = source.labels.get(i)?.clone()?;
+            let is_plain = matches!(expr, Expr::Column(_));
+            let field = scan.projection.as_ref().map_or(Some(i), |p| p.get(i).copied())?;
+            let (axis, values) = source.labels.get(field)?.clone()?;
             is_plain.then(|| (before, Base::Scan(axis, values), expr.clone()))
         }
         LogicalPlan::SubqueryAlias(alias) => {
@@ -101,8 +102,8 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             if join.left.schema().maybe_index_of_column(column).is_some() {
                 return trace(&join.left, expr, before);
             }
-            // The right's key is the left's label where the two are equal.
-            if join.join_type == JoinType::Inner
+            // The right's key is the left's label where the two are equal: in a left join, where it is not NULL.
+            if matches!(join.join_type, JoinType::Inner | JoinType::Left)
                 && let Some(key) = partner(join, expr)
             {
                 return trace(&join.left, &key, before);

@@ -92,6 +92,10 @@ fn two_sets() -> Dataset {
 }
 
 impl CellTables for Tables {
+    fn now_us(&self) -> i64 {
+        1_600_000_000_000_000
+    }
+
     fn relation(
         &self,
         relation: &Relation<'_>,

@@ -1,4 +1,9 @@
-//! Partitions as axes, and the one axis along which rows are ordered.
+//! Partitions, and the one axis along which rows are ordered.
+//!
+//! ```text
+//! PARTITION BY lat, lon ORDER BY time DESC      one segment: the positions of time from the last to the first
+//! PARTITION BY month(time), lat ORDER BY time   segments of time: the positions of each month
+//! ```
 
 use std::collections::BTreeMap;
 
@@ -10,57 +15,93 @@ use tessera_planner::build::Builder;
 use tessera_planner::ir::NodeId;
 
 use super::super::super::labels::Factors;
-use super::super::super::lower::Reason;
+use super::super::super::lower::{Reason, refused};
 use super::super::super::relation::Relation;
 use super::super::gather;
+
+/// The most segments of a line: each of them is a part of the plan.
+const SEGMENTS_MAX: usize = 64;
 
 /// The axis along which a window function goes.
 pub(super) struct Line {
     pub(super) axis: usize,
-    /// The position of each row in its order.
-    pub(super) order: Vec<u64>,
+    /// For each partition that the axis has of its own the positions of its rows in their order.
+    pub(super) segments: Vec<Vec<u64>>,
+}
+
+/// The place of a row in its segment.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    segment: usize,
+    /// Its number there.
+    pub(super) number: i64,
+    /// Rows of the segment.
+    pub(super) rows: i64,
 }
 
 impl Line {
-    /// For each position the number of its row in the order.
-    pub(super) fn places(&self) -> Vec<u64> {
-        let mut places = vec![0; self.order.len()];
-        for (k, &p) in self.order.iter().enumerate() {
-            places[p as usize] = k as u64;
+    /// For each position the place of its row.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let total = self.segments.iter().map(Vec::len).sum();
+        let mut places = vec![Place { segment: 0, number: 0, rows: 0 }; total];
+        for (segment, order) in self.segments.iter().enumerate() {
+            for (k, &p) in order.iter().enumerate() {
+                places[p as usize] = Place { segment, number: k as i64, rows: order.len() as i64 };
+            }
         }
         places
     }
 
-    /// For each position the position of the row that `from` gives for its number; none outside the line.
-    pub(super) fn gathered(&self, from: impl Fn(i64) -> Option<i64>) -> Vec<Option<u64>> {
+    /// For each position the position of the row whose number in the segment `from` gives; none outside the segment.
+    pub(super) fn gathered(&self, from: impl Fn(Place) -> Option<i64>) -> Vec<Option<u64>> {
         self.places()
             .into_iter()
-            .map(|k| {
-                let at = usize::try_from(from(k as i64)?).ok()?;
-                self.order.get(at).copied()
+            .map(|place| {
+                let at = usize::try_from(from(place)?).ok()?;
+                self.segments[place.segment].get(at).copied()
             })
             .collect()
     }
 
-    /// The node with its rows in the order.
-    pub(super) fn sorted(&self, b: &mut Builder, node: NodeId) -> Result<NodeId, Reason> {
-        let order: Vec<Option<u64>> = self.order.iter().copied().map(Some).collect();
-        gather(b, node, self.axis, &order)
-    }
-
-    /// The node with its rows back at their positions.
-    pub(super) fn unsorted(&self, b: &mut Builder, node: NodeId) -> Result<NodeId, Reason> {
-        let places: Vec<Option<u64>> = self.places().into_iter().map(Some).collect();
-        gather(b, node, self.axis, &places)
+    /// What `of` gives for the rows of each segment in their order, back at their positions.
+    pub(super) fn each(
+        &self,
+        b: &mut Builder,
+        nodes: &[NodeId],
+        mut of: impl FnMut(&mut Builder, &[NodeId]) -> Result<NodeId, Reason>,
+    ) -> Result<NodeId, Reason> {
+        let mut parts = Vec::with_capacity(self.segments.len());
+        for order in &self.segments {
+            let order: Vec<Option<u64>> = order.iter().copied().map(Some).collect();
+            let sorted = nodes.iter().map(|&n| gather(b, n, self.axis, &order));
+            let sorted = sorted.collect::<Result<Vec<_>, Reason>>()?;
+            parts.push(of(b, &sorted)?);
+        }
+        let joined = match parts.as_slice() {
+            [one] => *one,
+            all => b.concat(all, self.axis).map_err(refused)?,
+        };
+        let mut places = vec![None; self.segments.iter().map(Vec::len).sum()];
+        for (k, &p) in self.segments.iter().flatten().enumerate() {
+            places[p as usize] = Some(k as u64);
+        }
+        gather(b, joined, self.axis, &places)
     }
 }
 
-/// The axes whose positions are partitions of their own.
+/// How PARTITION BY divides the axes.
+pub(super) struct Parts {
+    /// Axes whose positions are partitions of their own.
+    pub(super) whole: Vec<usize>,
+    /// Axes some positions of which are one partition.
+    pub(super) groups: BTreeMap<usize, Factors>,
+}
+
 pub(super) fn parts(
     input: &Relation,
     partition_by: &[Expr],
     state: &SessionState,
-) -> Result<Vec<usize>, Reason> {
+) -> Result<Parts, Reason> {
     let mut by_axis: BTreeMap<usize, Vec<ArrayRef>> = BTreeMap::new();
     for expr in partition_by {
         let on = input.dependence(expr).filter(|on| !on.cells);
@@ -75,25 +116,28 @@ pub(super) fn parts(
         let values = input.evaluate(expr, Some(axis), state).map_err(|e| e.strip_backtrace())?;
         by_axis.entry(axis).or_default().push(values);
     }
-    for (axis, columns) in &by_axis {
-        let factors = Factors::of(columns).map_err(|e| e.strip_backtrace())?;
-        if factors.first.len() as u64 != input.kept[*axis].len() {
-            return Err("PARTITION BY joins several positions of a dimension".to_string());
+    let mut parts = Parts { whole: Vec::new(), groups: BTreeMap::new() };
+    for (axis, columns) in by_axis {
+        let factors = Factors::of(&columns).map_err(|e| e.strip_backtrace())?;
+        if factors.first.len() as u64 == input.kept[axis].len() {
+            parts.whole.push(axis);
+        } else {
+            parts.groups.insert(axis, factors);
         }
     }
-    Ok(by_axis.into_keys().collect())
+    Ok(parts)
 }
 
 /// The axis that is left for ORDER BY.
 pub(super) fn line(
     input: &Relation,
-    parts: &[usize],
+    parts: &Parts,
     order_by: &[SortExpr],
     state: &SessionState,
 ) -> Result<Line, Reason> {
     let shape = input.shape();
     let free: Vec<usize> =
-        (0..shape.len()).filter(|a| !parts.contains(a) && shape[*a] > 1).collect();
+        (0..shape.len()).filter(|a| !parts.whole.contains(a) && shape[*a] > 1).collect();
     let [axis] = free.as_slice() else {
         return Err(format!("OVER orders rows along {} dimensions", free.len()));
     };
@@ -105,12 +149,23 @@ pub(super) fn line(
     }
     let values =
         input.evaluate(&first.expr, Some(*axis), state).map_err(|e| e.strip_backtrace())?;
-    let factors = Factors::of(std::slice::from_ref(&values)).map_err(|e| e.strip_backtrace())?;
-    if factors.first.len() as u64 != shape[*axis] {
-        return Err(format!("OVER (ORDER BY `{}`) has peers", first.expr));
-    }
     let options = SortOptions { descending: !first.asc, nulls_first: first.nulls_first };
     let order = sort_to_indices(&values, Some(options), None).map_err(|e| e.to_string())?;
-    let order = order.values().iter().map(|&p| u64::from(p)).collect();
-    Ok(Line { axis: *axis, order })
+    let own = Factors::of(std::slice::from_ref(&values)).map_err(|e| e.strip_backtrace())?;
+    let groups = parts.groups.get(axis);
+    let count = groups.map_or(1, |g| g.first.len());
+    if count > SEGMENTS_MAX {
+        return Err(format!("PARTITION BY divides that dimension into {count} parts"));
+    }
+    let mut segments = vec![Vec::new(); count];
+    for &p in order.values() {
+        let segment = groups.map_or(0, |g| g.codes[p as usize] as usize);
+        segments[segment].push(u64::from(p));
+    }
+    // Equal rows would stand side by side.
+    let is_peer = |pair: &[u64]| own.codes[pair[0] as usize] == own.codes[pair[1] as usize];
+    if segments.iter().any(|s: &Vec<u64>| s.windows(2).any(is_peer)) {
+        return Err(format!("OVER (ORDER BY `{}`) has peers", first.expr));
+    }
+    Ok(Line { axis: *axis, segments })
 }

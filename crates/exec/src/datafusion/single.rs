@@ -1,0 +1,27 @@
+//! What our physical nodes have in common: one partition, rows as they come.
+
+use arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::{Partitioning, PlanProperties};
+use std::sync::Arc;
+
+/// The properties of a node with one partition that gives batches while it runs.
+pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
+    Arc::new(PlanProperties::new(
+        EquivalenceProperties::new(schema),
+        Partitioning::UnknownPartitioning(1),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    ))
+}
+
+/// Nobody may ask for another partition than the first.
+pub(super) fn check(node: &str, partition: usize) -> Result<()> {
+    if partition == 0 {
+        return Ok(());
+    }
+    let what = format!("{node} has one partition, not {partition}");
+    Err(DataFusionError::Internal(what))
+}

@@ -1,0 +1,80 @@
+//! Aggregates of ours that are DataFusion's but for one thing: all else is asked of the one inside.
+
+/// Methods of `AggregateUDFImpl` that `self.inner` answers.
+macro_rules! of_inner {
+    ($($method:ident),+ $(,)?) => { $(of_inner!(@ $method);)+ };
+    (@ name) => {
+        fn name(&self) -> &str {
+            self.inner.name()
+        }
+    };
+    (@ aliases) => {
+        fn aliases(&self) -> &[String] {
+            self.inner.aliases()
+        }
+    };
+    (@ signature) => {
+        fn signature(&self) -> &::datafusion::logical_expr::Signature {
+            self.inner.signature()
+        }
+    };
+    (@ coerce_types) => {
+        fn coerce_types(
+            &self,
+            types: &[::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<Vec<::arrow::datatypes::DataType>> {
+            self.inner.coerce_types(types)
+        }
+    };
+    (@ return_type) => {
+        fn return_type(
+            &self,
+            types: &[::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<::arrow::datatypes::DataType> {
+            self.inner.return_type(types)
+        }
+    };
+    (@ state_fields) => {
+        fn state_fields(
+            &self,
+            args: ::datafusion::logical_expr::function::StateFieldsArgs,
+        ) -> ::datafusion::common::Result<Vec<::arrow::datatypes::FieldRef>> {
+            self.inner.state_fields(args)
+        }
+    };
+    (@ accumulator) => {
+        fn accumulator(
+            &self,
+            args: ::datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> ::datafusion::common::Result<Box<dyn ::datafusion::logical_expr::Accumulator>> {
+            self.inner.accumulator(args)
+        }
+    };
+    (@ groups_accumulator_supported) => {
+        fn groups_accumulator_supported(
+            &self,
+            args: ::datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> bool {
+            self.inner.groups_accumulator_supported(args)
+        }
+    };
+    (@ create_groups_accumulator) => {
+        fn create_groups_accumulator(
+            &self,
+            args: ::datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> ::datafusion::common::Result<Box<dyn ::datafusion::logical_expr::GroupsAccumulator>>
+        {
+            self.inner.create_groups_accumulator(args)
+        }
+    };
+    (@ create_sliding_accumulator) => {
+        fn create_sliding_accumulator(
+            &self,
+            args: ::datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> ::datafusion::common::Result<Box<dyn ::datafusion::logical_expr::Accumulator>> {
+            self.inner.create_sliding_accumulator(args)
+        }
+    };
+}
+
+pub(super) use of_inner;

@@ -1,0 +1,141 @@
+//! Expressions whose meaning in a block of cells is ours.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `a // b`, `a ^ b` | functions of ours |
+//! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
+//! | `now()`, `CURRENT_DATE` | the moment at which the statement was accepted, the same everywhere in it |
+//! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
+//! | `std(x)` | `stddev(x)` |
+
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::ast::{
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
+};
+
+use super::{FLOOR_DIVIDE, POWER, span_is_operator};
+
+/// Rewrites what has our meaning in the cell surface too, in one expression whose parts are rewritten.
+pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
+    match expr {
+        Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
+            let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
+            *expr = call(FLOOR_DIVIDE, args.into());
+        }
+        Expr::Extract { field, expr: time, .. } => {
+            let part = Value::SingleQuotedString(field.to_string().to_lowercase());
+            let time = std::mem::replace(&mut **time, nothing());
+            *expr = call("date_part", vec![Expr::Value(part.into()), time]);
+        }
+        Expr::Function(function) => {
+            let [part] = function.name.0.as_mut_slice() else { return };
+            let sqlparser::ast::ObjectNamePart::Identifier(name) = part else { return };
+            let lower = name.value.to_lowercase();
+            if matches!(lower.as_str(), "now" | "current_timestamp" | "current_date")
+                && !has_arguments(&function.args)
+            {
+                *expr = now(now_us, lower == "current_date");
+            } else if lower == "where"
+                && let Some([condition, then, otherwise]) = three(&mut function.args)
+            {
+                *expr = Expr::Case {
+                    case_token: AttachedToken::empty(),
+                    end_token: AttachedToken::empty(),
+                    operand: None,
+                    conditions: vec![CaseWhen { condition, result: then }],
+                    else_result: Some(Box::new(otherwise)),
+                };
+            } else if lower == "std" {
+                *name = Ident::with_span(name.span, "stddev");
+            } else if lower == "power" && span_is_operator(name) {
+                *name = Ident::with_span(name.span, POWER);
+            } else if let Some(part) = date_part(&lower)
+                && let FunctionArguments::List(list) = &mut function.args
+                && list.args.len() == 1
+            {
+                let text = Expr::Value(Value::SingleQuotedString(part.to_string()).into());
+                list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(text)));
+                *name = Ident::with_span(name.span, "date_part");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The part of a date that a function of one argument gives.
+fn date_part(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "year" => "year",
+        "quarter" => "quarter",
+        "month" => "month",
+        "week" | "weekofyear" => "week",
+        "day" => "day",
+        "dayofyear" => "doy",
+        "hour" => "hour",
+        "minute" => "minute",
+        "second" => "second",
+        _ => return None,
+    })
+}
+
+fn nothing() -> Expr {
+    Expr::Value(Value::Null.into())
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: vec![],
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}
+
+fn has_arguments(args: &FunctionArguments) -> bool {
+    match args {
+        FunctionArguments::None => false,
+        FunctionArguments::List(list) => !list.args.is_empty(),
+        FunctionArguments::Subquery(_) => true,
+    }
+}
+
+/// Takes the three plain arguments of a call.
+fn three(args: &mut FunctionArguments) -> Option<[Expr; 3]> {
+    let FunctionArguments::List(list) = args else { return None };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(a)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(b)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(c)),
+    ] = list.args.as_mut_slice()
+    else {
+        return None;
+    };
+    Some([a, b, c].map(|e| std::mem::replace(e, nothing())))
+}
+
+/// Microseconds since 1970 as a moment or a date.
+fn now(us: i64, is_date: bool) -> Expr {
+    let number = Expr::Value(Value::Number(us.to_string(), false).into());
+    let text = Value::SingleQuotedString("Timestamp(Microsecond, None)".to_string());
+    let moment = call("arrow_cast", vec![number, Expr::Value(text.into())]);
+    if !is_date {
+        return moment;
+    }
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(moment),
+        data_type: DataType::Date,
+        array: false,
+        format: None,
+    }
+}

@@ -1,0 +1,245 @@
+//! What EXPLAIN says, as a program that reads it relies on: query 24 of the dialect, islands, COPY of rows.
+
+use futures::StreamExt;
+use serde_json::Value;
+use tessera_server::answer::{Answer, Reply};
+use tessera_server::config::Config;
+use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::session::Session;
+
+struct Db {
+    session: Session,
+    runtime: tokio::runtime::Runtime,
+    _warehouse: tempfile::TempDir,
+}
+
+impl Db {
+    fn open() -> Db {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let warehouse = tempfile::tempdir().unwrap();
+        let flags = [
+            ("warehouse", warehouse.path().to_string_lossy().to_string()),
+            ("threads", "2".to_string()),
+            ("memory-limit", "1GiB".to_string()),
+        ];
+        let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
+        let session = Session::open(config, runtime.handle().clone()).unwrap();
+        let db = Db { session, runtime, _warehouse: warehouse };
+        for (name, path) in [("cases", "cases.zarr"), ("era5", "cf/air.zarr")] {
+            db.run(&format!(
+                "CREATE EXTERNAL TABLE {name} STORED AS ZARR LOCATION 'tests/data/{path}'"
+            ));
+        }
+        db
+    }
+
+    fn answer(&self, sql: &str) -> Result<Answer, tessera_server::error::Error> {
+        let replies: Vec<Result<Reply, _>> = self
+            .runtime
+            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        replies.into_iter().last().unwrap().map(|reply| reply.answer)
+    }
+
+    fn run(&self, sql: &str) -> Answer {
+        self.answer(sql).unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    fn text(&self, sql: &str) -> String {
+        match self.run(sql) {
+            Answer::Text(text) => text,
+            _ => panic!("{sql}: no text"),
+        }
+    }
+
+    fn json(&self, sql: &str) -> Value {
+        match self.run(sql) {
+            Answer::Json(json) => json,
+            _ => panic!("{sql}: no JSON"),
+        }
+    }
+}
+
+/// A plan that can be followed: stages in order, what each reads, and estimates of what it takes.
+fn check_plan(plan: &Value) {
+    let stages = plan["stages"].as_array().unwrap();
+    let mut operands = 0;
+    let mut largest = 0;
+    for (number, stage) in stages.iter().enumerate() {
+        assert_eq!(stage["stage"], number, "{plan}");
+        assert!(stage["task"].is_string(), "{stage}");
+        let lengths = |key: &str| -> Vec<u64> {
+            stage[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+        };
+        let (shape, chunks) = (lengths("shape"), lengths("chunks"));
+        assert_eq!(shape.len(), chunks.len(), "{stage}");
+        let chunked: u64 =
+            shape.iter().zip(&chunks).map(|(n, c)| n.div_ceil((*c).max(1))).product();
+        assert_eq!(stage["operands"].as_u64().unwrap(), chunked, "{stage}");
+        for read in stage["reads"].as_array().unwrap() {
+            let text = read.as_str().unwrap().trim_start_matches('#');
+            let of: usize = text.split('.').next().unwrap().parse().unwrap();
+            assert!(of < number, "a stage reads those before it: {stage}");
+        }
+        operands += stage["operands"].as_u64().unwrap();
+        largest = largest.max(stage["peak_bytes"].as_u64().unwrap());
+    }
+    for result in plan["results"].as_array().unwrap() {
+        let text = result.as_str().unwrap().trim_start_matches('#');
+        let of: usize = text.split('.').next().unwrap().parse().unwrap();
+        assert!(of < stages.len(), "{plan}");
+    }
+    let cost = &plan["cost"];
+    assert_eq!(cost["operands"], operands, "{plan}");
+    assert_eq!(cost["operand_bytes_max"], largest, "{plan}");
+    assert!(cost["bytes_loaded"].is_u64() && cost["result_bytes"].is_u64(), "{plan}");
+}
+
+#[test]
+fn query_24_tells_the_plan_and_its_cost() {
+    let db = Db::open();
+    db.run("CREATE TEMP TENSOR a AS SELECT rename(p, dim_0 => 'i', dim_1 => 'j') AS v FROM cases");
+    db.run("CREATE TEMP TENSOR b AS SELECT rename(q, dim_0 => 'j', dim_1 => 'k') AS v FROM cases");
+    let json = db.json("EXPLAIN (FORMAT json) SELECT matmul(a, b) FROM a, b");
+    check_plan(&json);
+    assert_eq!(json["surface"], "tensor");
+    assert_eq!(json["reason"], "no clause that speaks of cells");
+    let tasks: Vec<&str> =
+        json["stages"].as_array().unwrap().iter().map(|s| s["task"].as_str().unwrap()).collect();
+    assert_eq!(tasks, ["load", "load", "contract"]);
+    assert_eq!(json["stages"][2]["reads"], serde_json::json!(["#0.0", "#1.0"]));
+    // [4, 6] and [6, 3] of float64 are read, [4, 3] is the result.
+    assert_eq!(json["cost"]["bytes_loaded"], (4 * 6 + 6 * 3) * 8);
+    assert_eq!(json["cost"]["result_bytes"], 4 * 3 * 8);
+    assert!(json.get("measured").is_none(), "nothing ran");
+
+    // What was measured is what was estimated: the operands ran, and no more was read.
+    let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT matmul(a, b) FROM a, b");
+    check_plan(&json);
+    let measured = &json["measured"];
+    assert_eq!(measured["bytes_read"], json["cost"]["bytes_loaded"]);
+    assert!(measured["peak_bytes"].as_u64().unwrap() >= 96, "{measured}");
+    let ran: u64 = measured["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["operands"].as_u64().unwrap())
+        .sum();
+    assert_eq!(ran, json["cost"]["operands"].as_u64().unwrap());
+
+    // The same contraction as cells: the surface, the clause, what stayed dense, the tensor plan below it.
+    let json = db.json(
+        "EXPLAIN (FORMAT json) SELECT a.i, b.k, sum(a.v * b.v) FROM a JOIN b USING (j) GROUP BY a.i, b.k",
+    );
+    assert_eq!((&json["surface"], &json["reason"]), (&"cell".into(), &"JOIN".into()));
+    let note = json["notes"][0].as_str().unwrap();
+    assert!(note.starts_with("dense: Aggregate"), "{note}");
+    assert!(json["logical"].as_str().unwrap().contains("TableScan: groups_0"));
+    let plan = &json["tensor_plans"]["groups_0"];
+    check_plan(plan);
+    assert_eq!(plan["rows_of_cells"], false);
+    let is_product = |s: &Value| s["task"] == "contract";
+    assert!(plan["stages"].as_array().unwrap().iter().any(is_product), "{plan}");
+}
+
+#[test]
+fn all_islands_are_told_and_nothing_runs() {
+    let db = Db::open();
+    let sql = "SELECT unique(t2m[t2m > 300]) AS u, t2m[t2m > 290] - 1 AS w FROM era5";
+    let text = db.text(&format!("EXPLAIN {sql}"));
+    for line in [
+        "island 1 (tensor) at 1:",
+        "the cells of t2m that a mask keeps, waits for nothing",
+        "waits for island 1\n   its shapes are known when island 1 has run",
+        "island 3 (tensor) at 1:",
+        "result: waits for islands 2 and 3; its shapes are known when they have run",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("measured"), "{text}");
+    let json = db.json(&format!("EXPLAIN (FORMAT json) {sql}"));
+    let islands = json["islands"].as_array().unwrap();
+    assert_eq!(islands.len(), 3, "{json}");
+    check_plan(&islands[0]["plan"][0]);
+    assert!(islands[1]["plan"].is_null() && islands[1]["unknown"].is_string(), "{json}");
+    assert_eq!(islands[1]["waits_for"], serde_json::json!([1]));
+    check_plan(&islands[2]["plan"][0]);
+    assert_eq!(json["waits_for"], serde_json::json!([2, 3]));
+    let dot = db.text(&format!("EXPLAIN (FORMAT dot) {sql}"));
+    for line in ["digraph islands", "i1 -> i2;", "i2 -> result;", "i3 -> result;"] {
+        assert!(dot.contains(line), "{dot}");
+    }
+    // ANALYZE runs the same islands in the same order.
+    let analyzed = db.json(&format!("EXPLAIN ANALYZE (FORMAT json) {sql}"));
+    let ran = analyzed["islands"].as_array().unwrap();
+    let what = |all: &[Value]| -> Vec<Value> {
+        all.iter().map(|i| serde_json::json!([i["what"], i["waits_for"]])).collect()
+    };
+    assert_eq!(what(ran), what(islands));
+    assert!(ran[1]["plan"].is_object(), "{analyzed}");
+
+    // Rows that become a tensor have the labels of their keys, so what comes after them can be told.
+    let sql = "SELECT t2m - tensor(SELECT lat, median(t2m) FROM era5 GROUP BY lat) AS d FROM era5";
+    let text = db.text(&format!("EXPLAIN {sql}"));
+    assert!(text.contains("island 1 (cell) at 1:"), "{text}");
+    assert!(text.contains("median"), "the clause that forced rows is told: {text}");
+    assert!(
+        text.contains("result: waits for island 1; its shapes are known when it has run"),
+        "{text}"
+    );
+    assert!(!text.contains("what else runs first"), "{text}");
+    // A block of cells waits for islands too.
+    let sql = "SELECT count(*) FROM CELLS(t2m[t2m > 300]) AS c, era5";
+    assert!(db.answer(&format!("EXPLAIN {sql}")).is_ok() || db.answer(sql).is_err());
+}
+
+#[test]
+fn rows_are_copied_as_tensors() {
+    let db = Db::open();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_string_lossy().to_string();
+    // Keys of GROUP BY, then labels as they are, then rows of which some are missing.
+    let zarr = path("lat.zarr");
+    db.run(&format!(
+        "COPY (SELECT lat, avg(t2m) AS m FROM era5 GROUP BY lat) TO '{zarr}' STORED AS ZARR"
+    ));
+    let text = db.text(&format!("EXPLAIN SELECT sum(m) FROM '{zarr}'"));
+    assert!(text.contains("[5/5]"), "{text}");
+    let npy = path("box.npy");
+    db.run(&format!(
+        "COPY (SELECT time, lat, lon, t2m FROM era5 WHERE lat > 40) TO '{npy}' STORED AS NPY"
+    ));
+    let text = db.text(&format!("EXPLAIN SELECT sum(box) FROM '{npy}' AS box"));
+    assert!(text.contains("[140/140, 3/3, 4/4]"), "{text}");
+    let npz = path("hot.npz");
+    db.run(&format!(
+        "COPY (SELECT time, lat, t2m, t2m - 273.15 AS c FROM era5 WHERE lon = 0.5 AND t2m > 295) TO '{npz}' STORED AS NPZ"
+    ));
+    // A tensor that is kept is no other: the same rows.
+    db.run("CREATE TEMP TENSOR hot AS SELECT time, lat, lon, t2m FROM era5 WHERE t2m > 295");
+    let (a, b) = (
+        "SELECT count(t2m), sum(t2m) FROM hot",
+        "SELECT count(t2m), sum(t2m), count(*) FROM era5 WHERE t2m > 295",
+    );
+    let line = |sql: &str| crate::slt::answer_lines(whole(db.run(sql))).join(" ");
+    let (a, b) = (line(a), line(b));
+    assert!(
+        b.starts_with(
+            a.split_whitespace().filter(|w| w.parse::<f64>().is_ok()).collect::<Vec<_>>()[0]
+        ),
+        "{a} | {b}"
+    );
+    // Rows whose columns are no labels, and what to do.
+    let e = db
+        .answer(&format!(
+            "COPY (SELECT t2m, precip FROM era5 WHERE lat > 40) TO '{}' STORED AS ZARR",
+            path("no.zarr")
+        ))
+        .unwrap_err();
+    assert_eq!(e.code(), "ambiguous_dims");
+    assert!(e.hint().unwrap().contains("in brackets"), "{e}");
+    assert!(!std::path::Path::new(&path("no.zarr")).exists());
+}
+
+fn whole(answer: Answer) -> Answer {
+    Reply::from(answer).whole().unwrap().answer
+}

@@ -69,3 +69,35 @@ f.cells("SELECT DISTINCT flag FROM era5 WHERE time < '2019-01-08' ORDER BY flag 
 f.note("Top k over a tensor; equal values in dimension order.")
 f.cells("SELECT time, lat, lon, t2m FROM era5 ORDER BY t2m DESC NULLS LAST LIMIT 5", cells.sort_values("t2m", ascending=False, kind="stable")[["time", "lat", "lon", "t2m"]][:5])
 f.cells("SELECT time, lat, flag FROM era5 WHERE lon = 0.5 ORDER BY flag NULLS LAST LIMIT 4", cells[cells.lon == 0.5].sort_values("flag", kind="stable")[["time", "lat", "flag"]][:4].assign(flag=lambda g: g.flag.astype(int).astype(object)))
+
+f = script("first_rows", "ORDER BY … LIMIT: the first rows by a value or a label; WHERE on values without groups.", 1e-12)
+cols = ["time", "lat", "lon", "t2m"]
+f.cells("SELECT time, lat, lon, t2m FROM era5 ORDER BY t2m NULLS LAST LIMIT 4 OFFSET 3", cells.sort_values("t2m", kind="stable")[cols][3:7])
+f.cells("SELECT time, lat, lon, t2m FROM era5 ORDER BY t2m NULLS FIRST LIMIT 3", cells[cells.t2m.isna()][cols][:3])
+f.cells("SELECT time, lat, lon, t2m FROM era5 WHERE lat > 40 AND t2m < 285 ORDER BY t2m DESC, time, lat LIMIT 6",
+        cells[(cells.lat > 40) & (cells.t2m < 285)].sort_values(["t2m", "time", "lat"], ascending=[False, True, True], kind="stable")[cols][:6])
+f.cells("SELECT time, lat, lon, t2m FROM era5 ORDER BY time DESC LIMIT 5", cells[cells.time == cells.time.max()][cols][:5])
+f.cells("SELECT time, lat, lon, t2m FROM era5 ORDER BY lat, lon DESC LIMIT 5", cells[(cells.lat == 25) & (cells.lon == 20.5)][cols][:5])
+f.cells("SELECT time, lat, lon, abs(t2m - 280) AS d FROM era5 ORDER BY d LIMIT 5", cells.assign(d=(cells.t2m - 280).abs()).sort_values("d", kind="stable")[["time", "lat", "lon", "d"]][:5])
+f.cells("SELECT lat, lon, avg(t2m) AS m FROM era5 GROUP BY lat, lon ORDER BY m DESC LIMIT 3", by(cells, ["lat", "lon"], m=average("t2m")).sort_values("m", ascending=False)[:3])
+f.cells("SELECT time, flag FROM era5 ORDER BY flag DESC NULLS LAST, lon DESC LIMIT 6", cells.sort_values(["flag", "lon"], ascending=False, kind="stable")[["time", "flag"]][:6].assign(flag=lambda g: g.flag.astype(int).astype(object)))
+f.cells("SELECT time, lat, lon, t2m FROM era5 WHERE t2m > 305", cells[cells.t2m > 305][cols])
+f.cells("SELECT lon, t2m FROM era5 WHERE t2m > 305 LIMIT 3", cells[cells.t2m > 305][["lon", "t2m"]][:3])
+f.rows("SELECT count(*) FROM era5 WHERE time < now() AND time <= current_date", [(2800,)])
+f.rows("SELECT count(*) FROM era5 WHERE where(t2m IS NULL, true, t2m > 300)", [(int((cells.t2m.isna() | (cells.t2m > 300)).sum()),)])
+
+f = script("windows_kept", "Windows after WHERE on values, and over partitions by expressions of one dimension.", 1e-10)
+some = cells[cells.t2m > 285]
+groups = some.groupby(["lat", "lon"], sort=False)
+part = "OVER (PARTITION BY lat, lon ORDER BY time)"
+f.cells(f"SELECT time, lat, lon, row_number() {part} AS k, sum(t2m) {part} AS s, lag(t2m) {part} AS b, lead(t2m, 2) {part} AS a FROM era5 WHERE t2m > 285",
+        some.assign(k=groups.cumcount() + 1, s=groups.t2m.cumsum(), b=groups.t2m.shift(1), a=groups.t2m.shift(-2))[["time", "lat", "lon", "k", "s", "b", "a"]])
+f.cells("SELECT time, t2m - avg(t2m) OVER (PARTITION BY lat, lon) AS a, count(*) OVER (PARTITION BY lat) AS n FROM era5 WHERE t2m > 285",
+        some.assign(a=some.t2m - groups.t2m.transform("mean"), n=some.groupby("lat").t2m.transform("size"))[["time", "a", "n"]])
+f.cells(f"SELECT time, first_value(t2m) {part} AS f, min(t2m) {part} AS m FROM era5 WHERE t2m > 285", some.assign(f=groups.t2m.transform("first"), m=groups.t2m.cummin())[["time", "f", "m"]])
+of_month = month.groupby(["month", "lat", "lon"], sort=False)
+f.cells("SELECT time, lat, sum(precip) OVER (PARTITION BY date_part('month', time), lat, lon ORDER BY time) AS s, row_number() OVER (PARTITION BY date_part('month', time), lat, lon ORDER BY time DESC) AS k FROM era5",
+        month.assign(s=month.assign(p=month.precip.astype("f8")).groupby(["month", "lat", "lon"], sort=False).p.cumsum(), k=of_month.cumcount(ascending=False) + 1)[["time", "lat", "s", "k"]])
+north = cells.assign(north=cells.lat > 40)
+f.cells("SELECT time, lat, stddev(t2m) OVER (PARTITION BY lat > 40) AS s FROM era5 WHERE time < '2019-02'",
+        north[north.time < at("2019-02-01")].assign(s=lambda g: g.groupby("north").t2m.transform("std"))[["time", "lat", "s"]])

@@ -65,7 +65,19 @@ impl Visitor for Refuse {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> Flow {
-        if let TableFactor::Table { json_path, name, partitions, with_hints, alias, .. } = factor {
+        if let TableFactor::Table {
+            json_path,
+            name,
+            partitions,
+            with_hints,
+            alias,
+            sample,
+            version,
+            index_hints,
+            with_ordinality,
+            ..
+        } = factor
+        {
             let hint = "subscript it in the select list, or write FROM CELLS(name[…])";
             refuse(json_path.is_some(), "a subscript on a relation", name.span(), hint)?;
             let at = alias.as_ref().and_then(|alias: &TableAlias| alias.at.as_ref());
@@ -73,6 +85,14 @@ impl Visitor for Refuse {
             refuse(at.is_some(), "AT after an alias", span, "")?;
             refuse(!partitions.is_empty(), "PARTITION in FROM", name.span(), "")?;
             refuse(!with_hints.is_empty(), "table hints", name.span(), "")?;
+            refuse(!index_hints.is_empty(), "index hints", name.span(), "")?;
+            refuse(version.is_some(), "a version of a relation", name.span(), "")?;
+            refuse(*with_ordinality, "WITH ORDINALITY", name.span(), "use row_number() OVER ()")?;
+            let hint = "filter by positions or labels, as in `WHERE dim % 10 = 0`";
+            refuse(sample.is_some(), "TABLESAMPLE", name.span(), hint)?;
+        }
+        if let TableFactor::Derived { sample: Some(_), subquery, .. } = factor {
+            refuse(true, "TABLESAMPLE", subquery.span(), "")?;
         }
         if let TableFactor::Derived { alias: Some(TableAlias { at: Some(at), .. }), .. } = factor {
             refuse(true, "AT after an alias", at.span, "")?;

@@ -103,9 +103,13 @@ impl TableProvider for TensorTable {
 fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableParts> {
     let Some(projection) = projection else { return Ok(parts.clone()) };
     let mut roots: Vec<NodeId> = Vec::new();
+    // A root of two uses is run once.
     let mut root = |i: usize| {
-        roots.push(parts.rooted.roots[i]);
-        roots.len() - 1
+        let wanted = parts.rooted.roots[i];
+        roots.iter().position(|known| *known == wanted).unwrap_or_else(|| {
+            roots.push(wanted);
+            roots.len() - 1
+        })
     };
     let columns = projection
         .iter()

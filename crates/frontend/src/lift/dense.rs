@@ -218,8 +218,12 @@ impl Dense<'_> {
             nodes.len() - 1
         });
         let top = first.map(|first| {
-            nodes.push(first.key);
-            Top { root: nodes.len() - 1, ..first.top }
+            let known = nodes.iter().position(|node| *node == first.key);
+            let root = known.unwrap_or_else(|| {
+                nodes.push(first.key);
+                nodes.len() - 1
+            });
+            Top { root, ..first.top }
         });
         let mut fields = fields(&relation.schema);
         fields.push(row_field(ROW));

@@ -65,6 +65,18 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
             failed("unsupported", sentence(&message), *position)
         }
         DataFusionError::Plan(message) => message_of_plan(&message, *position),
+        DataFusionError::Internal(message) if message.contains("failed to match any signature") => {
+            message_of_plan(&message, *position)
+        }
+        DataFusionError::ArrowError(error, _) => {
+            let text = error.to_string();
+            let cast = text.strip_prefix("Cast error: ");
+            failed(
+                if cast.is_some() { "type_error" } else { "plan_error" },
+                sentence(cast.unwrap_or(&text)),
+                *position,
+            )
+        }
         other => failed("plan_error", sentence(&other.strip_backtrace()), *position),
     }
 }
@@ -110,6 +122,9 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
         return Error::UnknownName { kind: "function", name, candidates, position };
     }
+    if let Some(signature) = no_signature(message) {
+        return failed("type_error", signature, position);
+    }
     if message.contains("GROUP BY") && message.contains("must ") {
         return Error::Cells {
             code: "not_grouped",
@@ -123,6 +138,15 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         .iter()
         .any(|part| lower.contains(part));
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
+}
+
+/// Which function takes which types not, if the message says so: DataFusion lists every signature that it tried.
+fn no_signature(message: &str) -> Option<String> {
+    let (before, after) = message.split_once("' failed to match any signature")?;
+    let name = before.rsplit('\'').next()?;
+    let received = after.split_once("received ").map(|(_, rest)| rest);
+    let of = received.and_then(|rest| rest.split([' ', ',', '.']).next()).unwrap_or("these types");
+    Some(format!("{name} takes no {of}"))
 }
 
 /// The column that stands outside, if the message quotes it.

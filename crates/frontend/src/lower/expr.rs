@@ -54,12 +54,13 @@ impl Lowerer<'_, '_> {
                 Some(call) => crate::functions::lower(self, &call, span),
                 None => {
                     let name = ast::function_name(expr).map_or("this call", |n| n.value.as_str());
-                    unsupported(
-                        &format!(
+                    Err(Error::Unsupported {
+                        construct: format!(
                             "`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"
                         ),
-                        span,
-                    )
+                        position: Position::of_span(span),
+                        hint: Some("write FROM CELLS(x) to speak of cells".to_string()),
+                    })
                 }
             },
             Expr::UnaryOp { op, expr } => self.unary(*op, expr, span),

@@ -145,6 +145,11 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
             })
             .collect();
     }
+    if own.len() == 1 {
+        // Its rows are one dimension.
+        let shown = own[0].clone().unwrap_or_else(|| "v0".into());
+        return Ok((vec![RowsColumn::Value(shown)], own));
+    }
     let labels = order::labels(&plan.logical, state).map_err(error::plan)?;
     let (mut columns, mut names, mut axes) = (Vec::new(), Names::new(), BTreeSet::new());
     for (at, (name, label)) in own.into_iter().zip(labels).enumerate() {

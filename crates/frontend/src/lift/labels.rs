@@ -13,6 +13,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::PhysicalExpr;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::scalar::Scalar;
@@ -85,6 +88,21 @@ impl Kept {
     }
 }
 
+/// An expression that can be evaluated: some functions (`coalesce`, `now`) exist only until they are simplified.
+pub(crate) fn physical(
+    state: &SessionState,
+    expr: Expr,
+    schema: &DFSchema,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(schema.clone()))
+        .with_config_options(Arc::clone(state.config_options()))
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    let expr = ExprSimplifier::new(context).simplify(expr)?;
+    state.create_physical_expr(expr, schema)
+}
+
 /// The labels of a table under filters on its dimensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Labels<'a> {
@@ -131,7 +149,7 @@ impl<'a> Labels<'a> {
             })?
             .data;
         let schema = DFSchema::try_from(schema.as_ref().clone())?;
-        let physical = self.state.create_physical_expr(bare, &schema)?;
+        let physical = physical(self.state, bare, &schema)?;
         physical.evaluate(&batch)?.into_array(rows)
     }
 

@@ -186,6 +186,11 @@ impl Lower<'_> {
                 self.map_op(op, &[l, r])
             }
             Eq | NotEq | Lt | LtEq | Gt | GtEq => self.compare(e.op, &e.left, &e.right),
+            IsDistinctFrom => {
+                let same = self.same(&e.left, &e.right)?;
+                self.map(ScalarOp::Not, &[same])
+            }
+            IsNotDistinctFrom => self.same(&e.left, &e.right),
             Plus | Minus | Multiply | Divide | Modulo => self.arithmetic(e),
             BitwiseAnd | BitwiseOr | BitwiseXor => {
                 let op = match e.op {

@@ -19,7 +19,7 @@ use datafusion::logical_expr::Expr;
 use tessera_planner::build::Builder;
 use tessera_planner::ir::NodeId;
 
-use super::labels::Kept;
+use super::labels::{Kept, physical};
 use super::lower::{Reason, refused};
 use super::table::Dependence;
 
@@ -175,7 +175,7 @@ impl Relation {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
         let schema = DFSchema::try_from(schema.as_ref().clone())?;
-        let physical = state.create_physical_expr(bare, &schema)?;
+        let physical = physical(state, bare, &schema)?;
         physical.evaluate(&batch)?.into_array(rows)
     }
 

@@ -180,7 +180,10 @@ impl Session {
         let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
         let logical = planned.plan.logical.display_indent().to_string();
+        // Without DataFusion's remarks.
         let graphviz = planned.plan.logical.display_graphviz().to_string();
+        let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let graphviz = graphviz.map(|line| format!("{line}\n")).collect::<String>();
         let notes = planned.plan.notes.clone();
         let mut scans = Vec::new();
         for scan in &planned.plan.scans {

@@ -208,9 +208,14 @@ impl Outline {
 
 /// The plan of an island that waits for nothing.
 fn plan_of(binding: &Binding<'_>, island: &Island) -> Result<(String, serde_json::Value), Error> {
-    let rooted: Vec<&Rooted> = match &island.work {
-        Work::Values(rooted) | Work::Compress(rooted) | Work::Distinct(rooted) => vec![rooted],
-        Work::Rows(rows) => rows.plan.scans.iter().map(|scan| &scan.rooted).collect(),
+    let rooted: Vec<Rooted> = match &island.work {
+        Work::Values(rooted) | Work::Compress(rooted) | Work::Distinct(rooted) => {
+            vec![rooted.clone()]
+        }
+        Work::Rows(rows) => {
+            let scans = rows.plan.scans.iter();
+            scans.map(|scan| scan.read_by(&rows.plan.logical)).collect()
+        }
     };
     let mut plan = String::new();
     let mut json = Vec::new();
@@ -221,8 +226,7 @@ fn plan_of(binding: &Binding<'_>, island: &Island) -> Result<(String, serde_json
         let _ = writeln!(plan, "{}", rows.plan.logical.display_indent());
     }
     for rooted in rooted {
-        let tiling =
-            compile(rooted.clone(), &binding.config, &mut |_, _| {}).map_err(Error::stage)?;
+        let tiling = compile(rooted, &binding.config, &mut |_, _| {}).map_err(Error::stage)?;
         plan.push_str(&explain::plan(&tiling));
         json.push(explain::json(&tiling));
     }

@@ -9,8 +9,9 @@
 //! IEEE 754-2019, section 5.10, restricted to what Arrow's `cmp` kernels do.
 
 use datafusion::logical_expr::{Expr, Operator};
-use tessera_planner::ir::NodeId;
+use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
 
 use super::{Lower, Lowered};
 
@@ -22,6 +23,18 @@ impl Lower<'_> {
             return Err(format!("`{left} {op} {right}` compares different types"));
         }
         self.compare_nodes(op, l, r)
+    }
+
+    /// Are two values of one type equal, or both NULL? Never NULL itself.
+    pub(super) fn same(&mut self, left: &Expr, right: &Expr) -> Lowered {
+        let equal = self.compare(Operator::Eq, left, right)?;
+        let (l, r) = (self.expr(left)?, self.expr(right)?);
+        let no = self.constant(Scalar::bool(false))?;
+        let equal = self.map_op(MapOp::Coalesce, &[equal, no])?;
+        let (l, r) = (self.map_op(MapOp::IsValid, &[l])?, self.map_op(MapOp::IsValid, &[r])?);
+        let any = self.map(ScalarOp::Or, &[l, r])?;
+        let none = self.map(ScalarOp::Not, &[any])?;
+        self.map(ScalarOp::Or, &[equal, none])
     }
 
     pub(super) fn compare_nodes(&mut self, op: Operator, l: NodeId, r: NodeId) -> Lowered {

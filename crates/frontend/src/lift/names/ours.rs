@@ -6,7 +6,7 @@
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
 //! | `now()`, `CURRENT_DATE` | the moment at which the statement was accepted, the same everywhere in it |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
-//! | `std(x)` | `stddev(x)` |
+//! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -46,8 +46,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                     conditions: vec![CaseWhen { condition, result: then }],
                     else_result: Some(Box::new(otherwise)),
                 };
-            } else if lower == "std" {
-                *name = Ident::with_span(name.span, "stddev");
+            } else if let Some((_, known)) = NAMES.iter().find(|(ours, _)| *ours == lower) {
+                *name = Ident::with_span(name.span, *known);
             } else if lower == "power" && span_is_operator(name) {
                 *name = Ident::with_span(name.span, POWER);
             } else if let Some(part) = date_part(&lower)
@@ -100,6 +100,10 @@ fn call(name: &str, args: Vec<Expr>) -> Expr {
         within_group: vec![],
     })
 }
+
+/// Functions that DataFusion knows under another name.
+const NAMES: [(&str, &str); 4] =
+    [("std", "stddev"), ("sign", "signum"), ("ceiling", "ceil"), ("arctan2", "atan2")];
 
 fn has_arguments(args: &FunctionArguments) -> bool {
     match args {

@@ -263,6 +263,7 @@ impl Lift<'_> {
         match dense::top(limit, sort, self.state, self.config, name) {
             Ok(scan) => {
                 self.notes.push(format!("dense: {shown}"));
+                self.tell_below(&sort.input);
                 let input = Arc::new(replacement(&scan, sort.input.schema())?);
                 self.scans.push(scan);
                 let plan = node.clone().transform_down(|plan| match plan {
@@ -280,6 +281,20 @@ impl Lift<'_> {
                 Ok(Transformed::no(node.clone()))
             }
         }
+    }
+
+    /// Notes of the operators that stayed dense below another one.
+    fn tell_below(&mut self, plan: &LogicalPlan) {
+        if matches!(
+            plan,
+            LogicalPlan::Aggregate(_)
+                | LogicalPlan::Distinct(_)
+                | LogicalPlan::Window(_)
+                | LogicalPlan::Join(_)
+        ) {
+            self.notes.push(format!("dense: {}", plan.display()));
+        }
+        plan.inputs().into_iter().for_each(|input| self.tell_below(input));
     }
 
     /// Replaces what is left of the tables of cells by scans of their rows.

@@ -247,7 +247,8 @@ impl Lower<'_> {
             let least = if to.is_integer() { 128f64.powi(to.size() as i32) } else { 0.0 };
             from.is_integer() && bound(self.b, node).is_some_and(|known| known < least)
         };
-        if !is_wider && !(to == DType::Int64 && fits()) {
+        let is_safe = is_wider || (to == DType::Int64 && fits());
+        if !is_safe {
             return Err(format!("a cast from {from} to {to} may fail"));
         }
         self.b.cast(node, to).map_err(refused)

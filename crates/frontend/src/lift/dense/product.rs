@@ -7,6 +7,7 @@
 //! * Of integers if every sum is exact as a float: no partial sum is beyond 2^53.
 //! * With NULLs if the other side is finite: a masked factor is 0 there, and 0 times an infinity is none.
 //! * Under WHERE and FILTER if their condition is about one side: it masks that side.
+//!
 //! Any other sum of products is a reduction over all cells of the join: dense too, and slower.
 
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};

@@ -1,7 +1,9 @@
 //! Blocks of matrix products.
 //!
 //! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread: floats through faer, whose order of additions
-//! depends on the shapes alone; integers wrap.
+//! depends on the shapes alone, small ones and those with vectors by [`small`]; integers wrap.
+
+mod small;
 
 use super::copy::Strided;
 use super::{KernelError, unsupported};
@@ -135,13 +137,18 @@ fn holds(
 }
 
 #[expect(unsafe_code, reason = "faer takes matrices as pointers and strides")]
-fn float<T: faer::traits::ComplexField>(
+fn float<T: faer::traits::ComplexField + small::Real>(
     block: Block,
     a: Strided<'_>,
     b: Strided<'_>,
-    to: Target<'_>,
+    mut to: Target<'_>,
     one: T,
 ) {
+    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T, and the caller that `c`
+    // holds the target's rows.
+    if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
+        return;
+    }
     let matrix = |v: Strided<'_>| {
         (
             v.bytes.as_ptr().cast::<T>().wrapping_offset(v.offset as isize),
@@ -237,6 +244,39 @@ mod tests {
                     // All values are multiples of 1/64 below 2^20, so every order of additions is exact.
                     let want: f64 = (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum();
                     assert_eq!(c[i * n + j], want * times);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_products_and_those_with_vectors_are_those_of_loops() {
+        let value = |i: usize| ((i * 37 + 11) % 101) as f32 / 8.0 - 6.0;
+        let bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
+        let lengths = [1, 2, 4, 7, 16, 17, 33, 70];
+        let all = lengths.iter().flat_map(|&m| lengths.map(|n| (m, n)));
+        for (m, n, k) in all.flat_map(|(m, n)| [1, 5, 31, 64, 100].map(|k| (m, n, k))) {
+            let a: Vec<f32> = (0..m * k).map(value).collect();
+            let b: Vec<f32> = (0..k * n).map(|i| value(i + 5)).collect();
+            let at: Vec<f32> = (0..k * m).map(|i| a[(i % m) * k + i / m]).collect();
+            let bt: Vec<f32> = (0..k * n).map(|i| b[(i % k) * n + i / k]).collect();
+            let (m_step, n_step, k_step) = (m as i64, n as i64, k as i64);
+            let left = [(bytes(&a), [k_step, 1]), (bytes(&at), [1, m_step])];
+            let right = [(bytes(&b), [n_step, 1]), (bytes(&bt), [1, k_step])];
+            for ((left, ls), (right, rs)) in
+                left.iter().flat_map(|l| right.iter().map(move |r| (l, r)))
+            {
+                let mut out = vec![0u8; m * n * 4];
+                for add in [false, true] {
+                    let side = |bytes, strides| Strided { bytes, offset: 0, strides };
+                    let (l, r) = (side(left, ls), side(right, rs));
+                    contract(DType::Float32, Block { m, n, k }, l, r, &mut out, n, add).unwrap();
+                }
+                for (i, cell) in out.chunks_exact(4).enumerate() {
+                    // All values are multiples of 1/64 below 2^18, so every order of additions is exact.
+                    let want: f32 = (0..k).map(|l| a[i / n * k + l] * b[l * n + i % n]).sum();
+                    let got = f32::from_ne_bytes(cell.try_into().unwrap());
+                    assert_eq!(got, want * 2.0, "{m} {n} {k} {i}");
                 }
             }
         }

@@ -63,8 +63,15 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
     let mut scratch = [None, None];
     let mut b = 0;
     let mut result = Ok(());
+    let sides = in_place(&region, &left, &right)?;
     for_each_index(&batch, &mut |at| {
         if result.is_err() {
+            return;
+        }
+        if let Some(sides) = &sides {
+            let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
+            b += 1;
+            result = whole(op, dtype, &region, at, sides, target);
             return;
         }
         let mut matrix = region.clone();
@@ -77,6 +84,48 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
     });
     result?;
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// Both sides of all matrices, if each lies in one chunk and no strips are needed: a batch may have many small ones,
+/// where looking for the pieces of each costs more than its product.
+fn in_place<'a>(
+    region: &Region,
+    left: &'a Side<'_>,
+    right: &'a Side<'_>,
+) -> Result<Option<[Strip<'a>; 2]>, Error> {
+    let rank = region.rank();
+    let (m, n, k) = (rank - 3, rank - 2, rank - 1);
+    let vector = region.len(m) == 1 || region.len(n) == 1;
+    if region.is_empty() || !(vector || region.len(k) <= PRODUCT_STRIP) {
+        return Ok(None);
+    }
+    let a = placed(left, &seen_by(region, n))?;
+    let b = placed(right, &seen_by(region, m))?;
+    Ok(a.zip(b).map(|(a, b)| [a, b]))
+}
+
+/// The product of the matrices at the position `at` of the batch.
+fn whole(
+    op: &Operand<'_>,
+    dtype: DType,
+    region: &Region,
+    at: &[u64],
+    [a, b]: &[Strip<'_>; 2],
+    target: &mut [u8],
+) -> Result<(), Error> {
+    op.cx.cancel.check()?;
+    let (m, n, k) = (at.len(), at.len() + 1, at.len() + 2);
+    let place = |s: &Strip<'_>| {
+        let steps = at.iter().zip(&region.start).zip(&s.steps);
+        s.offset + steps.map(|((p, start), step)| (p - start) as i64 * step).sum::<i64>()
+    };
+    let cells =
+        Block { m: region.len(m) as usize, n: region.len(n) as usize, k: region.len(k) as usize };
+    let a_strides = [a.steps[m], a.steps[k]];
+    let b_strides = [b.steps[k], b.steps[n]];
+    let left = Strided { bytes: a.bytes, offset: place(a), strides: &a_strides };
+    let right = Strided { bytes: b.bytes, offset: place(b), strides: &b_strides };
+    Ok(contract(dtype, cells, left, right, target, cells.n, false)?)
 }
 
 /// One matrix of the batch.
@@ -134,11 +183,9 @@ fn gather<'a>(
     dtype: DType,
     scratch: &'a mut Option<PooledBuf>,
 ) -> Result<Strip<'a>, Error> {
-    let mut strip = strip.clone();
-    strip.end[across] = strip.start[across] + 1;
-    if let Some(piece) = side.pieces.iter().find(|p| p.seen.contains(&strip)) {
-        let (offset, steps) = lie(side.view, &strip, &piece.held);
-        return Ok(Strip { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, steps });
+    let strip = seen_by(strip, across);
+    if let Some(found) = placed(side, &strip)? {
+        return Ok(found);
     }
     let size = dtype.size();
     let bytes = strip.cells() as usize * size;
@@ -155,6 +202,22 @@ fn gather<'a>(
         copy_box(size, &common.shape(), source, buffer.as_mut_slice(), at, &steps)?;
     }
     Ok(Strip { bytes: buffer.as_slice(), offset: 0, steps })
+}
+
+/// The part of a region that a side knows of: `across` is not among its axes.
+fn seen_by(region: &Region, across: usize) -> Region {
+    let mut seen = region.clone();
+    seen.end[across] = seen.start[across] + 1;
+    seen
+}
+
+/// The cells of a side, if they lie in one chunk.
+fn placed<'a>(side: &'a Side<'_>, cells: &Region) -> Result<Option<Strip<'a>>, Error> {
+    let Some(piece) = side.pieces.iter().find(|p| p.seen.contains(cells)) else {
+        return Ok(None);
+    };
+    let (offset, steps) = lie(side.view, cells, &piece.held);
+    Ok(Some(Strip { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, steps }))
 }
 
 fn side<'a>(op: &Operand<'a>, side: usize, region: &Region) -> Result<Side<'a>, Error> {

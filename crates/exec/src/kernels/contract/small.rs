@@ -1,0 +1,248 @@
+#![expect(unsafe_code, reason = "kernels read matrices by pointers and steps")]
+//! Products in which nothing is used often enough to be packed: with a vector, and of small matrices.
+//!
+//! They are compiled for machines with fused multiply-add; elsewhere [`product`] refuses them.
+
+use super::{Block, Strided, Target};
+use crate::kernels::Level;
+use crate::kernels::level::leveled;
+
+/// Columns of a small product that are summed at a time, and rows.
+const COLUMNS: usize = 16;
+const ROWS: usize = 4;
+/// Longest sum of a small product, and most multiplications: beyond, packing pays.
+const DEPTH: usize = 64;
+const SMALL: usize = 32 * 32 * 32;
+/// Parts of the sum of a row.
+const LANES: usize = 32;
+/// Cells of a column that stay in the first-level cache while columns are added up.
+const ROWS_AT_A_TIME: usize = 1024;
+
+/// A float.
+pub(super) trait Real: Copy + std::ops::Add<Output = Self> + 'static {
+    const ZERO: Self;
+    fn mul_add(self, a: Self, b: Self) -> Self;
+}
+macro_rules! real {
+    ($($t:ident)*) => { $(
+        impl Real for $t {
+            const ZERO: $t = 0.0;
+            #[inline(always)]
+            fn mul_add(self, a: $t, b: $t) -> $t { $t::mul_add(self, a, b) }
+        }
+    )* };
+}
+real! { f32 f64 }
+
+/// A matrix: where it starts, and its steps.
+struct Matrix<T> {
+    at: *const T,
+    row: isize,
+    column: isize,
+}
+
+impl<T> Matrix<T> {
+    fn of(v: &Strided<'_>) -> Matrix<T> {
+        let at = v.bytes.as_ptr().cast::<T>().wrapping_offset(v.offset as isize);
+        Matrix { at, row: v.strides[0] as isize, column: v.strides[1] as isize }
+    }
+}
+
+/// `c (+)= a @ b`; rows of `c` are `c_row` cells apart.
+struct Job<T> {
+    block: Block,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: *mut T,
+    c_row: usize,
+    add: bool,
+}
+
+/// Computes the product if it is one of those that this module is for.
+///
+/// # Safety
+/// All cells of both sides lie in their memory, aligned for `T`; `to` holds the target's rows.
+pub(super) unsafe fn product<T: Real>(
+    block: Block,
+    a: &Strided<'_>,
+    b: &Strided<'_>,
+    to: &mut Target<'_>,
+) -> bool {
+    let level = Level::detect();
+    if level == Level::Baseline {
+        return false;
+    }
+    let (left, right) = (Matrix::<T>::of(a), Matrix::<T>::of(b));
+    let c = to.c.as_mut_ptr().cast();
+    let job = |block, a, b| Job { block, a, b, c, c_row: to.c_row, add: to.add };
+    // A row times a matrix is the transposed matrix times a column.
+    let turned = |m: Matrix<T>| Matrix { at: m.at, row: m.column, column: m.row };
+    let Block { m, n, k } = block;
+    let (run, job): (unsafe fn(&Job<T>), Job<T>) = if n == 1 && to.c_row == 1 && right.row == 1 {
+        match (left.row, left.column) {
+            (_, 1) => (pick_rows(level), job(block, left, right)),
+            (1, _) => (pick_columns(level), job(block, left, right)),
+            _ => return false,
+        }
+    } else if m == 1 && left.column == 1 {
+        let job = job(Block { m: n, n: 1, k }, turned(right), turned(left));
+        match (job.a.row, job.a.column) {
+            (_, 1) => (pick_rows(level), job),
+            (1, _) => (pick_columns(level), job),
+            _ => return false,
+        }
+    } else if k <= DEPTH && m * n * k <= SMALL {
+        (pick_small(level), job(block, left, right))
+    } else {
+        return false;
+    };
+    // SAFETY: the caller's promise; the machine has the level.
+    unsafe { run(&job) };
+    true
+}
+
+/// A matrix whose rows are contiguous times a contiguous vector: a sum of each row, in [`LANES`] parts.
+#[inline(always)]
+unsafe fn rows<T: Real>(job: &Job<T>) {
+    let Block { m, k, .. } = job.block;
+    for i in 0..m {
+        // SAFETY: row `i` and the vector have `k` cells, the target `m`.
+        let (row, x, to) = unsafe {
+            (
+                std::slice::from_raw_parts(job.a.at.offset(i as isize * job.a.row), k),
+                std::slice::from_raw_parts(job.b.at, k),
+                &mut *job.c.add(i),
+            )
+        };
+        let ((row, row_rest), (x, x_rest)) = (row.as_chunks::<LANES>(), x.as_chunks::<LANES>());
+        let mut parts = [T::ZERO; LANES];
+        for (p, q) in row.iter().zip(x) {
+            for ((s, p), q) in parts.iter_mut().zip(p).zip(q) {
+                *s = p.mul_add(*q, *s);
+            }
+        }
+        let mut half = LANES / 2;
+        while half > 0 {
+            let (low, high) = parts.split_at_mut(half);
+            for (l, h) in low.iter_mut().zip(high.iter()) {
+                *l = *l + *h;
+            }
+            half /= 2;
+        }
+        let sum = row_rest.iter().zip(x_rest).fold(parts[0], |s, (p, q)| p.mul_add(*q, s));
+        *to = if job.add { *to + sum } else { sum };
+    }
+}
+
+/// A matrix whose columns are contiguous times a contiguous vector: columns are added up, four at a time.
+#[inline(always)]
+unsafe fn columns<T: Real>(job: &Job<T>) {
+    let Block { m, k, .. } = job.block;
+    // SAFETY: the vector has `k` cells.
+    let x = unsafe { std::slice::from_raw_parts(job.b.at, k) };
+    let mut from = 0;
+    while from < m {
+        let len = ROWS_AT_A_TIME.min(m - from);
+        // SAFETY: each column has `m` cells, as has the target, which overlaps no side.
+        let column = |l: usize| unsafe {
+            let at = job.a.at.offset(l as isize * job.a.column).add(from);
+            std::slice::from_raw_parts(at, len)
+        };
+        // SAFETY: as above.
+        let to = unsafe { std::slice::from_raw_parts_mut(job.c.add(from), len) };
+        if !job.add {
+            to.fill(T::ZERO);
+        }
+        let (fours, rest) = x.as_chunks::<4>();
+        for (f, x) in fours.iter().enumerate() {
+            let [c0, c1, c2, c3] = std::array::from_fn(|l| column(f * 4 + l));
+            for ((((t, c0), c1), c2), c3) in to.iter_mut().zip(c0).zip(c1).zip(c2).zip(c3) {
+                let s = c1.mul_add(x[1], c0.mul_add(x[0], *t));
+                *t = c3.mul_add(x[3], c2.mul_add(x[2], s));
+            }
+        }
+        for (l, x) in rest.iter().enumerate() {
+            let c = column(fours.len() * 4 + l);
+            for (t, c) in to.iter_mut().zip(c) {
+                *t = c.mul_add(*x, *t);
+            }
+        }
+        from += len;
+    }
+}
+
+/// A small product: a panel of the right side's columns (what is beyond them is not kept) against a few rows of the left side.
+#[inline(always)]
+unsafe fn small<T: Real>(job: &Job<T>) {
+    let Block { m, n, k } = job.block;
+    let mut panel = [[T::ZERO; COLUMNS]; DEPTH];
+    let mut column = 0;
+    while column < n {
+        let width = COLUMNS.min(n - column);
+        for (l, line) in panel.iter_mut().enumerate().take(k) {
+            // SAFETY: the cells of row `l` of the right side, from `column` on.
+            unsafe {
+                let at = job.b.at.offset(l as isize * job.b.row + column as isize * job.b.column);
+                if width == COLUMNS && job.b.column == 1 {
+                    *line = *at.cast();
+                } else {
+                    for (c, cell) in line.iter_mut().enumerate().take(width) {
+                        *cell = *at.offset(c as isize * job.b.column);
+                    }
+                }
+            }
+        }
+        let mut row = 0;
+        while row < m {
+            let many = ROWS.min(m - row);
+            // SAFETY: `many` rows from `row` on, `width` columns from `column` on.
+            unsafe {
+                match many {
+                    ROWS => strip::<T, ROWS>(job, &panel[..k], row, column, width),
+                    _ => {
+                        for r in row..row + many {
+                            strip::<T, 1>(job, &panel[..k], r, column, width);
+                        }
+                    }
+                }
+            }
+            row += many;
+        }
+        column += width;
+    }
+}
+
+/// `R` rows of a small product.
+#[inline(always)]
+unsafe fn strip<T: Real, const R: usize>(
+    job: &Job<T>,
+    panel: &[[T; COLUMNS]],
+    row: usize,
+    column: usize,
+    width: usize,
+) {
+    let mut sums = [[T::ZERO; COLUMNS]; R];
+    for (l, line) in panel.iter().enumerate() {
+        for (r, sum) in sums.iter_mut().enumerate() {
+            let at = (row + r) as isize * job.a.row + l as isize * job.a.column;
+            // SAFETY: a cell of the left side.
+            let x = unsafe { *job.a.at.offset(at) };
+            for (s, b) in sum.iter_mut().zip(line) {
+                *s = x.mul_add(*b, *s);
+            }
+        }
+    }
+    for (r, sum) in sums.iter().enumerate() {
+        // SAFETY: `width` cells of a row of the target.
+        let to = unsafe {
+            std::slice::from_raw_parts_mut(job.c.add((row + r) * job.c_row + column), width)
+        };
+        for (t, s) in to.iter_mut().zip(sum) {
+            *t = if job.add { *t + *s } else { *s };
+        }
+    }
+}
+
+leveled!(pick_rows, rows<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));
+leveled!(pick_columns, columns<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));
+leveled!(pick_small, small<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));

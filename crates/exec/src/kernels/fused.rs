@@ -103,3 +103,5 @@ pub fn run_once(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod accuracy;

@@ -44,7 +44,7 @@ funs! {
     Arcsin libm::asinf, libm::asin;
     Arccos libm::acosf, libm::acos;
     Arcsinh libm::asinhf, libm::asinh;
-    Arccosh libm::acoshf, libm::acosh;
+    Arccosh arccosh_f32, arccosh_f64;
     Arctanh libm::atanhf, libm::atanh;
 }
 
@@ -105,6 +105,15 @@ funs2! {
     Arctan2 |y, x| circle::arctan2(f64::from(y), f64::from(x)) as f32, circle::arctan2;
     Hypot libm::hypotf, libm::hypot;
     Logaddexp logaddexp_f32, logaddexp_f64;
+}
+
+/// NaN below 1, where `libm` gives numbers.
+fn arccosh_f64(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
+fn arccosh_f32(x: f32) -> f32 {
+    if x < 1.0 { f32::NAN } else { libm::acoshf(x) }
 }
 
 /// log(e^x + e^y) without overflow; the larger where both are the same infinity.

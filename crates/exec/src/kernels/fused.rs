@@ -102,6 +102,6 @@ pub fn run_once(
 }
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod accuracy;
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,7 @@ fn apply<T: Float>(op: S, arguments: &[&[T]]) -> Vec<T> {
             .map(|i| FusedInput::Field { input: i as u32, field: 0 })
             .collect(),
         outputs: vec![FusedOutput::Store { value, valid: None }],
+        batch: None,
     };
     let inputs: Vec<_> = arguments.iter().map(|a| dense(a, &[1], T::DTYPE)).collect();
     let region = Region::whole(&[n as u64]);

@@ -101,15 +101,21 @@ def cells_of(r: Row) -> str:
     return "| " + " | ".join(one) + " |"
 
 
+def ratios_of(rows: list[Row]) -> list[float]:
+    """The ratios to peers; Tessera on one thread is none."""
+    some = [r for r in rows if r.failed is None and not (r.best_peer() or OURS).startswith(OURS)]
+    return [x for r in some if (x := r.ratio()) is not None]
+
+
 def geometric_mean(rows: list[Row]) -> float | None:
     """Of the ratios."""
-    ratios = [r.ratio() for r in rows if r.failed is None and r.ratio() is not None]
+    ratios = ratios_of(rows)
     return math.exp(statistics.fmean(math.log(x) for x in ratios)) if ratios else None
 
 
 def summary(rows: list[Row]) -> str:
     """What all rows say together."""
-    ratios = [r.ratio() for r in rows if r.failed is None and r.ratio() is not None]
+    ratios = ratios_of(rows)
     if not ratios:
         return "nothing was compared"
     ahead = sum(x >= 1 for x in ratios)

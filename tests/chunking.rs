@@ -238,9 +238,13 @@ proptest! {
         let mut sources = Sources::default();
         sources.add(xs, xo);
         sources.add(ys, yo);
-        let one = answer(b.clone(), root, &sources, 1);
+        // Small chunks share an operand; the bits are those of one chunk an operand.
+        let (mut alone, mut few) = (b.clone(), b.clone());
+        (alone.config.batch_cells, few.config.batch_cells) = (0, 12);
+        let one = answer(alone, root, &sources, 1);
         let two = answer(b, root, &sources, 2);
-        prop_assert_eq!(&one, &two, "the bits depend on threads");
+        prop_assert_eq!(&one, &two, "the bits depend on threads or batches");
+        prop_assert_eq!(&one, &answer(few, root, &sources, 2), "the bits depend on batches");
         prop_assert_eq!(one.len(), want[0].cells.len());
         for (i, (got, want)) in one.iter().zip(&want[0].cells).enumerate() {
             let got = got.map(f64::from_bits);

@@ -352,6 +352,13 @@ pub(crate) fn cos_turns(u: f64) -> f64 {
 /// Sine and cosine of |r| <= π/4.
 #[inline(always)]
 pub(crate) fn sin_cos_kernel(r: f64) -> (f64, f64) {
+    let (s, c) = sin_cos_parts(r);
+    (s.0, c.0)
+}
+
+/// Sine and cosine of |r| <= π/4, each with what it rounds away.
+#[inline(always)]
+fn sin_cos_parts(r: f64) -> ((f64, f64), (f64, f64)) {
     const S: [f64; 7] = [
         -0.16666666666666666,
         0.008333333333333331,
@@ -377,10 +384,13 @@ pub(crate) fn sin_cos_kernel(r: f64) -> (f64, f64) {
         s = s.mul_add(z, S[i]);
         c = c.mul_add(z, C[i]);
     }
-    let s = (r * z).mul_add(s, r);
+    let sine = (r * z).mul_add(s, r);
+    let sine_low = (r * z).mul_add(s, r - sine);
     // 1 - z/2 loses its low bits; they are kept beside.
     let h = 0.5 * z;
     let w = 1.0 - h;
-    let c = w + (z * z).mul_add(c, (1.0 - w) - h);
-    (s, c)
+    let v = (z * z).mul_add(c, (1.0 - w) - h);
+    let cosine = w + v;
+    let cosine_low = r.mul_add(r, -z).mul_add(-0.5, (w - cosine) + v);
+    ((sine, sine_low), (cosine, cosine_low))
 }

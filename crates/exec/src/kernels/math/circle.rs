@@ -1,8 +1,8 @@
-//! Tangent, its inverse, and hyperbolic sine and cosine: branch-free, within 3 ulp.
+//! Tangent, its inverse, and hyperbolic sine and cosine: branch-free, within 1 ulp.
 
-use super::exp_f64;
-use super::poly::{expm1, quarter_turns};
-use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
+use super::poly::{expm1_parts, over_sum, quarter_turns};
+use super::{exp_f64, sin_cos_parts};
+use std::f64::consts::FRAC_PI_4;
 
 /// What π/2 rounds away.
 const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
@@ -10,18 +10,23 @@ const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 /// Tangent; anything for |x| beyond [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
 #[inline(always)]
 pub(crate) fn tan(x: f64) -> f64 {
-    let (s, c, q) = quarter_turns(x);
+    let (r, r_low, q) = quarter_turns(x);
+    let (s, c) = sin_cos_parts(r);
+    let (s_low, c_low) = (r_low.mul_add(c.0, s.1), (-r_low).mul_add(s.0, c.1));
     let odd = q & 1 == 1;
-    let (n, d) = if odd { (-c, s) } else { (s, c) };
-    let y = n / d;
+    let (n, n_low) = if odd { (-c.0, -c_low) } else { (s.0, s_low) };
+    let (d, d_low) = if odd { (s.0, s_low) } else { (c.0, c_low) };
+    let inverse = 1.0 / d;
+    let y = n * inverse;
+    let y = ((-y).mul_add(d, n) + (-y).mul_add(d_low, n_low)).mul_add(inverse, y);
     if x == 0.0 { x } else { y }
 }
 
-/// Inverse tangent of t in [0, 1], or of a quotient that was reduced to |t| < tan(π/8).
+/// Inverse tangent of t + t_low for t in [0, 1], as eighths of a turn, the distance from them, and what it rounds away.
 ///
 /// atan t = t - t z P(z) with z = t²; above tan(π/8) it is π/4 + atan((t - 1) / (t + 1)).
 #[inline(always)]
-fn arctan_unit(t: f64) -> f64 {
+fn arctan_unit(t: f64, t_low: f64) -> (f64, f64, f64) {
     const C: [f64; 12] = [
         0.3333333333333333,
         -0.19999999999999804,
@@ -38,15 +43,29 @@ fn arctan_unit(t: f64) -> f64 {
     ];
     let far = t > 0.414_213_562_373_095_03;
     let (n, d) = if far { (t - 1.0, t + 1.0) } else { (t, 1.0) };
-    let (base, base_low) = if far { (FRAC_PI_4, 0.5 * FRAC_PI_2_LOW) } else { (0.0, 0.0) };
-    let r = n / d;
+    // What the sum and the difference round away, and t_low.
+    let n_low = if far { t - (n + 1.0) } else { 0.0 } + t_low;
+    let d_low = if far { (t - (d - 1.0)) + t_low } else { 0.0 };
+    let inverse = 1.0 / d;
+    let r = n * inverse;
+    let r_low = ((-r).mul_add(d, n) + (-r).mul_add(d_low, n_low)) * inverse;
     let z = r * r;
     let z2 = z * z;
     let z4 = z2 * z2;
     let p = |i: usize| C[i + 1].mul_add(z, C[i]);
     let q = |i: usize| p(i + 2).mul_add(z2, p(i));
     let poly = q(8).mul_add(z4, q(4)).mul_add(z4, q(0));
-    base + (r + (r * z).mul_add(-poly, base_low))
+    // The derivative 1 / (1 + z) is 1 - z nearly enough.
+    let low = (-z).mul_add(r_low, r_low);
+    (f64::from(u8::from(far)), r, (r * z).mul_add(-poly, low))
+}
+
+/// `eighths` π/4 + sign (r + low), rounded once but for what is far below.
+#[inline(always)]
+fn angle(eighths: f64, sign: f64, r: f64, low: f64) -> f64 {
+    let base = eighths * FRAC_PI_4;
+    let base_low = eighths.mul_add(FRAC_PI_4, -base) + eighths * (0.5 * FRAC_PI_2_LOW);
+    base + sign.mul_add(r, sign.mul_add(low, base_low))
 }
 
 /// Inverse tangent.
@@ -54,9 +73,13 @@ fn arctan_unit(t: f64) -> f64 {
 pub(crate) fn arctan(x: f64) -> f64 {
     let a = x.abs();
     let far = a > 1.0;
-    let y = arctan_unit(if far { 1.0 / a } else { a });
-    let y = if far { (FRAC_PI_2 - y) + FRAC_PI_2_LOW } else { y };
-    y.copysign(x)
+    let inverse = 1.0 / a;
+    let rest = (-inverse).mul_add(a, 1.0) * inverse;
+    // Of an infinity it is not a number.
+    let rest = if far && rest.abs() < 1e-16 { rest } else { 0.0 };
+    let (eighths, r, low) = arctan_unit(if far { inverse } else { a }, rest);
+    let (eighths, sign) = if far { (2.0 - eighths, -1.0) } else { (eighths, 1.0) };
+    angle(eighths, sign, r, low).copysign(x)
 }
 
 /// Angle of the point (x, y), with the signs of C99.
@@ -66,13 +89,16 @@ pub(crate) fn arctan2(y: f64, x: f64) -> f64 {
     let steep = b > a;
     let (n, d) = if steep { (a, b) } else { (b, a) };
     let t = n / d;
-    // Of two zeros and of two infinities the quotient is not a number.
+    // Of two zeros and of two infinities the quotient is not a number, and neither is what it rounds away.
+    let rest = (-t).mul_add(d, n) / d;
+    let rest = if rest.abs() < 1e-16 { rest } else { 0.0 };
     let t = if n == 0.0 { 0.0 } else { t };
     let t = if n == f64::INFINITY { 1.0 } else { t };
-    let r = arctan_unit(t);
-    let r = if steep { (FRAC_PI_2 - r) + FRAC_PI_2_LOW } else { r };
-    let r = if x.is_sign_negative() { (PI - r) + 2.0 * FRAC_PI_2_LOW } else { r };
-    let r = r.copysign(y);
+    let (eighths, r, low) = arctan_unit(t, rest);
+    let (eighths, sign) = if steep { (2.0 - eighths, -1.0) } else { (eighths, 1.0) };
+    let back = x.is_sign_negative();
+    let (eighths, sign) = if back { (4.0 - eighths, -sign) } else { (eighths, sign) };
+    let r = angle(eighths, sign, r, low).copysign(y);
     if x.is_nan() || y.is_nan() { f64::NAN } else { r }
 }
 
@@ -87,8 +113,10 @@ fn beyond(a: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn sinh(x: f64) -> f64 {
     let a = x.abs();
-    let t = expm1(a);
-    let y = 0.5 * (t + t / (t + 1.0));
+    let (t, low) = expm1_parts(a);
+    let (q, q_low) = over_sum(t, low, 1.0);
+    let s = t + q;
+    let y = 0.5 * (s + (((t - s) + q) + (low + q_low)));
     let y = if a > 709.0 { beyond(a) } else { y };
     y.copysign(x)
 }

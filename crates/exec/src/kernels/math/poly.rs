@@ -4,9 +4,17 @@ use super::{LN2_HI, LN2_LO, log_f64, pow2_halves_f64, sin_cos_kernel};
 
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
 
-/// e^x - 1: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.
+/// e^x - 1.
 #[inline(always)]
-pub(crate) fn expm1(x0: f64) -> f64 {
+pub(crate) fn expm1(x: f64) -> f64 {
+    let (y, low) = expm1_parts(x);
+    // Keeps the sign of zero.
+    if x == 0.0 { x } else { y + low }
+}
+
+/// e^x - 1 and what it rounds away: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.
+#[inline(always)]
+pub(super) fn expm1_parts(x0: f64) -> (f64, f64) {
     const C: [f64; 11] = [
         0.16666666666666666,
         0.04166666666666667,
@@ -24,8 +32,9 @@ pub(crate) fn expm1(x0: f64) -> f64 {
     let x = if x < -50.0 { -50.0 } else { x };
     let t = x.mul_add(std::f64::consts::LOG2_E, MAGIC);
     let k = t - MAGIC;
-    let r = (-k).mul_add(LN2_HI, x);
-    let r = (-k).mul_add(LN2_LO, r);
+    let whole = (-k).mul_add(LN2_HI, x);
+    let r = (-k).mul_add(LN2_LO, whole);
+    let r_low = (-k).mul_add(LN2_LO, whole - r);
     let r2 = r * r;
     let r4 = r2 * r2;
     let p = |i: usize| C[i + 1].mul_add(r, C[i]);
@@ -33,13 +42,30 @@ pub(crate) fn expm1(x0: f64) -> f64 {
     let mid = p(6).mul_add(r2, p(4));
     let high = C[10].mul_add(r2, p(8));
     let q = high.mul_add(r4, mid).mul_add(r4, low);
-    let p = r2.mul_add(q.mul_add(r, 0.5), r);
+    let curve = q.mul_add(r, 0.5);
+    let p = r2.mul_add(curve, r);
+    let p_low = r2.mul_add(curve, r - p) + r_low;
     let (s1, s2) = pow2_halves_f64(t);
     // 1 / s2 is a power of two: its exponent negated.
     let inverse = f64::from_bits(0x7fe0_0000_0000_0000u64.wrapping_sub(s2.to_bits()));
-    let y = p.mul_add(s1, s1 - inverse) * s2;
-    // Keeps the sign of zero.
-    if x0 == 0.0 { x0 } else { y }
+    let ones = s1 - inverse;
+    let ones_low = (s1 - ones) - inverse;
+    let y = p.mul_add(s1, ones);
+    let low = p.mul_add(s1, ones - y) + p_low.mul_add(s1, ones_low);
+    (y * s2, low * s2)
+}
+
+/// (t + low) / (t + low + d) for t ≥ 0 and d > 0, and what it rounds away.
+#[inline(always)]
+pub(super) fn over_sum(t: f64, low: f64, d: f64) -> (f64, f64) {
+    let sum = t + d;
+    // The larger of both goes first.
+    let (large, small) = if t > d { (t, d) } else { (d, t) };
+    let sum_low = ((large - sum) + small) + low;
+    let inverse = 1.0 / sum;
+    let q = t * inverse;
+    let rest = (-q).mul_add(sum, t) + (-q).mul_add(sum_low, low);
+    (q, rest * inverse)
 }
 
 /// 2^x.
@@ -77,14 +103,15 @@ pub(crate) fn log2(x: f64) -> f64 {
 pub(crate) fn tanh(x: f64) -> f64 {
     let a = x.abs();
     let a = if a > 22.0 { 22.0 } else { a };
-    let t = expm1(a + a);
-    (t / (t + 2.0)).copysign(x)
+    let (t, low) = expm1_parts(a + a);
+    let (q, q_low) = over_sum(t, low, 2.0);
+    (q + q_low).copysign(x)
 }
 
 /// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough.
 pub(crate) const CIRCULAR_LIMIT: f64 = 65_536.0;
 
-/// Sine and cosine of x - k π/2 and k, for |x| up to [`CIRCULAR_LIMIT`].
+/// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
     // π/2 in three parts.
@@ -93,17 +120,18 @@ pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
     const LOW: f64 = -1.4973849048591833e-33;
     let t = x.mul_add(std::f64::consts::FRAC_2_PI, MAGIC);
     let k = t - MAGIC;
-    let r = (-k).mul_add(HIGH, x);
-    let r = (-k).mul_add(MID, r);
-    let r = (-k).mul_add(LOW, r);
-    let (s, c) = sin_cos_kernel(r);
-    (s, c, t.to_bits())
+    let high = (-k).mul_add(HIGH, x);
+    let mid = (-k).mul_add(MID, high);
+    let r = (-k).mul_add(LOW, mid);
+    let low = (-k).mul_add(MID, high - mid) + (-k).mul_add(LOW, mid - r);
+    (r, low, t.to_bits())
 }
 
 /// Sine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(crate) fn sin(x: f64) -> f64 {
-    let (s, c, q) = quarter_turns(x);
+    let (r, _, q) = quarter_turns(x);
+    let (s, c) = sin_cos_kernel(r);
     let y = if q & 1 == 1 { c } else { s };
     let y = if q & 2 == 2 { -y } else { y };
     if x == 0.0 { x } else { y }
@@ -112,7 +140,8 @@ pub(crate) fn sin(x: f64) -> f64 {
 /// Cosine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(crate) fn cos(x: f64) -> f64 {
-    let (s, c, q) = quarter_turns(x);
+    let (r, _, q) = quarter_turns(x);
+    let (s, c) = sin_cos_kernel(r);
     let y = if q & 1 == 1 { s } else { c };
     if q.wrapping_add(1) & 2 == 2 { -y } else { y }
 }

@@ -352,13 +352,30 @@ pub(crate) fn cos_turns(u: f64) -> f64 {
 /// Sine and cosine of |r| <= π/4.
 #[inline(always)]
 pub(crate) fn sin_cos_kernel(r: f64) -> (f64, f64) {
-    let (s, c) = sin_cos_parts(r);
-    (s.0, c.0)
+    let (s, c, z) = sin_cos_series(r);
+    // 1 - z/2 loses its low bits; they are kept beside.
+    let h = 0.5 * z;
+    let w = 1.0 - h;
+    ((r * z).mul_add(s, r), w + (z * z).mul_add(c, (1.0 - w) - h))
 }
 
-/// Sine and cosine of |r| <= π/4, each with what it rounds away.
+/// Sine and cosine of r + r_low, |r| <= π/4, each with what it rounds away.
 #[inline(always)]
-fn sin_cos_parts(r: f64) -> ((f64, f64), (f64, f64)) {
+fn sin_cos_parts(r: f64, r_low: f64) -> ((f64, f64), (f64, f64)) {
+    let (s, c, z) = sin_cos_series(r);
+    let h = 0.5 * z;
+    let w = 1.0 - h;
+    let u = (r * z).mul_add(s, r_low * w);
+    let sine = r + u;
+    let rest = r.mul_add(r, -z).mul_add(-0.5, (1.0 - w) - h);
+    let v = (z * z).mul_add(c, (-r).mul_add(r_low, rest));
+    let cosine = w + v;
+    ((sine, (r - sine) + u), (cosine, (w - cosine) + v))
+}
+
+/// (sin r - r) / r³, (cos r - 1 + z / 2) / z² and z = r².
+#[inline(always)]
+fn sin_cos_series(r: f64) -> (f64, f64, f64) {
     const S: [f64; 7] = [
         -0.16666666666666666,
         0.008333333333333331,
@@ -384,13 +401,5 @@ fn sin_cos_parts(r: f64) -> ((f64, f64), (f64, f64)) {
         s = s.mul_add(z, S[i]);
         c = c.mul_add(z, C[i]);
     }
-    let sine = (r * z).mul_add(s, r);
-    let sine_low = (r * z).mul_add(s, r - sine);
-    // 1 - z/2 loses its low bits; they are kept beside.
-    let h = 0.5 * z;
-    let w = 1.0 - h;
-    let v = (z * z).mul_add(c, (1.0 - w) - h);
-    let cosine = w + v;
-    let cosine_low = r.mul_add(r, -z).mul_add(-0.5, (w - cosine) + v);
-    ((sine, sine_low), (cosine, cosine_low))
+    (s, c, z)
 }

@@ -11,11 +11,10 @@ const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 #[inline(always)]
 pub(crate) fn tan(x: f64) -> f64 {
     let (r, r_low, q) = quarter_turns(x);
-    let (s, c) = sin_cos_parts(r);
-    let (s_low, c_low) = (r_low.mul_add(c.0, s.1), (-r_low).mul_add(s.0, c.1));
+    let ((s, s_low), (c, c_low)) = sin_cos_parts(r, r_low);
     let odd = q & 1 == 1;
-    let (n, n_low) = if odd { (-c.0, -c_low) } else { (s.0, s_low) };
-    let (d, d_low) = if odd { (s.0, s_low) } else { (c.0, c_low) };
+    let (n, n_low) = if odd { (-c, -c_low) } else { (s, s_low) };
+    let (d, d_low) = if odd { (s, s_low) } else { (c, c_low) };
     let inverse = 1.0 / d;
     let y = n * inverse;
     let y = ((-y).mul_add(d, n) + (-y).mul_add(d_low, n_low)).mul_add(inverse, y);

@@ -1,6 +1,6 @@
 //! Branch-free functions built on the exponential, the logarithm and the kernels of sine and cosine: within 3 ulp.
 
-use super::{LN2_HI, LN2_LO, log_f64, pow2_halves_f64, sin_cos_kernel};
+use super::{LN2_HI, LN2_LO, log_f64, pow2_halves_f64, sin_cos_parts};
 
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
 
@@ -130,8 +130,8 @@ pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
 /// Sine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(crate) fn sin(x: f64) -> f64 {
-    let (r, _, q) = quarter_turns(x);
-    let (s, c) = sin_cos_kernel(r);
+    let (r, r_low, q) = quarter_turns(x);
+    let ((s, _), (c, _)) = sin_cos_parts(r, r_low);
     let y = if q & 1 == 1 { c } else { s };
     let y = if q & 2 == 2 { -y } else { y };
     if x == 0.0 { x } else { y }
@@ -140,8 +140,8 @@ pub(crate) fn sin(x: f64) -> f64 {
 /// Cosine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(crate) fn cos(x: f64) -> f64 {
-    let (r, _, q) = quarter_turns(x);
-    let (s, c) = sin_cos_kernel(r);
+    let (r, r_low, q) = quarter_turns(x);
+    let ((s, _), (c, _)) = sin_cos_parts(r, r_low);
     let y = if q & 1 == 1 { s } else { c };
     if q.wrapping_add(1) & 2 == 2 { -y } else { y }
 }

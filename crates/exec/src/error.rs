@@ -217,9 +217,11 @@ impl Error {
                         .into(),
                 )
             }
-            Error::MemoryExceeded { .. } => {
-                Some("use smaller chunks, or give the engine more memory".into())
-            }
+            Error::MemoryExceeded { .. } => Some(
+                "use smaller chunks (`SET tessera.chunk_bytes_target`, `chunks =>`), or give the \
+                     engine more memory"
+                    .into(),
+            ),
             Error::ResultTooLarge { .. } => {
                 Some("ask for a slice or a reduction, or raise --memory-limit".into())
             }

@@ -15,6 +15,7 @@ mod gather;
 mod lines;
 mod load;
 mod product;
+mod runs;
 mod tables;
 mod tiling;
 
@@ -172,6 +173,13 @@ impl TaskRunner for PlanRunner {
                 lines::rolling(&op, *axis, *frame, *kind, *min_count)
             }
             (Task::Sort { .. } | Task::Quantile { .. }, _) => lines::ordered(&op),
+            (Task::Runs { runs, order, .. }, _) => runs::sort(&op, *runs, *order),
+            (Task::Merge { axis, runs, order, dtype }, _) => {
+                runs::merge(&op, *axis, *runs, *order, *dtype)
+            }
+            (Task::Select { axis, runs, quantiles }, _) => {
+                runs::select(&op, *axis, *runs, quantiles)
+            }
             (Task::Lookup { kind }, _) => tables::lookup(&op, *kind),
             (Task::Bin { strict }, _) => tables::bin(&op, *strict),
             (Task::Contract { dtype }, _) => product::run(&op, *dtype),

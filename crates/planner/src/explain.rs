@@ -168,6 +168,16 @@ pub fn plan(tiling: &Tiling) -> String {
                 format!("Window {}", rolling(*axis, *frame, *kind, *min_count))
             }
             Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
+            Task::Runs { runs, order, .. } => {
+                let what = if runs.what == SortWhat::Positions { " with positions" } else { "" };
+                format!("Sort runs{order}{what}")
+            }
+            Task::Merge { axis, runs, order, .. } => {
+                format!("Merge runs, {}", sorting(*axis, runs.what, *order))
+            }
+            Task::Select { axis, quantiles, .. } => {
+                format!("Select from runs, {}", order_statistics(*axis, quantiles))
+            }
             Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
             Task::Lookup { kind } => capital(&looking(*kind)),
             Task::Bin { .. } => "Bin".into(),
@@ -206,6 +216,10 @@ pub fn plan(tiling: &Tiling) -> String {
                         " {} before to {} after along axis {axis}{view}",
                         frame.before, frame.after
                     )
+                }
+                Access::Runs { axis } => {
+                    let grid = &plan.output(input.from).grid;
+                    format!(" {} runs along axis {axis}", grid.axes[grid.rank() - 1].count())
                 }
                 Access::Previous { axis } => format!(" carry along axis {axis}"),
             };
@@ -312,6 +326,16 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                 Task::Sort { axis, what, order } => {
                     ("sort", serde_json::json!({"axis": axis, "what": format!("{what:?}").to_lowercase(), "descending": order.descending}))
                 }
+                Task::Runs { runs, order, .. } => {
+                    ("sort_runs", serde_json::json!({"what": format!("{:?}", runs.what).to_lowercase(), "descending": order.descending}))
+                }
+                Task::Merge { axis, runs, order, .. } => {
+                    ("merge_runs", serde_json::json!({"axis": axis, "what": format!("{:?}", runs.what).to_lowercase(), "descending": order.descending}))
+                }
+                Task::Select { axis, quantiles, .. } => (
+                    "select_from_runs",
+                    serde_json::json!({"axis": axis, "q": quantiles.probabilities().collect::<Vec<_>>(), "method": quantiles.method.name()}),
+                ),
                 Task::Quantile { axis, quantiles } => (
                     "quantile",
                     serde_json::json!({"axis": axis, "q": quantiles.probabilities().collect::<Vec<_>>(), "method": quantiles.method.name()}),
@@ -364,6 +388,9 @@ pub fn dot(tiling: &Tiling) -> String {
             Task::Scan { .. } => "scan".into(),
             Task::Window { kind, .. } => format!("window {kind}"),
             Task::Sort { .. } => "sort".into(),
+            Task::Runs { .. } => "sort runs".into(),
+            Task::Merge { .. } => "merge runs".into(),
+            Task::Select { .. } => "select from runs".into(),
             Task::Quantile { .. } => "quantile".into(),
             Task::Lookup { .. } => "lookup".into(),
             Task::Bin { .. } => "bin".into(),

@@ -20,6 +20,7 @@
 mod batch;
 mod factor;
 mod lower;
+mod sorted;
 
 use crate::config::Config;
 use crate::dtype::DType;
@@ -32,6 +33,7 @@ use crate::plan::{
     Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
 };
 use crate::reduce::ReduceKind;
+use crate::sort::{SortOrder, SortWhat};
 use crate::view::{AxisView, View};
 use lower::Lowering;
 use smallvec::{SmallVec, smallvec};
@@ -313,6 +315,20 @@ impl Fuser<'_> {
                 let access = Access::Window { axis, frame, view };
                 let task = Task::Window { axis, frame, kind: *kind, min_count: *min_count };
                 self.stage(task, smallvec![Input { from, access }], node.grid.clone(), whole)
+            }
+            Op::Sort { axis, what, order, .. } if self.is_cut(node, *axis) => {
+                let (from, kept) = (node.inputs[0], node.shape[*axis]);
+                let dtype = self.graph.node(from).dtype;
+                let (runs, inputs) = self.emit_runs(from, *axis, *what, *order, kept)?;
+                let task = Task::Merge { axis: *axis, runs, order: *order, dtype };
+                self.stage(task, inputs, node.grid.clone(), whole)
+            }
+            Op::Quantile { axis, quantiles } if self.is_cut(node, *axis) => {
+                let (order, from) = (SortOrder::default(), node.inputs[0]);
+                let (runs, inputs) =
+                    self.emit_runs(from, *axis, SortWhat::Values, order, u64::MAX)?;
+                let task = Task::Select { axis: *axis, runs, quantiles: quantiles.clone() };
+                self.stage(task, inputs, node.grid.clone(), whole)
             }
             Op::Sort { axis, what, order, .. } => {
                 let task = Task::Sort { axis: *axis, what: *what, order: *order };

@@ -201,7 +201,8 @@ pub enum Op {
         /// Fewest cells of a window that give a value.
         min_count: u64,
     },
-    /// The cells of each line along an axis in order, or their positions; whole lines lie in one chunk.
+    /// The cells of each line along an axis in order, or their positions; lines that lie in several chunks of the input
+    /// come out in several chunks.
     Sort {
         /// The axis.
         axis: usize,

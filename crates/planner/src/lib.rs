@@ -32,6 +32,7 @@ pub mod plan;
 pub mod program;
 pub mod reduce;
 pub mod region;
+pub mod runs;
 pub mod scalar;
 pub mod sort;
 pub mod tile;

@@ -14,6 +14,7 @@ use crate::lookup::LookupKind;
 use crate::program::{Arg, Program};
 use crate::reduce::ReduceKind;
 use crate::region::Dims;
+use crate::runs::Runs;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::view::View;
 use crate::window::Frame;
@@ -112,6 +113,12 @@ pub enum Access {
         /// The view, of cells of the stage's shape.
         view: View,
     },
+    /// All runs of the lines along an axis that the operand's cells lie on. The input's axes are the stage's others in
+    /// their order, then this one.
+    Runs {
+        /// The axis.
+        axis: usize,
+    },
     /// The last position along an axis of the chunk before, of the stage itself: a scan's carry. Nothing for the first
     /// chunk.
     Previous {
@@ -177,6 +184,41 @@ pub enum Task {
     Quantile {
         /// The axis.
         axis: usize,
+        /// Which ones.
+        quantiles: Quantiles,
+    },
+    /// Each chunk of lines along the last axis in order, where lines are longer than a chunk. The stage's cells are the
+    /// input's, seen so that the lines lie along the last axis. Outputs: the runs ([`Runs::fields`]), of which each
+    /// chunk has as many cells as are wanted of a line, the masked ones last; and for each run an index (`uint64`): the
+    /// number of its cells that are not masked, how many of these are not NaN, then the key of every
+    /// [`Runs::every`]-th cell.
+    Runs {
+        /// What the runs hold.
+        runs: Runs,
+        /// The order.
+        order: SortOrder,
+        /// Cells that are wanted of each line.
+        kept: u64,
+    },
+    /// The cells of lines along an axis in order, or their positions, from their runs. Inputs: the runs and the index,
+    /// by [`Access::Runs`].
+    Merge {
+        /// The axis.
+        axis: usize,
+        /// What the runs hold.
+        runs: Runs,
+        /// The order.
+        order: SortOrder,
+        /// Type of the cells that were sorted.
+        dtype: DType,
+    },
+    /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of
+    /// [`Task::Merge`].
+    Select {
+        /// The axis.
+        axis: usize,
+        /// What the runs hold.
+        runs: Runs,
         /// Which ones.
         quantiles: Quantiles,
     },

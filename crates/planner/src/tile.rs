@@ -10,6 +10,7 @@ use crate::catalog::SourceRef;
 use crate::grid::{ChunkIndex, Grid};
 use crate::plan::{Access, Input, OutputRef, Plan, Stage, StageId, Task};
 use crate::region::{Dims, Region};
+use crate::runs::Runs;
 use crate::view::View;
 use crate::window::{self, Frame};
 use smallvec::{SmallVec, smallvec};
@@ -165,6 +166,16 @@ impl Tiling {
                 let region = window_region(&s.grid.region(index), *axis, *frame, &s.grid.shape());
                 view_hits(view, &region, grid)
             }
+            Access::Runs { axis } => {
+                let region = s.grid.region(index);
+                let mut hits: Touched = smallvec![];
+                for (place, a) in (0..region.rank()).filter(|a| a != axis).enumerate() {
+                    let (lo, hi) = grid.axes[place].overlapping(region.start[a], region.end[a]);
+                    hits.push(Hits::Run(lo, hi));
+                }
+                hits.push(Hits::Run(0, grid.axes[hits.len()].count()));
+                Some(hits)
+            }
             Access::Previous { axis } => {
                 if index[*axis] == 0 {
                     return None;
@@ -271,6 +282,14 @@ impl Tiling {
                     frame.readers(seen.0, seen.1, shape[*axis]);
                 operands(&region)
             }
+            Access::Runs { axis } => {
+                let mut readers = Region::whole(&s.grid.counts());
+                for (place, a) in (0..readers.rank()).filter(|a| a != axis).enumerate() {
+                    (readers.start[a], readers.end[a]) =
+                        s.grid.axes[a].overlapping(cells.start[place], cells.end[place]);
+                }
+                Some(readers)
+            }
             Access::Previous { axis } => {
                 let mut next: Dims = index.into();
                 next[*axis] += 1;
@@ -339,9 +358,18 @@ impl Tiling {
                     bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
                 }
             }
+            Task::Merge { axis, runs, .. } => {
+                let cells = s.grid.region(index).len(*axis);
+                bytes = bytes.saturating_add(self.merge_bytes(s, runs, cells));
+            }
+            // One statistic after the other, each of up to two neighbouring cells.
+            Task::Select { runs, .. } => {
+                bytes = bytes.saturating_add(self.merge_bytes(s, runs, 2));
+            }
             Task::Fused(_)
             | Task::Scan { .. }
             | Task::Window { .. }
+            | Task::Runs { .. }
             | Task::Sort { .. }
             | Task::Quantile { .. }
             | Task::Lookup { .. }
@@ -365,6 +393,12 @@ impl Tiling {
             _ => {}
         }
         bytes
+    }
+
+    fn merge_bytes(&self, s: &Stage, runs: &Runs, cells: u64) -> u64 {
+        let from = self.plan.output(s.inputs[0].from);
+        let line = from.grid.axes[from.grid.rank() - 1];
+        runs.merge_bytes(cells, line, from.cell_bytes() as u64)
     }
 
     /// The box of its source that an operand of a `Load` stage reads; empty for other stages.
@@ -412,6 +446,11 @@ pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex>
 fn line_bytes(s: &Stage, index: &[u64], table_bytes: u64) -> u64 {
     let region = s.grid.region(index);
     match &s.task {
+        Task::Runs { runs, kept, .. } => {
+            let len = region.len(region.rank() - 1);
+            // Keys have the size of the cells.
+            runs.sort_bytes(s.outputs[0].fields[0], len, *kept)
+        }
         Task::Window { axis, frame, .. } => {
             let lines = region.cells() / region.len(*axis).max(1);
             window::scratch_bytes(*frame, s.grid.axes[*axis].len, lines)

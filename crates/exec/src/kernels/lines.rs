@@ -3,10 +3,19 @@
 //! A line's cells become keys, integers whose order is that of the cells, and the keys are sorted by the standard
 //! library. NaN and masked cells are set aside before: they are no keys, so every number has one.
 
+mod key;
+mod merge;
+mod runs;
+
+pub(crate) use key::Key;
+pub(crate) use merge::{Line, Parts, between, cells_of_keys, masked_key, merge};
+pub(crate) use runs::{KeysMut, RunsOut, runs};
+
 use super::KernelError;
 use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::Kind;
+use key::Keyed;
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
 
@@ -23,6 +32,58 @@ pub struct LinesIn<'a> {
     pub value: Strided<'a>,
     /// Validity, lying as the cells do.
     pub valid: Option<&'a [u8]>,
+}
+
+impl LinesIn<'_> {
+    /// Number of lines.
+    fn count(&self) -> u64 {
+        (0..self.shape.len()).filter(|&a| a != self.axis).map(|a| self.shape[a]).product()
+    }
+
+    /// Refuses lines that leave their memory.
+    fn check(&self) -> Result<(), KernelError> {
+        let steps = self.value.strides;
+        if steps.len() < self.shape.len() {
+            let (got, expected) = (steps.len() as u64, self.shape.len() as u64);
+            return Err(KernelError::Buffer { what: "axes of lines", got, expected });
+        }
+        if self.shape.contains(&0) {
+            return Ok(());
+        }
+        let (mut low, mut high) = (i128::from(self.value.offset), i128::from(self.value.offset));
+        for (&n, &s) in self.shape.iter().zip(steps) {
+            let reach = (i128::from(n) - 1) * i128::from(s);
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        let held = self.value.bytes.len() / self.dtype.size();
+        let held = self.valid.map_or(held, |v| held.min(v.len()));
+        if low < 0 || high >= held as i128 {
+            let (got, expected) = (held as u64, high.max(0) as u64 + 1);
+            return Err(KernelError::Buffer { what: "cells of lines", got, expected });
+        }
+        Ok(())
+    }
+
+    /// Element of a line's first cell.
+    fn start(&self, mut line: u64) -> i64 {
+        let mut from = self.value.offset;
+        for a in (0..self.shape.len()).rev().filter(|&a| a != self.axis) {
+            from += (line % self.shape[a]) as i64 * self.value.strides[a];
+            line /= self.shape[a];
+        }
+        from
+    }
+
+    /// Calls `f` with every cell of the line that starts at `from`, and its position; `None` is masked.
+    #[inline(always)]
+    fn cells<T: Cell>(&self, from: i64, mut f: impl FnMut(usize, Option<T>)) {
+        let step = self.value.strides[self.axis];
+        for i in 0..self.shape[self.axis] as usize {
+            let at = (from + i as i64 * step) as usize;
+            let masked = self.valid.is_some_and(|v| v[at] == 0);
+            f(i, (!masked).then(|| T::read(self.value.bytes, at)));
+        }
+    }
 }
 
 /// Where the result goes: dense, with `kept` cells along the axis.
@@ -98,97 +159,19 @@ pub fn quantile(
     }
 }
 
-/// A cell that has a key.
-trait Keyed: Cell + Default {
-    /// An integer with the cell's place among all cells.
-    type Key: Copy + Ord + std::ops::Not<Output = Self::Key>;
-    /// The key; `None` for NaN. -0.0 comes before 0.0.
-    fn key(self) -> Option<Self::Key>;
-    /// The cell of a key.
-    fn of(key: Self::Key) -> Self;
-    /// The key in which cells that compare equal are equal.
-    fn equal_key(self) -> Option<Self::Key> {
-        self.key()
-    }
-    /// NaN; the least value for types without.
-    fn nan() -> Self;
-    /// The point `t` of the way from `a` to `b`.
-    fn between(a: Self, b: Self, t: f64) -> Self;
-}
-
-macro_rules! keyed_ints {
-    ($($t:ident)*) => { $(
-        impl Keyed for $t {
-            type Key = $t;
-            fn key(self) -> Option<$t> {
-                Some(self)
-            }
-            fn of(key: $t) -> $t {
-                key
-            }
-            fn nan() -> $t {
-                $t::MIN
-            }
-            fn between(a: $t, _: $t, _: f64) -> $t {
-                // Only methods that give a cell take integers.
-                a
-            }
-        }
-    )* };
-}
-keyed_ints! { u8 i8 u16 i16 u32 i32 u64 i64 }
-
-macro_rules! keyed_floats {
-    ($($t:ident $u:ident;)*) => { $(
-        impl Keyed for $t {
-            type Key = $u;
-            #[inline(always)]
-            fn key(self) -> Option<$u> {
-                const SIGN: $u = 1 << ($u::BITS - 1);
-                let bits = self.to_bits();
-                // Negative numbers count backward.
-                (!self.is_nan()).then_some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
-            }
-            fn of(key: $u) -> $t {
-                const SIGN: $u = 1 << ($u::BITS - 1);
-                $t::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
-            }
-            fn equal_key(self) -> Option<$u> {
-                (if self == 0.0 { 0.0 } else { self }).key()
-            }
-            fn nan() -> $t {
-                $t::NAN
-            }
-            fn between(a: $t, b: $t, t: f64) -> $t {
-                let (x, y) = (f64::from(a), f64::from(b));
-                if t == 0.0 || x == y {
-                    return a;
-                }
-                if t == 0.5 {
-                    // The mean of two: between a number and an infinity it is the infinity.
-                    return (x * 0.5 + y * 0.5) as $t;
-                }
-                let step = y - x;
-                (if t < 0.5 { x + step * t } else { y - step * (1.0 - t) }) as $t
-            }
-        }
-    )* };
-}
-keyed_floats! { f32 u32; f64 u64; }
-
 /// Lines on their way.
 struct Walk<'a> {
     input: LinesIn<'a>,
     out: LinesOut<'a>,
     cancelled: &'a dyn Fn() -> bool,
-    /// Lines, cells of each, and the steps to the next cell in the input and in the output.
+    /// Lines, cells of each, and the step to the next cell in the output.
     lines: usize,
     len: usize,
-    steps: (i64, usize),
+    steps: usize,
 }
 
 /// What a line holds: keys of its numbers, and how many cells are none.
-struct Line<'k, K> {
+struct Content<'k, K> {
     keys: &'k mut Vec<K>,
     nan: usize,
     masked: usize,
@@ -202,7 +185,7 @@ impl<'a> Walk<'a> {
         cancelled: &'a dyn Fn() -> bool,
     ) -> Result<Self, KernelError> {
         let (shape, axis) = (input.shape, input.axis);
-        let lines: u64 = (0..shape.len()).filter(|&a| a != axis).map(|a| shape[a]).product();
+        let lines = input.count();
         let expect = |what, got: usize, expected: u64| match (got as u64) < expected {
             true => Err(KernelError::Buffer { what, got: got as u64, expected }),
             false => Ok(()),
@@ -211,25 +194,7 @@ impl<'a> Walk<'a> {
         if let Some(v) = &out.valid {
             expect("validity of sorted lines", v.len(), lines * out.kept)?;
         }
-        expect("axes of lines", input.value.strides.len(), shape.len() as u64)?;
-        if !shape.contains(&0) {
-            let (mut low, mut high) =
-                (i128::from(input.value.offset), i128::from(input.value.offset));
-            for (&n, &s) in shape.iter().zip(input.value.strides) {
-                let reach = (i128::from(n) - 1) * i128::from(s);
-                if reach < 0 { low += reach } else { high += reach }
-            }
-            let held = input.value.bytes.len() / input.dtype.size();
-            let held = input.valid.map_or(held, |v| held.min(v.len()));
-            if low < 0 || high >= held as i128 {
-                let expected = high.max(0) as u64 + 1;
-                return Err(KernelError::Buffer {
-                    what: "cells of lines",
-                    got: held as u64,
-                    expected,
-                });
-            }
-        }
+        input.check()?;
         let inner: u64 = shape[axis + 1..].iter().product();
         Ok(Walk {
             input,
@@ -237,48 +202,32 @@ impl<'a> Walk<'a> {
             cancelled,
             lines: lines as usize,
             len: shape[axis] as usize,
-            steps: (input.value.strides[axis], inner as usize),
+            steps: inner as usize,
         })
     }
 
     /// Where a line starts in the input and in the output.
     fn start(&self, line: usize) -> (i64, usize) {
-        let (shape, axis) = (self.input.shape, self.input.axis);
-        let mut rest = line as u64;
-        let mut from = self.input.value.offset;
-        for a in (0..shape.len()).rev().filter(|&a| a != axis) {
-            from += (rest % shape[a]) as i64 * self.input.value.strides[a];
-            rest /= shape[a];
-        }
-        let inner = self.steps.1;
-        (from, line / inner.max(1) * inner * self.out.kept as usize + line % inner.max(1))
+        let inner = self.steps.max(1);
+        let to = line / inner * inner * self.out.kept as usize + line % inner;
+        (self.input.start(line as u64), to)
     }
 
-    /// Calls `f` with every cell of a line and its position; `None` is masked.
-    #[inline(always)]
-    fn cells<T: Keyed>(&self, from: i64, mut f: impl FnMut(usize, Option<T>)) {
-        for i in 0..self.len {
-            let at = (from + i as i64 * self.steps.0) as usize;
-            let masked = self.input.valid.is_some_and(|v| v[at] == 0);
-            f(i, (!masked).then(|| T::read(self.input.value.bytes, at)));
-        }
-    }
-
-    fn line<'k, T: Keyed>(&self, from: i64, keys: &'k mut Vec<T::Key>) -> Line<'k, T::Key> {
+    fn line<'k, T: Keyed>(&self, from: i64, keys: &'k mut Vec<T::Key>) -> Content<'k, T::Key> {
         let (mut nan, mut masked) = (0, 0);
         keys.clear();
-        self.cells::<T>(from, |_, cell| match cell.map(T::key) {
+        self.input.cells::<T>(from, |_, cell| match cell.map(T::key) {
             Some(Some(key)) => keys.push(key),
             Some(None) => nan += 1,
             None => masked += 1,
         });
-        Line { keys, nan, masked }
+        Content { keys, nan, masked }
     }
 
     /// Writes the cells `[at, at + n)` of a line as far as they are kept.
     fn write<T: Cell>(&mut self, to: usize, at: usize, cells: impl Iterator<Item = (T, bool)>) {
         for (i, (cell, valid)) in (at..self.out.kept as usize).zip(cells) {
-            let place = to + i * self.steps.1;
+            let place = to + i * self.steps;
             cell.write(self.out.value, place);
             if let Some(v) = self.out.valid.as_deref_mut() {
                 v[place] = u8::from(valid);
@@ -293,7 +242,7 @@ impl<'a> Walk<'a> {
                 return Err(KernelError::Cancelled);
             }
             let (from, to) = self.start(l);
-            let Line { keys, nan, masked } = self.line::<T>(from, &mut keys);
+            let Content { keys, nan, masked } = self.line::<T>(from, &mut keys);
             let kept = (self.out.kept as usize).min(keys.len());
             if order.descending {
                 // A key's complement has its place in the other direction.
@@ -334,7 +283,7 @@ impl<'a> Walk<'a> {
             for part in parts(order) {
                 // Positions of one part at a time: a pair for each cell is all that is held.
                 keys.clear();
-                self.cells::<T>(from, |i, cell| {
+                self.input.cells::<T>(from, |i, cell| {
                     let key = cell.map(T::equal_key);
                     let here = match (part, key) {
                         (Part::Numbers, Some(Some(k))) => {
@@ -363,7 +312,7 @@ impl<'a> Walk<'a> {
                 return Err(KernelError::Cancelled);
             }
             let (from, to) = self.start(l);
-            let Line { keys, nan, .. } = self.line::<T>(from, &mut keys);
+            let Content { keys, nan, .. } = self.line::<T>(from, &mut keys);
             let n = keys.len();
             if n == 0 || nan > 0 {
                 let cell = if nan == 0 && self.out.valid.is_some() {

@@ -53,13 +53,13 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
 }
 
 /// A chunk that cells are copied from, in either place.
-enum Cells<'a> {
+pub(super) enum Cells<'a> {
     Memory(&'a Chunk),
     File(Reader<'a>),
 }
 
 impl<'a> Cells<'a> {
-    fn new(held: &'a Held, cx: &'a TaskContext<'_>) -> Result<Self, Error> {
+    pub(super) fn new(held: &'a Held, cx: &'a TaskContext<'_>) -> Result<Self, Error> {
         Ok(match held {
             Held::Memory(chunk) => Cells::Memory(chunk),
             Held::File(file) => Cells::File(file.reader(cx.read_back)?),
@@ -97,7 +97,7 @@ impl<'a> Cells<'a> {
 
 impl Cells<'_> {
     /// Copies neighbouring cells of a field.
-    fn run(
+    pub(super) fn run(
         &mut self,
         field: usize,
         from: usize,

@@ -39,6 +39,9 @@ impl Tiling for tile::Tiling {
             Task::Window { kind, .. } => format!("window {kind}"),
             Task::Sort { .. } => "sort".into(),
             Task::Quantile { .. } => "quantile".into(),
+            Task::Runs { .. } => "sort runs".into(),
+            Task::Merge { .. } => "merge runs".into(),
+            Task::Select { .. } => "select from runs".into(),
             Task::Lookup { .. } => "lookup".into(),
             Task::Bin { .. } => "bin".into(),
             Task::Contract { .. } => "contract".into(),
@@ -88,6 +91,8 @@ impl Tiling for tile::Tiling {
         match &s.task {
             // What is read goes straight into the output.
             Task::Copy => Some(0),
+            // The peak has memory for the parts.
+            Task::Merge { .. } | Task::Select { .. } => Some(0),
             Task::Fused(_) | Task::Scan { .. } => {
                 let mut bytes = 0u64;
                 for (k, input) in s.inputs.iter().enumerate().filter(|(_, i)| i.from == from) {
@@ -123,6 +128,7 @@ impl Tiling for tile::Tiling {
                 }
                 Access::Part { .. } | Access::Take { .. } | Access::Reshape(_) => true,
                 Access::Fan(_) | Access::Previous { .. } | Access::Window { .. } => false,
+                Access::Runs { .. } => false,
             })
         })
     }

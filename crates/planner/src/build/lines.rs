@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::grid::AxisGrid;
 use crate::ir::{NodeId, Op};
 use crate::reduce::ReduceKind;
+use crate::runs;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::window::{Frame, is_windowed};
 
@@ -49,7 +50,8 @@ impl Builder {
     }
 
     /// The cells of each line along an axis in order, or their positions (`int64`), of which the first `limit` are
-    /// kept. Lines are brought into one chunk.
+    /// kept. Lines are brought into one chunk; those that are longer than a chunk are cut into runs and come out in
+    /// several chunks ([`crate::runs`]).
     pub fn sort(
         &mut self,
         input: NodeId,
@@ -59,13 +61,23 @@ impl Builder {
         limit: Option<u64>,
     ) -> Result<NodeId> {
         self.check_axis("sort", input, axis)?;
+        let input = match limit {
+            // Nothing has to be put in order.
+            Some(0) => self.slice(input, axis, 0, 1, 0)?,
+            _ => input,
+        };
         let len = self.node(input).shape[axis];
-        let input = self.with_chunk(input, axis, len)?;
+        let (input, room) = self.in_lines(input, axis, what)?;
         let node = self.node(input);
         let (mut shape, mut grid) = (node.shape.clone(), node.grid.clone());
         let limit = limit.filter(|&k| k < len);
-        shape[axis] = limit.unwrap_or(len);
-        grid.axes[axis] = AxisGrid::regular(shape[axis], shape[axis]);
+        let kept = limit.unwrap_or(len);
+        shape[axis] = kept;
+        if grid.axes[axis].count() > 1 {
+            grid.axes = runs::merged_axes(&grid.axes, axis, kept, room);
+        } else {
+            grid.axes[axis] = AxisGrid::regular(kept, kept);
+        }
         let (dtype, nullable) = match what {
             SortWhat::Values => (node.dtype, node.nullable),
             SortWhat::Positions => (DType::Int64, false),
@@ -74,7 +86,7 @@ impl Builder {
     }
 
     /// Order statistics of each line along an axis, which gets one position for each probability. Lines are brought
-    /// into one chunk. Methods that interpolate take floats.
+    /// into one chunk, or into runs if they are longer than that. Methods that interpolate take floats.
     pub fn quantile(&mut self, input: NodeId, axis: usize, quantiles: Quantiles) -> Result<NodeId> {
         self.check_axis("quantile", input, axis)?;
         let node = self.node(input);
@@ -92,13 +104,30 @@ impl Builder {
         if len == 0 && !dtype.is_float() {
             return Err(Error::Empty { operation: "quantile".into(), axis });
         }
-        let input = self.with_chunk(input, axis, len)?;
+        let (input, _) = self.in_lines(input, axis, SortWhat::Values)?;
         let node = self.node(input);
         let (mut shape, mut grid, nullable) =
             (node.shape.clone(), node.grid.clone(), node.nullable);
         shape[axis] = quantiles.bits.len() as u64;
         grid.axes[axis] = AxisGrid::regular(shape[axis], shape[axis]);
         self.push(Op::Quantile { axis, quantiles }, &[input], shape, dtype, nullable, grid)
+    }
+
+    /// The input in chunks that hold whole lines along an axis, or runs of lines that are longer than a chunk of the
+    /// configured size; and the cells of such a chunk.
+    fn in_lines(&mut self, input: NodeId, axis: usize, what: SortWhat) -> Result<(NodeId, u64)> {
+        let node = self.node(input);
+        let len = node.shape[axis];
+        let cell = runs::cell_bytes(what, node.dtype);
+        let room = (self.config.chunk_bytes_target / cell).max(1);
+        if len <= room {
+            return Ok((self.with_chunk(input, axis, len)?, room));
+        }
+        let chunks = runs::run_chunks(&node.grid.axes, axis, room);
+        if node.grid.axes.iter().zip(&chunks).all(|(a, &c)| a.chunk == c) {
+            return Ok((input, room));
+        }
+        Ok((self.rechunk(input, &chunks)?, room))
     }
 
     /// The input in chunks of at least `least` cells along an axis. Where they have to grow, they get shorter along

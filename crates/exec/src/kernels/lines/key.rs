@@ -1,0 +1,143 @@
+//! Keys: unsigned integers in the order of the cells that they stand for.
+
+use super::Cell;
+use crate::pool::Plain;
+use std::ops::Not;
+use tessera_planner::sort::SortOrder;
+
+/// An unsigned integer that stands for a cell.
+pub(crate) trait Key: Plain + Ord + Default + Not<Output = Self> {
+    /// As 64 bits, in the same order.
+    fn wide(self) -> u64;
+    /// Of 64 bits that [`Key::wide`] gave.
+    fn narrow(wide: u64) -> Self;
+}
+
+macro_rules! keys {
+    ($($t:ident)*) => { $(
+        impl Key for $t {
+            #[inline(always)]
+            fn wide(self) -> u64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn narrow(wide: u64) -> $t {
+                wide as $t
+            }
+        }
+    )* };
+}
+keys! { u8 u16 u32 u64 }
+
+/// A cell that has a key.
+pub(super) trait Keyed: Cell + Default {
+    /// An integer of the cell's size.
+    type Key: Key + Cell;
+    /// True if there are cells that are no numbers.
+    const HAS_NAN: bool;
+    /// The key; `None` for NaN. -0.0 comes before 0.0.
+    fn key(self) -> Option<Self::Key>;
+    /// The cell of a key.
+    fn of(key: Self::Key) -> Self;
+    /// The key in which cells that compare equal are equal.
+    #[inline(always)]
+    fn equal_key(self) -> Option<Self::Key> {
+        self.key()
+    }
+    /// NaN; the least value for types without.
+    fn nan() -> Self;
+    /// The point `t` of the way from `a` to `b`.
+    fn between(a: Self, b: Self, t: f64) -> Self;
+}
+
+/// The key of NaN in an order. No number has it, in either direction: keys of infinities are further in.
+#[inline(always)]
+pub(super) fn nan_key<K: Key>(order: SortOrder) -> K {
+    if order.nan_first { K::default() } else { !K::default() }
+}
+
+/// A key with a cell's place in an order, NaN included.
+#[inline(always)]
+pub(super) fn ordered<K: Key>(key: Option<K>, order: SortOrder) -> K {
+    match key {
+        Some(key) if order.descending => !key,
+        Some(key) => key,
+        None => nan_key(order),
+    }
+}
+
+/// The cell of such a key.
+#[inline(always)]
+pub(super) fn cell<T: Keyed>(key: T::Key, order: SortOrder) -> T {
+    if T::HAS_NAN && key == nan_key(order) {
+        return T::nan();
+    }
+    T::of(if order.descending { !key } else { key })
+}
+
+macro_rules! keyed_ints {
+    ($($t:ident $u:ident;)*) => { $(
+        impl Keyed for $t {
+            type Key = $u;
+            const HAS_NAN: bool = false;
+            #[inline(always)]
+            fn key(self) -> Option<$u> {
+                // Counted from the least value on.
+                Some((self as $u).wrapping_sub($t::MIN as $u))
+            }
+            #[inline(always)]
+            fn of(key: $u) -> $t {
+                key.wrapping_add($t::MIN as $u) as $t
+            }
+            fn nan() -> $t {
+                $t::MIN
+            }
+            fn between(a: $t, _: $t, _: f64) -> $t {
+                // Only methods that give a cell take integers.
+                a
+            }
+        }
+    )* };
+}
+keyed_ints! { u8 u8; i8 u8; u16 u16; i16 u16; u32 u32; i32 u32; u64 u64; i64 u64; }
+
+macro_rules! keyed_floats {
+    ($($t:ident $u:ident;)*) => { $(
+        impl Keyed for $t {
+            type Key = $u;
+            const HAS_NAN: bool = true;
+            #[inline(always)]
+            fn key(self) -> Option<$u> {
+                const SIGN: $u = 1 << ($u::BITS - 1);
+                let bits = self.to_bits();
+                // Negative numbers count backward.
+                (!self.is_nan()).then_some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+            }
+            #[inline(always)]
+            fn of(key: $u) -> $t {
+                const SIGN: $u = 1 << ($u::BITS - 1);
+                $t::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
+            }
+            #[inline(always)]
+            fn equal_key(self) -> Option<$u> {
+                (if self == 0.0 { 0.0 } else { self }).key()
+            }
+            fn nan() -> $t {
+                $t::NAN
+            }
+            fn between(a: $t, b: $t, t: f64) -> $t {
+                let (x, y) = (f64::from(a), f64::from(b));
+                if t == 0.0 || x == y {
+                    return a;
+                }
+                if t == 0.5 {
+                    // The mean of two: between a number and an infinity it is the infinity.
+                    return (x * 0.5 + y * 0.5) as $t;
+                }
+                let step = y - x;
+                (if t < 0.5 { x + step * t } else { y - step * (1.0 - t) }) as $t
+            }
+        }
+    )* };
+}
+keyed_floats! { f32 u32; f64 u64; }

@@ -1,0 +1,229 @@
+//! Runs: parts of lines, each in order, to be merged.
+//!
+//! ```text
+//!   run     keys       3 5 5 9 MAX . .    of the cells that are not masked; MAX is NaN
+//!           positions  7 1 4 0 5   2 6    from the first cell of the part on; the masked cells' follow
+//!   index   5 4 3 5 MAX                   cells that are not masked, numbers, every second key
+//! ```
+//! Equal keys keep the order of their positions.
+
+use super::key::{Key, Keyed, ordered};
+use super::{LinesIn, first_sorted};
+use crate::kernels::KernelError;
+use crate::kernels::elem::Kind;
+use tessera_planner::runs::INDEX_HEAD;
+use tessera_planner::sort::SortOrder;
+
+/// Keys of one of their sizes, to write.
+#[derive(Debug)]
+pub(crate) enum KeysMut<'a> {
+    U8(&'a mut [u8]),
+    U16(&'a mut [u16]),
+    U32(&'a mut [u32]),
+    U64(&'a mut [u64]),
+}
+
+/// Where runs are written, line after line.
+#[derive(Debug)]
+pub(crate) struct RunsOut<'a> {
+    /// Cells of each run: the length of a line, or fewer.
+    pub(crate) kept: u64,
+    /// The keys; those of masked cells are 0.
+    pub(crate) keys: KeysMut<'a>,
+    /// Positions, if they are asked for.
+    pub(crate) positions: Option<&'a mut [u32]>,
+    /// Distance of the cells in the index.
+    pub(crate) every: u64,
+    /// The index.
+    pub(crate) index: &'a mut [u64],
+}
+
+/// What a run keeps.
+struct Kept {
+    /// Cells that are not masked, and those of them that are not NaN.
+    keyed: usize,
+    numbers: usize,
+}
+
+/// Sorts each line. With positions, -0.0 and 0.0 are equal.
+///
+/// # Errors
+/// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
+pub(crate) fn runs(
+    lines: LinesIn<'_>,
+    order: SortOrder,
+    out: RunsOut<'_>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    macro_rules! run {
+        ($t:ident, $width:ident) => {
+            match out.keys {
+                KeysMut::$width(keys) => {
+                    let rest = Rest {
+                        kept: out.kept as usize,
+                        positions: out.positions,
+                        every: out.every.max(1) as usize,
+                        index: out.index,
+                    };
+                    each::<$t>(lines, order, keys, rest, cancelled)
+                }
+                _ => {
+                    let (got, expected) = (0, lines.dtype.size() as u64);
+                    Err(KernelError::Buffer { what: "size of keys", got, expected })
+                }
+            }
+        };
+    }
+    match Kind::of(lines.dtype) {
+        Kind::Bool | Kind::U8 => run!(u8, U8),
+        Kind::I8 => run!(i8, U8),
+        Kind::I16 => run!(i16, U16),
+        Kind::U16 => run!(u16, U16),
+        Kind::I32 => run!(i32, U32),
+        Kind::U32 => run!(u32, U32),
+        Kind::F32 => run!(f32, U32),
+        Kind::I64 => run!(i64, U64),
+        Kind::U64 => run!(u64, U64),
+        Kind::F64 => run!(f64, U64),
+    }
+}
+
+/// [`RunsOut`] without the keys.
+struct Rest<'a> {
+    kept: usize,
+    positions: Option<&'a mut [u32]>,
+    every: usize,
+    index: &'a mut [u64],
+}
+
+fn each<T: Keyed>(
+    lines: LinesIn<'_>,
+    order: SortOrder,
+    keys: &mut [T::Key],
+    mut out: Rest<'_>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    lines.check()?;
+    let (count, kept) = (lines.count() as usize, out.kept);
+    let wide = kept.div_ceil(out.every) + INDEX_HEAD as usize;
+    let expect = |what, got: usize, expected: usize| match got < expected {
+        true => Err(KernelError::Buffer { what, got: got as u64, expected: expected as u64 }),
+        false => Ok(()),
+    };
+    expect("keys of runs", keys.len(), count * kept)?;
+    expect("index of runs", out.index.len(), count * wide)?;
+    if let Some(p) = &out.positions {
+        expect("positions of runs", p.len(), count * kept)?;
+        expect("range of positions", u32::MAX as usize, lines.shape[lines.axis] as usize)?;
+    }
+    let (mut alone, mut pairs) = (Vec::new(), Vec::new());
+    for line in 0..count {
+        if cancelled() {
+            return Err(KernelError::Cancelled);
+        }
+        let from = lines.start(line as u64);
+        let keys = &mut keys[line * kept..][..kept];
+        let made = match out.positions.as_deref_mut() {
+            Some(positions) => {
+                let positions = &mut positions[line * kept..][..kept];
+                with_positions::<T>(lines, from, order, keys, positions, &mut pairs)
+            }
+            None => values::<T>(lines, from, order, keys, &mut alone),
+        };
+        let index = &mut out.index[line * wide..][..wide];
+        let (head, samples) = index.split_at_mut(INDEX_HEAD as usize);
+        head.copy_from_slice(&[made.keyed as u64, made.numbers as u64]);
+        for (sample, key) in samples.iter_mut().zip(keys.iter().step_by(out.every)) {
+            *sample = key.wide();
+        }
+    }
+    Ok(())
+}
+
+/// How many cells are kept of those that are not masked, and how many of them are numbers.
+fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortOrder) -> Kept {
+    let keyed = match order.masked_first {
+        true => kept.saturating_sub(masked),
+        false => kept,
+    };
+    let keyed = keyed.min(numbers + nan);
+    let numbers = if order.nan_first { keyed.saturating_sub(nan) } else { numbers.min(keyed) };
+    Kept { keyed, numbers }
+}
+
+/// A run without positions.
+fn values<T: Keyed>(
+    lines: LinesIn<'_>,
+    from: i64,
+    order: SortOrder,
+    keys: &mut [T::Key],
+    scratch: &mut Vec<T::Key>,
+) -> Kept {
+    let (mut keyed, mut nan, mut masked) = (0, 0, 0);
+    let len = lines.shape[lines.axis] as usize;
+    if keys.len() == len {
+        lines.cells::<T>(from, |_, cell| match cell.map(T::key) {
+            Some(key) => {
+                nan += usize::from(key.is_none());
+                keys[keyed] = ordered(key, order);
+                keyed += 1;
+            }
+            None => masked += 1,
+        });
+        keys[keyed..].fill(T::Key::default());
+        keys[..keyed].sort_unstable();
+        return keep(len, (keyed - nan, nan, masked), order);
+    }
+    scratch.clear();
+    scratch.reserve_exact(len);
+    lines.cells::<T>(from, |_, cell| match cell.map(T::key) {
+        Some(key) => {
+            nan += usize::from(key.is_none());
+            scratch.push(ordered(key, order));
+        }
+        None => masked += 1,
+    });
+    let made = keep(keys.len(), (scratch.len() - nan, nan, masked), order);
+    first_sorted(scratch, made.keyed);
+    keys[..made.keyed].copy_from_slice(&scratch[..made.keyed]);
+    keys[made.keyed..].fill(T::Key::default());
+    made
+}
+
+/// A run with the positions of its cells.
+fn with_positions<T: Keyed>(
+    lines: LinesIn<'_>,
+    from: i64,
+    order: SortOrder,
+    keys: &mut [T::Key],
+    positions: &mut [u32],
+    scratch: &mut Vec<(T::Key, u32)>,
+) -> Kept {
+    let (mut nan, mut masked) = (0, 0);
+    scratch.clear();
+    scratch.reserve_exact(lines.shape[lines.axis] as usize);
+    lines.cells::<T>(from, |i, cell| match cell.map(T::equal_key) {
+        Some(key) => {
+            nan += usize::from(key.is_none());
+            scratch.push((ordered(key, order), i as u32));
+        }
+        None => masked += 1,
+    });
+    let made = keep(keys.len(), (scratch.len() - nan, nan, masked), order);
+    // Positions break ties, which makes the order stable.
+    first_sorted(scratch, made.keyed);
+    for ((k, p), &(key, position)) in keys.iter_mut().zip(positions.iter_mut()).zip(&*scratch) {
+        (*k, *p) = (key, position);
+    }
+    keys[made.keyed..].fill(T::Key::default());
+    let mut at = made.keyed;
+    if at < positions.len() {
+        lines.cells::<T>(from, |i, cell| {
+            if cell.is_none() && at < positions.len() {
+                positions[at] = i as u32;
+                at += 1;
+            }
+        });
+    }
+    made
+}

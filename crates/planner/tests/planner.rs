@@ -126,6 +126,40 @@ fn small_chunks_share_an_operand() {
 }
 
 #[test]
+fn long_lines_are_sorted_in_runs() {
+    let sorted = |shape: &[u64], chunk: &[u64], axis, limit, config: Config| {
+        let mut b = Builder::new(config);
+        let x = b.load(source("x", shape, chunk)).unwrap();
+        let order = SortOrder::default();
+        let s = b.sort(x, axis, SortWhat::Positions, order, limit).unwrap();
+        let q = Quantiles::new(&[0.1, 0.5], QuantileMethod::Linear);
+        let q = b.quantile(x, axis, q).unwrap();
+        plan(b, &[s, q])
+    };
+    // As many stages for a line of ten chunks as for one of a million, and operands that need little more.
+    let few = sorted(&[10 << 20], &[1 << 20], 0, None, Config::default());
+    let many = sorted(&[1 << 40], &[1 << 20], 0, None, Config::default());
+    assert_eq!(few.plan().stages.len(), 5, "{}", explain::plan(&few));
+    let merge = |t: &Tiling| {
+        let is_merge = |s: &Stage| matches!(s.task, Task::Merge { .. });
+        let at = t.plan().stages.iter().position(is_merge).unwrap();
+        (t.plan().stages[at].grid.count(), t.peak(StageId(at as u32), &[0]))
+    };
+    let ((short, least), (long, most)) = (merge(&few), merge(&many));
+    assert_eq!((short, long), (10, 1 << 20));
+    // A line of 8 TiB has runs of 8 GiB, of which each operand reads 1,024 parts.
+    assert!(least < 30 << 20 && most < 2 << 30, "{least} {most}");
+    // Whichever axis, with short first chunks and lines beside each other, whole or only the beginning.
+    for (shape, chunk) in [([7u64, 60], [2u64, 9]), ([60, 7], [50, 3]), ([1, 300], [1, 7])] {
+        for axis in [0, 1] {
+            for limit in [None, Some(3), Some(40)] {
+                check_tiling(&sorted(&shape, &chunk, axis, limit, tiny()));
+            }
+        }
+    }
+}
+
+#[test]
 fn several_reductions_are_one_pass() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[4096], &[1024])).unwrap();

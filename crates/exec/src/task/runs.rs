@@ -73,7 +73,7 @@ pub(super) fn merge(
     let (value, mut valid) = (&mut value[0], valid.first_mut().map(|b| b.as_mut_slice()));
     let region = op.stage.grid.region(op.index);
     let (first, last) = (region.start[axis], region.end[axis]);
-    from.lines(&region, &mut |at, to, step| {
+    from.lines(&region, |at, to, step| {
         let index = from.index(at)?;
         let line = Line::new(index.typed(), from.lengths(), runs.every)?;
         let (keyed, masked) = (line.keyed(), line.masked());
@@ -134,7 +134,7 @@ pub(super) fn select(
     let (value, valid) = out.split_at_mut(1);
     let (value, mut valid) = (value[0].as_mut_slice(), valid.first_mut().map(|b| b.as_mut_slice()));
     let mut two = op.cx.buffer(2 * dtype.size());
-    from.lines(&op.stage.grid.region(op.index), &mut |at, to, step| {
+    from.lines(&op.stage.grid.region(op.index), |at, to, step| {
         let index = from.index(at)?;
         let line = Line::new(index.typed(), from.lengths(), runs.every)?;
         let (keyed, numbers) = (line.keyed(), line.numbers());
@@ -205,7 +205,7 @@ impl<'a> Source<'a> {
     fn lines(
         &self,
         region: &Region,
-        f: &mut dyn FnMut(&[u64], usize, usize) -> Result<(), Error>,
+        mut f: impl FnMut(&[u64], usize, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let steps = strides(&region.shape());
         let mut starts = region.clone();

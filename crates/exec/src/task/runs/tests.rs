@@ -75,7 +75,7 @@ impl Bench {
 
 /// Chunks of `target` bytes of cells that hold each number below `2^bits` once, scattered.
 fn scattered(bits: u32, target: u64) -> (Builder, NodeId) {
-    let mut b = Builder::new(Config { chunk_bytes_target: target });
+    let mut b = Builder::new(Config { chunk_bytes_target: target, ..Config::default() });
     let n = b.iota(&[1 << bits], None).unwrap();
     // An odd factor permutes the numbers modulo a power of two.
     let factor = b.constant(Scalar::i64(0x9E37_79B9_7F4A_7C15_u64 as i64)).unwrap();
@@ -282,7 +282,7 @@ fn runs_give_the_bits_of_whole_lines() {
     let bench = bench(32 << 20);
     let bits =
         |dtype: DType, masks: bool, target: u64, of: &dyn Fn(&mut Builder, NodeId) -> NodeId| {
-            let mut b = Builder::new(Config { chunk_bytes_target: target });
+            let mut b = Builder::new(Config { chunk_bytes_target: target, ..Config::default() });
             let x = ties(&mut b, dtype, masks);
             let root = of(&mut b, x);
             let sink = Arc::new(Collect::default());

@@ -8,8 +8,8 @@ const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {
     let (y, low) = expm1_parts(x);
-    // Keeps the sign of zero.
-    if x == 0.0 { x } else { y + low }
+    // Keeps the sign of zero, and that of NaN, of which one part has the other sign.
+    if x == 0.0 || x.is_nan() { x } else { y + low }
 }
 
 /// e^x - 1 and what it rounds away: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.

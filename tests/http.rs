@@ -18,47 +18,57 @@ fn tessera() -> Command {
 }
 
 /// A server on a port of its own; ended when the test is over.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: String,
-    _warehouse: tempfile::TempDir,
+    _warehouse: Option<tempfile::TempDir>,
 }
 
-struct Reply {
-    status: u16,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
     head: String,
     body: Vec<u8>,
 }
 
 impl Reply {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 }
 
 impl Server {
-    fn start(flags: &[&str], environment: &[(&str, &str)]) -> Server {
+    pub(crate) fn start(flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let warehouse = tempfile::tempdir().unwrap();
-        let mut child = tessera()
+        let mut command = tessera();
+        command
             .arg("--warehouse")
             .arg(warehouse.path())
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(flags)
-            .envs(environment.iter().copied())
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+            .envs(environment.iter().copied());
+        let mut server = Server::spawn(command);
+        server._warehouse = Some(warehouse);
+        server
+    }
+
+    /// One that a command starts, with directories of its own.
+    pub(crate) fn spawn(mut command: Command) -> Server {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.next().unwrap().unwrap();
         let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap().to_string();
         // The rest of its messages must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Server { child, address, _warehouse: warehouse }
+        Server { child, address, _warehouse: None }
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn connect(&self) -> TcpStream {
@@ -81,7 +91,7 @@ impl Server {
         stream
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         read(self.send(method, path, headers, body)).expect("an answer")
     }
 
@@ -94,7 +104,7 @@ impl Server {
     }
 
     /// A value of `/metrics`.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text();
         let line = text.lines().find(|l| l.starts_with(name) && l[name.len()..].starts_with(' '));
         line.unwrap_or_else(|| panic!("{name} is not in\n{text}"))
@@ -106,7 +116,7 @@ impl Server {
     }
 
     /// Resident bytes.
-    fn resident(&self) -> u64 {
+    pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024

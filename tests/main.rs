@@ -1,7 +1,10 @@
 //! One binary for all tests of the whole system.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod budget;
+mod cancel;
 mod chunking;
+mod common;
 mod dense;
 mod explain;
 mod http;
@@ -9,8 +12,10 @@ mod invariants;
 mod islands;
 mod keep;
 mod keep_s3;
+mod killed;
 mod naive;
 mod random;
+mod room;
 #[cfg(unix)]
 mod shell;
 mod slt;

@@ -15,14 +15,18 @@
 
 pub mod assemble;
 mod concat;
+mod memory;
 mod pieces;
+mod scratch;
 mod single;
 pub mod stream;
 mod table;
 mod top;
 
 pub use concat::in_order;
+pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
+pub use scratch::RowsScratch;
 pub use table::{Column, TableParts, TensorTable};
 pub use top::Top;
 

@@ -23,6 +23,8 @@ pub struct Quota {
     peak: AtomicU64,
     cached: AtomicU64,
     overrun: AtomicU64,
+    /// Bytes that rows may still ask for.
+    aside: AtomicU64,
     /// Asked to free cached bytes until no more than the argument are left.
     trim: OnceLock<Hook<u64>>,
     /// Called after bytes were given back.
@@ -51,6 +53,7 @@ impl Quota {
             peak: AtomicU64::new(0),
             cached: AtomicU64::new(0),
             overrun: AtomicU64::new(0),
+            aside: AtomicU64::new(0),
             trim: OnceLock::new(),
             released: OnceLock::new(),
         })
@@ -79,6 +82,15 @@ impl Quota {
     /// Bytes by which outputs were larger than their operand's reservation: 0 if the planner's arithmetic is right.
     pub fn overrun(&self) -> u64 {
         self.overrun.load(Relaxed)
+    }
+
+    /// Bytes that are better left free: what runs beside plans and cannot wait for memory may ask for them.
+    pub(crate) fn aside(&self) -> u64 {
+        self.aside.load(Relaxed)
+    }
+
+    pub(crate) fn set_aside(&self, bytes: u64) {
+        self.aside.store(bytes, Relaxed);
     }
 
     /// An account of this budget, such as one for each statement.
@@ -121,6 +133,10 @@ impl Quota {
 
     fn force(&self, bytes: u64) {
         self.overrun.fetch_add(bytes, Relaxed);
+        self.take(bytes);
+    }
+
+    fn take(&self, bytes: u64) {
         let before = self.used.fetch_add(bytes, Relaxed);
         self.took(before + bytes);
     }
@@ -177,6 +193,11 @@ impl Account {
         Some(Reservation { account: self.clone(), bytes })
     }
 
+    /// A reservation of nothing, to be extended.
+    pub fn nothing(self: &Arc<Self>) -> Reservation {
+        Reservation { account: self.clone(), bytes: 0 }
+    }
+
     fn took(&self, bytes: u64) {
         let used = self.used.fetch_add(bytes, Relaxed) + bytes;
         if used > self.peak.load(Relaxed) {
@@ -212,6 +233,14 @@ impl Reservation {
         }
         self.bytes -= bytes;
         Reservation { account: self.account.clone(), bytes }
+    }
+
+    /// Takes more, beyond the limit of the budget if need be: for what cannot wait, and whose share somebody else
+    /// bounds. Plans wait until the budget has room again.
+    pub fn extend(&mut self, bytes: u64) {
+        self.account.quota.take(bytes);
+        self.account.took(bytes);
+        self.bytes += bytes;
     }
 
     /// Gives back all but `bytes`; it never grows.

@@ -30,8 +30,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+/// What threads have to come back when the runtime ends.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Threads, buffers and a budget, for any number of statements at a time. Dropping it cancels what runs and waits for
-/// its threads.
+/// its threads, but for those that are in a block of work of more than two seconds: they end by themselves.
 pub struct Runtime {
     shared: Arc<Shared>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -147,6 +150,11 @@ impl Runtime {
         self.shared.operands.load(Ordering::Relaxed)
     }
 
+    /// Plans that run or wait for memory.
+    pub fn plans(&self) -> usize {
+        self.shared.lock().plans()
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.shared.config
@@ -254,12 +262,19 @@ impl Drop for Runtime {
             core.fail_all(after);
         });
         self.shared.wake.notify_all();
-        for thread in self.threads.drain(..) {
+        // A block of work can take long: whoever ends does not wait for one that nobody wants any more.
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline && self.threads.iter().any(|t| !t.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (over, left): (Vec<_>, Vec<_>) =
+            self.threads.drain(..).partition(std::thread::JoinHandle::is_finished);
+        for thread in over {
             // A thread's panics are fenced; one that got through was reported by the panic hook.
             let _ = thread.join();
         }
         // Tasks on tokio may hold the rest of it for a moment longer.
-        self.shared.store.close();
+        self.shared.store.close(!left.is_empty());
     }
 }
 

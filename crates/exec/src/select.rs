@@ -7,14 +7,16 @@
 //! finish           │ 5 7 │ 2 │            and the parts become regular chunks
 //! ```
 //! What a chunk keeps takes over a part of the chunk's own charge, so the quota never has to find room for it while
-//! the plan runs.
+//! the plan runs. When memory is short it goes to a file, so what is kept may be larger than memory.
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::quota::Quota;
+use crate::quota::{Charge, Quota};
 use crate::schedule::Sink;
+use crate::store::{Held, Resident, Store};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
@@ -24,32 +26,82 @@ use tessera_planner::region::Region;
 pub struct Select {
     grid: Grid,
     slots: Mutex<BTreeMap<u64, Slot>>,
+    room: Room,
+}
+
+/// What is kept lives in memory or, when that gets short, in files.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// The budget.
+    pub quota: Arc<Quota>,
+    /// Where buffers come from.
+    pub pool: Arc<Pool>,
+    /// Where chunks are put aside.
+    pub store: Arc<Store>,
+}
+
+impl Room {
+    /// Memory for so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::ResultTooLarge`] if there is none.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
+        self.quota.account().try_reserve(bytes).ok_or_else(|| Error::ResultTooLarge {
+            result_bytes: self.quota.used().saturating_add(bytes),
+            limit_bytes: self.quota.limit(),
+        })
+    }
+
+    /// An array whose chunks may be spilled as soon as they are there.
+    pub(crate) fn array(&self, grid: Grid) -> Arc<Resident> {
+        let array = Resident::empty(grid);
+        self.store.adopt(&array);
+        array
+    }
+
+    /// Puts a chunk of an array where there is room for it.
+    pub(crate) fn put(
+        &self,
+        array: &Resident,
+        number: u64,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        array.put_held(number, self.store.settle(chunk, &self.quota)?);
+        Ok(())
+    }
+
+    fn bring(&self, held: Held) -> Result<Arc<Chunk>, Error> {
+        match held {
+            Held::Memory(chunk) => Ok(chunk),
+            Held::File(file) => {
+                let charge = self.reserve(file.bytes())?;
+                let mut chunk = file.load(&self.pool, &AtomicU64::new(0))?;
+                chunk.charge(charge);
+                Ok(Arc::new(chunk))
+            }
+        }
+    }
 }
 
 /// What there is of one chunk.
 #[derive(Debug)]
 enum Slot {
     Half([Option<Arc<Chunk>>; 2]),
-    Kept(Arc<Chunk>),
+    Kept(Held),
 }
 
 impl Select {
     /// For two results on this 1-d grid.
-    pub fn new(grid: Grid) -> Self {
-        Select { grid, slots: Mutex::default() }
+    pub fn new(grid: Grid, room: Room) -> Self {
+        Select { grid, slots: Mutex::default(), room }
     }
 
-    /// The kept cells in chunks of `chunk` cells, the last one shorter; none if nothing was kept.
+    /// The kept cells in chunks of `chunk` cells, the last one shorter; no cell if nothing was kept.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if the quota has no room for one chunk beside what was kept; a chunk that never came is
-    /// a fault of ours.
-    pub fn finish(
-        &self,
-        chunk: u64,
-        pool: &Arc<Pool>,
-        quota: &Arc<Quota>,
-    ) -> Result<Vec<Arc<Chunk>>, Error> {
+    /// [`Error::ResultTooLarge`] if the quota has no room for a chunk or two; [`Error::Cancelled`]; a chunk that never
+    /// came is a fault of ours.
+    pub fn finish(&self, chunk: u64, cancelled: &dyn Fn() -> bool) -> Result<Arc<Resident>, Error> {
         let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
         if slots.len() as u64 != self.grid.count() {
             return Err(Error::Broken { what: "a chunk of a selection is missing".into() });
@@ -63,7 +115,7 @@ impl Select {
                 }
             })
             .collect::<Result<Vec<_>, _>>()?;
-        regular(parts, chunk.max(1), pool, quota)
+        regular(parts, chunk.max(1), &self.room, cancelled)
     }
 }
 
@@ -91,6 +143,7 @@ impl Sink for Select {
         let [Some(x), Some(keep)] = both else { return Ok(()) };
         let kept = Arc::new(kept(x, &keep)?);
         drop(keep);
+        let kept = self.room.store.settle(kept, &self.room.quota)?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.insert(number, Slot::Kept(kept));
         Ok(())
@@ -139,29 +192,28 @@ fn picked(field: &Field, places: &[u32]) -> Result<Field, Error> {
 }
 
 /// 1-d parts, one after the other, in chunks of equal length; each part is let go once it is copied.
-pub(crate) fn regular(
-    parts: Vec<Arc<Chunk>>,
+fn regular(
+    parts: Vec<Held>,
     chunk: u64,
-    pool: &Arc<Pool>,
-    quota: &Arc<Quota>,
-) -> Result<Vec<Arc<Chunk>>, Error> {
-    let total: u64 = parts.iter().map(|p| p.cells()).sum();
-    let Some(first) = parts.first() else { return Ok(Vec::new()) };
-    let dtypes: Vec<_> = first.fields().iter().map(Field::dtype).collect();
-    let account = quota.account();
-    let mut out = Vec::with_capacity(total.div_ceil(chunk) as usize);
-    let mut parts = parts.into_iter();
-    let (mut part, mut used) = (parts.next(), 0u64);
-    let mut done = 0u64;
+    room: &Room,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Arc<Resident>, Error> {
+    let total: u64 = parts.iter().map(Held::cells).sum();
+    let array = room.array(Grid::regular(&[total], &[chunk.min(total.max(1))]));
+    // Parts of no cells have nothing to say.
+    let mut parts = parts.into_iter().filter(|p| p.cells() > 0);
+    let mut part = parts.next().map(|p| room.bring(p)).transpose()?;
+    let dtypes: Vec<_> = part.iter().flat_map(|p| p.fields().iter().map(Field::dtype)).collect();
+    let (mut used, mut done, mut number) = (0u64, 0u64, 0u64);
     while done < total {
+        if cancelled() {
+            return Err(Error::Cancelled);
+        }
         let len = chunk.min(total - done);
         let bytes: u64 = dtypes.iter().map(|d| d.size() as u64 * len).sum();
-        let charge = account.try_reserve(bytes).ok_or(Error::ResultTooLarge {
-            result_bytes: quota.used().saturating_add(bytes),
-            limit_bytes: quota.limit(),
-        })?;
+        let charge = room.reserve(bytes)?;
         let mut buffers: Vec<_> =
-            dtypes.iter().map(|d| pool.take(len as usize * d.size())).collect();
+            dtypes.iter().map(|d| room.pool.take(len as usize * d.size())).collect();
         let mut at = 0u64;
         while at < len {
             let Some(from) = &part else {
@@ -177,16 +229,18 @@ pub(crate) fn regular(
             at += n;
             used += n;
             if used == from.cells() {
-                (part, used) = (parts.next(), 0);
+                drop(part.take());
+                (part, used) = (parts.next().map(|p| room.bring(p)).transpose()?, 0);
             }
         }
         let fields = dtypes.iter().zip(buffers).map(|(&d, b)| Field::from_pooled(d, b));
         let mut whole = Chunk::new(&[len], fields.collect::<Result<Vec<_>, _>>()?)?;
         whole.charge(charge);
-        out.push(Arc::new(whole));
+        room.put(&array, number, Arc::new(whole))?;
         done += len;
+        number += 1;
     }
-    Ok(out)
+    Ok(array)
 }
 
 #[cfg(test)]
@@ -199,12 +253,67 @@ mod tests {
         Region::at(&[start], &[len])
     }
 
+    fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
+        let quota = Quota::new(limit);
+        Room { pool: Pool::new(quota.clone(), limit), quota, store: Store::open(dir, spill) }
+    }
+
+    /// Gives a sink `chunks` of `len` numbers from 0 on, of which those are kept that no 3 divides.
+    fn fill(sink: &Select, room: &Room, chunks: u64, len: u64) {
+        for k in (0..chunks).rev() {
+            let numbers: Vec<i64> = ((k * len) as i64..((k + 1) * len) as i64).collect();
+            let keep: Vec<u8> = numbers.iter().map(|n| u8::from(n % 3 != 0)).collect();
+            let charged = |mut chunk: Chunk| {
+                chunk.charge(room.quota.account().try_reserve(chunk.bytes()).unwrap());
+                Arc::new(chunk)
+            };
+            let keep = Field::from_vec(DType::Bool, keep).unwrap();
+            let keep = charged(Chunk::new(&[len], [keep]).unwrap());
+            let values = charged(Chunk::from_vec(&[len], numbers).unwrap());
+            let index: ChunkIndex = [k].as_slice().into();
+            sink.chunk(1, index.clone(), region(k * len, len), keep).unwrap();
+            sink.chunk(0, index, region(k * len, len), values).unwrap();
+        }
+    }
+
+    fn cells(array: &Resident, room: &Room) -> Vec<i64> {
+        let chunk = |n| room.bring(array.held(n).unwrap()).unwrap();
+        (0..array.grid.count())
+            .flat_map(|n| chunk(n).field(0).unwrap().values::<i64>().unwrap().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn more_than_memory_is_kept_in_files() {
+        let dir = tempfile::tempdir().unwrap();
+        // 160 KB are kept; 64 KB is all there is.
+        let r = room(64 << 10, 1 << 20, dir.path());
+        let sink = Select::new(Grid::regular(&[30_000], &[1000]), r.clone());
+        fill(&sink, &r, 30, 1000);
+        assert!(r.store.figures().files > 10 && r.quota.used() <= 64 << 10);
+        let array = sink.finish(700, &|| false).unwrap();
+        let want: Vec<i64> = (0..30_000).filter(|n| n % 3 != 0).collect();
+        assert_eq!(cells(&array, &r), want);
+        let (memory, files) = array.places();
+        assert_eq!((memory + files, files > 100_000), (160_000, true));
+        drop((array, sink));
+        assert_eq!((r.quota.used(), r.store.figures().bytes, r.quota.overrun()), (0, 0, 0));
+        // Cancelled halfway, nothing is left either.
+        let sink = Select::new(Grid::regular(&[30_000], &[1000]), r.clone());
+        fill(&sink, &r, 30, 1000);
+        let asked = AtomicU64::new(0);
+        let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 5;
+        assert_eq!(sink.finish(700, &stop).unwrap_err().code(), "cancelled");
+        drop(sink);
+        assert_eq!((r.quota.used(), r.store.figures().bytes), (0, 0));
+    }
+
     #[test]
     fn what_is_kept_stays_in_order_and_in_the_quota() {
-        let quota = Quota::new(1 << 20);
-        let pool = Pool::new(quota.clone(), 1 << 20);
-        let grid = Grid::regular(&[5], &[2]);
-        let sink = Select::new(grid.clone());
+        let dir = tempfile::tempdir().unwrap();
+        let r = room(1 << 20, 0, dir.path());
+        let quota = r.quota.clone();
+        let sink = Select::new(Grid::regular(&[5], &[2]), r.clone());
         let x = [vec![5i32, 1], vec![7, 2], vec![9]];
         let keep = [vec![1u8, 0], vec![1, 1], vec![1]];
         // The last chunk is masked where its flag is true.
@@ -220,22 +329,21 @@ mod tests {
             sink.chunk(0, index, region(0, len), Arc::new(values)).unwrap();
         }
         assert_eq!(quota.used(), 3 * 4, "only what is kept is charged");
-        let chunks = sink.finish(2, &pool, &quota).unwrap();
-        let cells: Vec<Vec<i32>> =
-            chunks.iter().map(|c| c.field(0).unwrap().values::<i32>().unwrap().to_vec()).collect();
+        let array = sink.finish(2, &|| false).unwrap();
+        let chunk = |n| r.bring(array.held(n).unwrap()).unwrap();
+        let cells = [0, 1].map(|n| chunk(n).field(0).unwrap().values::<i32>().unwrap().to_vec());
         assert_eq!(cells, [vec![5, 7], vec![2]]);
         assert_eq!(quota.used(), 3 * 4);
-        drop(chunks);
+        drop(array);
         assert_eq!((quota.used(), quota.overrun()), (0, 0));
     }
 
     #[test]
     fn a_chunk_that_never_came_is_told() {
-        let quota = Quota::new(1 << 20);
-        let pool = Pool::new(quota.clone(), 0);
-        let sink = Select::new(Grid::regular(&[4], &[2]));
+        let dir = tempfile::tempdir().unwrap();
+        let sink = Select::new(Grid::regular(&[4], &[2]), room(1 << 20, 0, dir.path()));
         let x = Arc::new(Chunk::from_vec(&[2], vec![1i64, 2]).unwrap());
         sink.chunk(0, [0].as_slice().into(), region(0, 2), x).unwrap();
-        assert_eq!(sink.finish(8, &pool, &quota).unwrap_err().code(), "internal");
+        assert_eq!(sink.finish(8, &|| false).unwrap_err().code(), "internal");
     }
 }

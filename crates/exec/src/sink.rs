@@ -14,6 +14,7 @@ mod budget;
 mod error;
 mod file;
 mod folder;
+mod leftovers;
 mod place;
 mod target;
 mod zarr;
@@ -21,12 +22,15 @@ mod zarr;
 pub use error::SinkError;
 pub use file::{Failure, ObjectWriter};
 pub use folder::{Folder, Mode};
+pub use leftovers::{Claim, Leftover};
 pub use target::{Target, Written};
 pub use zarr::{Codec, Item, Layout, Shards, ZarrWriter};
 pub(crate) use zarr::{UNNAMED_KEY, VALID_KEY};
 
 use crate::quota::Quota;
 use crate::source::Stores;
+use crate::store::{Promise, Store};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -41,6 +45,21 @@ pub struct Host {
     pub io: Handle,
     /// Threads that compute: as many chunks are encoded at a time, if memory allows.
     pub threads: usize,
+    /// Where it is told which outputs are not whole yet.
+    pub store: Arc<Store>,
+}
+
+impl Host {
+    /// Tells of an output under another name. Without a place to tell of it a killed process leaves the output behind.
+    fn promise(&self, staging: &Path, to: &Path) -> Option<Promise> {
+        match self.store.promise(staging, to) {
+            Ok(promise) => Some(promise),
+            Err(e) => {
+                tracing::debug!(output = %staging.display(), "nothing tells of an output: {e}");
+                None
+            }
+        }
+    }
 }
 
 #[cfg(test)]

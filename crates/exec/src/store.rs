@@ -1,24 +1,32 @@
-//! Chunks on disk: where finished chunks wait when memory is short.
+//! Chunks on disk: where finished chunks wait when memory is short, and all else that a process puts aside.
 //!
 //! ```text
-//!   spill_dir/tessera-spill-<process>-<n>/     made by the first spill, removed with the store
+//!   spill_dir/tessera-spill-<process>-<n>/     made when it is needed first, removed with the store
 //!     lock                                     held as long as the process lives: tells the living from the dead
 //!     17.chunk                                 one file for each spilled chunk, unlinked with its last holder
+//!     18.rows                                  what sorts, joins and groups of rows put aside
+//!     19.output                                names an output that is not whole yet, which would be left with it
+//!     upload-…/                                uploads on their way
 //! ```
-//! The bytes of all files together stay below a limit; room is taken before a file is begun. What processes left that
-//! were killed is removed by the next one that starts.
+//! Results that wait to be read are files there that have no name. The bytes of all files together stay below a limit;
+//! room is taken before a file is begun. What processes left that were killed is removed by the next one that starts.
 
 mod directory;
 mod file;
+mod heap;
+mod promise;
 mod resident;
 
+pub use directory::Directory;
 pub(crate) use file::staging_of;
 pub use file::{Reader, Spilled};
+pub(crate) use heap::Heap;
+pub use promise::Promise;
 pub use resident::{Fill, Resident};
 
 use crate::chunk::Chunk;
 use crate::error::Error;
-use directory::Directory;
+use crate::quota::Quota;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -58,6 +66,14 @@ impl Held {
         }
     }
 
+    /// Number of cells.
+    pub fn cells(&self) -> u64 {
+        match self {
+            Held::Memory(chunk) => chunk.cells(),
+            Held::File(file) => file.shape().iter().product(),
+        }
+    }
+
     /// Bytes of the quota that go back with it, if nobody else holds it.
     pub fn memory_bytes(&self) -> u64 {
         match self {
@@ -91,11 +107,9 @@ pub struct Space {
 
 impl Store {
     /// A store below `parent` of at most `limit` bytes; 0 turns it off. Directories of processes that are gone are
-    /// removed. Nothing is made before the first spill.
+    /// removed, and the outputs that these did not finish. Nothing is made before it is needed.
     pub fn open(parent: &Path, limit: u64) -> Arc<Self> {
-        if limit > 0 {
-            directory::remove_stale(parent);
-        }
+        directory::remove_stale(parent);
         Arc::new(Store {
             parent: parent.into(),
             limit,
@@ -160,15 +174,45 @@ impl Store {
     /// # Errors
     /// [`Error::ScratchFull`] if the limit does not leave it.
     pub fn reserve(self: &Arc<Self>, chunk: &Chunk) -> Result<Space, Error> {
-        let bytes = file::size_of(chunk);
-        let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= self.limit);
-        match self.used.fetch_update(Relaxed, Relaxed, add) {
-            Ok(before) => {
-                self.peak.fetch_max(before + bytes, Relaxed);
-                Ok(Space { store: self.clone(), bytes })
-            }
-            Err(used) => Err(self.full(used, bytes, "the limit of spilled bytes is reached")),
+        self.space(file::size_of(chunk))
+    }
+
+    /// Room for so many bytes of files.
+    ///
+    /// # Errors
+    /// [`Error::ScratchFull`] if the limit does not leave it.
+    pub fn space(self: &Arc<Self>, bytes: u64) -> Result<Space, Error> {
+        let mut space = Space { store: self.clone(), bytes: 0 };
+        space.grow(bytes)?;
+        Ok(space)
+    }
+
+    /// A number that nothing else in the directory has.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Counts bytes that were put aside, other than chunks.
+    pub(crate) fn count_spilled(&self, bytes: u64) {
+        self.spilled.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts bytes that were read again, other than chunks.
+    pub(crate) fn count_read_back(&self, bytes: u64) {
+        self.read_back.fetch_add(bytes, Relaxed);
+    }
+
+    /// Puts a chunk aside where there is room: in memory as long as less than half of it is in use, else in a file.
+    /// Without scratch space it stays where it is. This is for chunks that no plan waits for.
+    ///
+    /// # Errors
+    /// Those of [`Store::reserve`] and [`Store::write`].
+    pub fn settle(self: &Arc<Self>, chunk: Arc<Chunk>, quota: &Quota) -> Result<Held, Error> {
+        if !self.is_on() || quota.used() <= quota.limit() / 2 {
+            return Ok(Held::Memory(chunk));
         }
+        let space = self.reserve(&chunk)?;
+        Ok(Held::File(self.write(&chunk, space)?))
     }
 
     /// Writes a chunk.
@@ -183,7 +227,10 @@ impl Store {
     }
 
     /// The store's directory, made now if it is the first time.
-    fn directory(&self) -> Result<Arc<Directory>, Error> {
+    ///
+    /// # Errors
+    /// [`Error::ScratchUnusable`] if it cannot be made.
+    pub fn directory(&self) -> Result<Arc<Directory>, Error> {
         let mut known = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(directory) = &*known {
             return Ok(directory.clone());
@@ -192,12 +239,17 @@ impl Store {
         Ok(known.insert(Arc::new(made)).clone())
     }
 
-    /// Removes the directory once its last file is gone.
-    pub(crate) fn close(&self) {
-        self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Removes the directory once its last file is gone; at once with all files if somebody still `works` who will not
+    /// need them.
+    pub(crate) fn close(&self, works: bool) {
+        let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(directory) = directory.filter(|_| works) {
+            directory.clear();
+        }
     }
 
-    fn io(&self, e: &std::io::Error) -> Error {
+    /// What the system said about a file there.
+    pub(crate) fn io(&self, e: &std::io::Error) -> Error {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
             return self.full(self.used.load(Relaxed), 0, &e.to_string());
@@ -213,6 +265,30 @@ impl Store {
             wanted_bytes,
             reason: reason.into(),
         }
+    }
+}
+
+impl Space {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// [`Error::ScratchFull`] if the limit does not leave it.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), Error> {
+        let store = &self.store;
+        let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= store.limit);
+        match store.used.fetch_update(Relaxed, Relaxed, add) {
+            Ok(before) => {
+                store.peak.fetch_max(before + bytes, Relaxed);
+                self.bytes += bytes;
+                Ok(())
+            }
+            Err(used) => Err(store.full(used, bytes, "the limit of spilled bytes is reached")),
+        }
+    }
+
+    /// Bytes that it stands for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -173,6 +173,12 @@ impl Islands {
         self.wanted.take()
     }
 
+    /// Stops lowering for an island that it did not stop for when it came to it.
+    pub(crate) fn want(&mut self, island: Island) -> Error {
+        self.wanted = Some(island);
+        Error::Waiting
+    }
+
     /// Hands in what an island gave; the next lowering finds it.
     pub fn finish(&mut self, island: Island, done: Done) {
         self.done.push((island, done));

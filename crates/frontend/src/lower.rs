@@ -37,6 +37,7 @@ use tessera_planner::optimize::Rooted;
 use crate::ast::{self, Relation};
 use crate::bind::{self, CatalogNames, Context, RelationRef, View};
 use crate::error::{BindError, Error, Position};
+use crate::island::Island;
 use crate::labels::Labels;
 use crate::scope::Scope;
 use crate::surface;
@@ -141,13 +142,30 @@ pub(crate) struct Lowerer<'c, 'a> {
     /// The relations of the block that is being lowered.
     relations: Vec<Bound>,
     /// The CTEs in sight, innermost last.
-    ctes: Vec<Bound>,
+    ctes: Vec<Known>,
     /// Coordinates of the tensor inside whose brackets or `by =>` an expression stands.
     pub(crate) locals: Vec<Arc<Coord>>,
     /// The same CTEs and those of rows as they are written, for blocks of cells, and the text that is lowered.
     scope: Scope,
     /// Views that were lowered already, by their text.
     views: BTreeMap<u64, Vec<Tensor>>,
+}
+
+/// A CTE of tensors.
+enum Known {
+    /// It was lowered.
+    Bound(Bound),
+    /// It has to wait for an island, which runs only if somebody names it.
+    Waiting(String, Box<Island>),
+}
+
+impl Known {
+    fn name(&self) -> &str {
+        match self {
+            Known::Bound(bound) => &bound.name,
+            Known::Waiting(name, _) => name,
+        }
+    }
 }
 
 impl Lowerer<'_, '_> {
@@ -179,8 +197,18 @@ impl Lowerer<'_, '_> {
                     cte.alias.name.span,
                 );
             }
-            let items = self.block(&cte.query)?;
-            self.ctes.push(Bound::lowered(&cte.alias.name.value, items));
+            let (name, depth) = (&cte.alias.name.value, self.ctes.len());
+            let before = self.scope.clone();
+            let known = match (self.block(&cte.query), self.context.islands.wanted()) {
+                (Err(Error::Waiting), Some(island)) => {
+                    // Lowering broke off in the middle of it.
+                    self.scope = before;
+                    self.ctes.truncate(depth);
+                    Known::Waiting(name.clone(), Box::new(island))
+                }
+                (items, _) => Known::Bound(Bound::lowered(name, items?)),
+            };
+            self.ctes.push(known);
         }
         self.scope.define(cte);
         Ok(())
@@ -282,9 +310,14 @@ impl Lowerer<'_, '_> {
                 if let [part] = name.0.as_slice()
                     && let Some(ident) = part.as_ident()
                     && let Some(cte) =
-                        self.ctes.iter().rev().find(|c| c.name.eq_ignore_ascii_case(&ident.value))
+                        self.ctes.iter().rev().find(|c| c.name().eq_ignore_ascii_case(&ident.value))
                 {
-                    let mut bound = cte.clone();
+                    let mut bound = match cte {
+                        Known::Bound(bound) => bound.clone(),
+                        Known::Waiting(_, island) => {
+                            return Err(self.context.islands.want(Island::clone(island)));
+                        }
+                    };
                     if let Some(alias) = alias {
                         bound.name = alias.value.clone();
                     }
@@ -310,7 +343,8 @@ impl Lowerer<'_, '_> {
             return Ok(Bound::lowered(&name, items));
         }
         let Some(dataset) = self.context.catalog.relation(&reference) else {
-            let candidates: Vec<String> = self.ctes.iter().map(|cte| cte.name.clone()).collect();
+            let candidates: Vec<String> =
+                self.ctes.iter().map(|cte| cte.name().to_string()).collect();
             let found: Vec<&str> = candidates.iter().map(String::as_str).collect();
             return Err(Error::UnknownName {
                 kind: "relation",

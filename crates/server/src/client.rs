@@ -24,8 +24,8 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tessera_exec::pool::Pool;
 use tessera_exec::quota::Quota;
+use tessera_exec::store::Store;
 use tessera_frontend::Parsed;
 use url::Url;
 
@@ -38,8 +38,6 @@ const POLL_MS: u64 = 250;
 /// How often a server that is busy is asked again, and what passes between.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Bytes of answers that wait in files of this process.
-const SCRATCH_BYTES: u64 = 64 << 30;
 /// Rows of fewer bytes are brought to memory at once.
 const ROWS_IN_MEMORY: u64 = 4 << 20;
 
@@ -54,7 +52,6 @@ struct Connection {
     token: Option<String>,
     session: Mutex<Option<String>>,
     scratch: Arc<Scratch>,
-    pool: Arc<Pool>,
     quota: Arc<Quota>,
 }
 
@@ -96,8 +93,7 @@ impl Remote {
                 base,
                 token: token.map(String::from),
                 session: Mutex::default(),
-                scratch: Scratch::new(&std::env::temp_dir(), SCRATCH_BYTES),
-                pool: Pool::new(quota.clone(), config.memory_limit_bytes / 4),
+                scratch: Scratch::new(Store::open(&config.spill_dir, config.spill_limit_bytes)),
                 quota,
             }),
         })
@@ -258,7 +254,7 @@ impl Connection {
             got = self.download(&result, &file) => got?,
         }
         submitted.delete().await?;
-        let mut reply = native::read(&file, &self.pool, &self.quota)?;
+        let mut reply = native::read(&file, &self.quota)?;
         if matches!(&reply.answer, Answer::Stored(rows) if rows.bytes() <= ROWS_IN_MEMORY) {
             reply = reply.whole()?;
         }

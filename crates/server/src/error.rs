@@ -113,12 +113,16 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No room for a result that has to wait on disk until it is read.
-    #[error("no room for the result in `{directory}`, of {limit_bytes} bytes: {reason}")]
+    #[error(
+        "no room for the result in `{directory}`: {used_bytes} of {limit_bytes} bytes are in use: {reason}"
+    )]
     ResultStorage {
         /// Where results wait.
         directory: String,
-        /// The most bytes that may wait there.
+        /// The most bytes that may be there.
         limit_bytes: u64,
+        /// Bytes of all that is there.
+        used_bytes: u64,
         /// What is full.
         reason: String,
     },
@@ -184,6 +188,12 @@ pub enum Error {
     #[error("the server already has {limit} sessions")]
     TooManySessions {
         /// The limit.
+        limit: usize,
+    },
+    /// As many look-ups into the catalog and plans are under way as may be.
+    #[error("the server already looks up {limit} things")]
+    TooManyLookUps {
+        /// The most at a time.
         limit: usize,
     },
     /// Memory that others hold.
@@ -319,6 +329,7 @@ impl Error {
             Error::Forbidden { .. } => "forbidden",
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
+            | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. } => "busy",
             Error::UnknownStatement { .. } => "unknown_statement",
@@ -347,6 +358,7 @@ impl Error {
             | Error::ResultStorage { .. }
             | Error::Busy { .. }
             | Error::TooManyStreams { .. }
+            | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. }
             | Error::WaitTimeout { .. }
@@ -378,6 +390,7 @@ impl Error {
             }
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
+            | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
             Error::UnknownStatement { .. } => Some(
@@ -445,6 +458,7 @@ impl Error {
             Error::NotFinished { .. } | Error::RequestIdReused { .. } => 409,
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
+            | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. } => 429,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::ShuttingDown => 503,

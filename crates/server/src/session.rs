@@ -33,8 +33,6 @@ use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
 use crate::statement::{Entered, Handle, Queries, State};
 use datafusion::execution::TaskContext;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -45,6 +43,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tables::TableFormat;
+use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
@@ -60,13 +59,15 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Host {
     runtime: Runtime,
     stores: Arc<Stores>,
-    warehouse: Warehouse,
+    warehouse: Arc<Warehouse>,
     io: tokio::runtime::Handle,
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
+    /// What cell blocks may have of the memory.
+    rows: Arc<RowsMemory>,
     /// Storages of tables, as DataFusion finds them.
     storages: Arc<DefaultObjectStoreRegistry>,
     /// Functions and rules of cell blocks, made once: each statement has a copy.
@@ -99,20 +100,37 @@ impl Host {
         // The first seed is drawn from the clock, once for the process: two runs draw different ones.
         let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
-        let scratch = Scratch::new(&config.spill_dir, config.spill_limit_bytes);
         let stores = Arc::new(Stores::new(STORAGE_TIMEOUT));
+        let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
+        let scratch = Scratch::new(runtime.store().clone());
+        let quota = runtime.quota().clone();
+        let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores)?);
+        if !warehouse.is_remote() {
+            // In the background: who asks something does not wait for it.
+            let (warehouse, handle) = (warehouse.clone(), io.clone());
+            io.spawn_blocking(move || handle.block_on(collect(&warehouse)));
+        }
         Ok(Arc::new(Host {
-            runtime: Runtime::new(exec, io.clone()).map_err(Error::stage)?,
-            warehouse: Warehouse::open(&config.warehouse, &stores)?,
+            runtime,
+            warehouse,
             stores,
             io,
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
             scratch,
+            rows: RowsMemory::new(quota),
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             functions: OnceLock::new(),
         }))
+    }
+
+    /// Removes what killed processes left in a warehouse below a prefix of a bucket, where that takes a listing of all
+    /// objects; in a directory it is done at each start.
+    pub async fn collect_remote(&self) {
+        if self.warehouse.is_remote() {
+            collect(&self.warehouse).await;
+        }
     }
 
     /// Requests to storage and bytes that came from it, since the start.
@@ -151,12 +169,9 @@ impl Host {
     }
 
     fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        // What sorts spill goes to the place of all that is spilled, and is bounded like it.
-        let files = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![self.config.spill_dir.clone()]))
-            .with_max_temp_directory_size(self.config.spill_limit_bytes);
+        // What sorts spill goes to the place of all that is spilled, and is bounded with it.
         let environment = RuntimeEnvBuilder::new()
-            .with_disk_manager_builder(files)
+            .with_disk_manager_builder(RowsScratch::disk_manager(self.runtime.store()))
             .with_object_store_registry(self.storages.clone())
             .build_arc()
             .map_err(|e| tessera_frontend::Error::Cells {
@@ -168,7 +183,7 @@ impl Host {
         let state = tessera_frontend::lift::session_state()?;
         // A sort keeps this much for the merge of what it spilled: a part of what there is.
         let config = state.config().clone();
-        let reserved = (self.rows_limit() / 8).min(10 << 20) as usize;
+        let reserved = (self.rows.share() / 8).min(10 << 20) as usize;
         let config = config.with_sort_spill_reservation_bytes(reserved);
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())
@@ -176,7 +191,7 @@ impl Host {
 
     /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
     fn task_context(&self, state: &SessionState) -> TaskContext {
-        let pool = Arc::new(GreedyMemoryPool::new(self.rows_limit() as usize));
+        let pool = self.rows.pool();
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
         let (id, config) = (state.session_id().to_string(), state.config().clone());
@@ -185,13 +200,18 @@ impl Host {
         TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
     }
 
-    fn rows_limit(&self) -> u64 {
-        (self.config.memory_limit_bytes / cells::ROWS_SHARE).max(cells::ROWS_LEAST)
-    }
-
     fn next_seed(&self) -> u64 {
         // Any odd step visits all values; this one is the golden ratio's.
         self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+}
+
+/// What is left is no reason not to start, nor is a warehouse that cannot be read: statements that need it tell.
+async fn collect(warehouse: &Warehouse) {
+    match warehouse.collect().await {
+        Ok(0) => {}
+        Ok(n) => tracing::info!("removed {n} unfinished tensors from the warehouse"),
+        Err(e) => tracing::warn!(error = %e, "what killed processes left was not removed"),
     }
 }
 

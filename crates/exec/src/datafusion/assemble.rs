@@ -7,16 +7,23 @@
 //!  40   5  3.0        1 1                     a place without a row is masked
 //! ```
 //! Batches are let go as they come: of a row a 32-bit code for each key and the bare value stay. When all labels are
-//! known, the values go straight to their places in the chunks of the result. Two rows at one place are an error.
+//! known, the values go to their places in the chunks of the result. Two rows at one place are an error.
+//!
+//! Both the rows and the chunks go to files when memory is short, so they may be larger than it; labels may not.
 
-use crate::chunk::{Chunk, Field};
+mod blocks;
+mod place;
+
 use crate::error::Error;
-use crate::pool::{Pool, PooledBuf};
-use crate::quota::{Account, Charge, Quota};
+use crate::quota::Charge;
+use crate::select::Room;
+use crate::store::Resident;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{self as types, DataType, Field as ArrowField, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
+use blocks::Blocks;
+use place::Placing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::CoordValues;
@@ -49,22 +56,20 @@ pub struct Value {
     pub dtype: DType,
     /// Can cells be masked?
     pub nullable: bool,
-    /// Its chunks.
-    pub grid: Grid,
-    /// The cells, by the row-major number of the chunk.
-    pub chunks: Vec<Arc<Chunk>>,
+    /// The cells. Its chunks may be spilled.
+    pub array: Arc<Resident>,
 }
 
 /// Takes rows batch by batch.
 #[derive(Debug)]
 pub struct Assemble {
-    account: Arc<Account>,
+    room: Room,
     charges: Vec<Charge>,
     keys: Vec<Key>,
     columns: Vec<Column>,
     /// For each field of the rows whether it is a key, and which.
     places: Vec<(bool, usize)>,
-    rows: u64,
+    blocks: Blocks,
 }
 
 #[derive(Debug)]
@@ -72,6 +77,7 @@ struct Key {
     name: String,
     kind: KeyKind,
     labels: BTreeMap<Label, u32>,
+    /// Those of the rows that have just come.
     codes: Vec<u32>,
 }
 
@@ -96,8 +102,11 @@ enum Label {
 struct Column {
     name: String,
     dtype: DType,
+    /// Those of the rows that have just come.
     bytes: Vec<u8>,
     valid: Vec<u8>,
+    /// Did NULL ever come?
+    nulls: bool,
 }
 
 impl Assemble {
@@ -105,7 +114,7 @@ impl Assemble {
     ///
     /// # Errors
     /// [`Error::Rows`] `dtype_mismatch` for columns whose type labels or cells cannot have.
-    pub fn new(schema: &SchemaRef, roles: &[Role], quota: &Arc<Quota>) -> Result<Self, Error> {
+    pub fn new(schema: &SchemaRef, roles: &[Role], room: Room) -> Result<Self, Error> {
         let (mut keys, mut columns, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for (field, role) in schema.fields().iter().zip(roles) {
             let name = field.name().clone();
@@ -118,23 +127,25 @@ impl Assemble {
                 Role::Value(calendar) => {
                     places.push((false, columns.len()));
                     let dtype = value_type(field, *calendar)?;
-                    columns.push(Column { name, dtype, bytes: Vec::new(), valid: Vec::new() });
+                    let (bytes, valid) = (Vec::new(), Vec::new());
+                    columns.push(Column { name, dtype, bytes, valid, nulls: false });
                 }
             }
         }
-        let account = quota.account();
-        Ok(Assemble { account, charges: Vec::new(), keys, columns, places, rows: 0 })
+        let sizes = columns.iter().map(|c: &Column| c.dtype.size()).collect();
+        let blocks = Blocks::new(room.clone(), keys.len(), sizes);
+        Ok(Assemble { room, charges: Vec::new(), keys, columns, places, blocks })
     }
 
     /// Takes a batch.
     ///
     /// # Errors
-    /// `null_key` for a row without a label, [`Error::ResultTooLarge`] if the quota has no room for what stays.
+    /// `null_key` for a row without a label, [`Error::ResultTooLarge`] if neither memory nor files have room for what
+    /// stays.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Error> {
         let rows = batch.num_rows();
         let width: usize =
             4 * self.keys.len() + self.columns.iter().map(|c| c.dtype.size() + 1).sum::<usize>();
-        self.charge((rows * width) as u64)?;
         let mut labels = 0;
         for (array, &(is_key, at)) in batch.columns().iter().zip(&self.places) {
             if is_key {
@@ -146,27 +157,28 @@ impl Assemble {
             }
         }
         // A label in its map: the node's share, and a text's own bytes about once.
-        self.charge(labels * 64)?;
-        self.rows += rows as u64;
-        Ok(())
-    }
-
-    fn charge(&mut self, bytes: u64) -> Result<(), Error> {
-        let quota = self.account.quota().clone();
-        let charge = self.account.try_reserve(bytes).ok_or_else(|| Error::ResultTooLarge {
-            result_bytes: self.account.used().saturating_add(bytes),
-            limit_bytes: quota.limit(),
-        })?;
-        self.charges.push(charge);
-        Ok(())
+        if labels > 0 {
+            self.charges.push(self.room.reserve(labels * 64)?);
+        }
+        let mut block = Vec::with_capacity(rows * width);
+        for key in &mut self.keys {
+            key.codes.drain(..).for_each(|code| block.extend(code.to_le_bytes()));
+        }
+        for column in &mut self.columns {
+            column.nulls |= column.valid.contains(&0);
+            block.append(&mut column.bytes);
+            block.append(&mut column.valid);
+        }
+        self.blocks.push(rows, block)
     }
 
     /// The tensors, in chunks of about `target` bytes.
     ///
     /// # Errors
-    /// `duplicate_key` for two rows with the same labels, [`Error::ResultTooLarge`] if the quota has no room.
-    pub fn finish(self, target: u64, pool: &Arc<Pool>) -> Result<Assembled, Error> {
-        let Assemble { account, charges, keys, columns, rows, .. } = self;
+    /// `duplicate_key` for two rows with the same labels, [`Error::ResultTooLarge`] if there is no room for a chunk,
+    /// [`Error::Cancelled`].
+    pub fn finish(self, target: u64, cancelled: &dyn Fn() -> bool) -> Result<Assembled, Error> {
+        let Assemble { room, charges, keys, columns, blocks, .. } = self;
         let mut coords = Vec::with_capacity(keys.len());
         // For each key the place of a code among the sorted labels.
         let mut ranks: Vec<Vec<u32>> = Vec::with_capacity(keys.len());
@@ -179,76 +191,33 @@ impl Assemble {
             coords.push(key.coord());
         }
         let shape: Vec<u64> = match keys.is_empty() {
-            true => vec![rows],
+            true => vec![blocks.rows()],
             false => coords.iter().map(|c| c.len() as u64).collect(),
         };
-        let too_large = |bytes: u64| Error::ResultTooLarge {
-            result_bytes: bytes,
-            limit_bytes: account.quota().limit(),
-        };
+        let most = room.quota.limit().saturating_add(room.store.limit());
+        let too_large =
+            |result_bytes: u64| Error::ResultTooLarge { result_bytes, limit_bytes: most };
         let Some(count) = cells(&shape) else { return Err(too_large(u64::MAX)) };
-        let place = |row: usize| -> Vec<u64> {
-            match keys.is_empty() {
-                true => vec![row as u64],
-                false => {
-                    let at = |(k, r): (&Key, &Vec<u32>)| u64::from(r[k.codes[row] as usize]);
-                    keys.iter().zip(&ranks).map(at).collect()
-                }
-            }
-        };
         let mut values = Vec::with_capacity(columns.len());
-        for (number, column) in columns.into_iter().enumerate() {
-            let size = column.dtype.size();
-            let bytes = count.checked_mul(size as u64 + 1).ok_or_else(|| too_large(u64::MAX))?;
-            let mut charge = account.try_reserve(bytes).ok_or_else(|| too_large(bytes))?;
-            let grid = Grid::auto(&shape, size, target);
-            let mut buffers: Vec<[PooledBuf; 2]> = (0..grid.count())
-                .map(|n| {
-                    let n = grid.region(&grid.unravel(n)).cells() as usize;
-                    [pool.take_zeroed(n * size), pool.take_zeroed(n)]
-                })
-                .collect();
-            // Rows that have been here, apart from those that are NULL: seen by the first column only.
-            let mut nulls: Vec<(usize, usize)> = Vec::new();
-            for row in 0..rows as usize {
-                let at = place(row);
-                let (mut chunk, mut cell) = (0u64, 0u64);
-                for (axis, &p) in grid.axes.iter().zip(&at) {
-                    let of = axis.find(p);
-                    let (start, end) = axis.interval(of);
-                    chunk = chunk * axis.count() + of;
-                    cell = cell * (end - start) + (p - start);
-                }
-                let (chunk, cell) = (chunk as usize, cell as usize);
-                let [data, valid] = &mut buffers[chunk];
-                let seen = &mut valid.as_mut_slice()[cell];
-                if *seen != 0 && number == 0 {
-                    return Err(duplicate(&keys, &coords, &at));
-                }
-                *seen = 1;
-                if column.valid[row] == 0 {
-                    nulls.push((chunk, cell));
-                }
-                let from = row * size..(row + 1) * size;
-                data.as_mut_slice()[cell * size..(cell + 1) * size]
-                    .copy_from_slice(&column.bytes[from]);
+        for (number, column) in columns.iter().enumerate() {
+            let dtype = column.dtype;
+            let bytes = count.saturating_mul(dtype.size() as u64 + 1);
+            if bytes > most {
+                return Err(too_large(bytes));
             }
-            let nullable = !nulls.is_empty() || rows < count;
-            for (chunk, cell) in nulls {
-                buffers[chunk][1].as_mut_slice()[cell] = 0;
-            }
-            let mut chunks = Vec::with_capacity(buffers.len());
-            for (n, [data, valid]) in buffers.into_iter().enumerate() {
-                let shape = grid.region(&grid.unravel(n as u64)).shape();
-                let mut fields = vec![Field::from_pooled(column.dtype, data)?];
-                if nullable {
-                    fields.push(Field::from_pooled(DType::Bool, valid)?);
-                }
-                let mut chunk = Chunk::new(&shape, fields)?;
-                chunk.charge(charge.split(chunk.bytes().min(charge.bytes())));
-                chunks.push(Arc::new(chunk));
-            }
-            values.push(Value { dtype: column.dtype, nullable, grid, chunks });
+            let nullable = column.nulls || blocks.rows() < count;
+            let placing = Placing {
+                blocks: &blocks,
+                ranks: &ranks,
+                column: number,
+                dtype,
+                nullable,
+                grid: &Grid::auto(&shape, dtype.size(), target),
+                room: &room,
+                cancelled,
+                twice: &|at| duplicate(&keys, &coords, at),
+            };
+            values.push(Value { dtype, nullable, array: placing.run()? });
         }
         drop(charges);
         Ok(Assembled { coords, values })
@@ -470,10 +439,19 @@ impl Column {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
+    use crate::pool::Pool;
+    use crate::quota::Quota;
+    use crate::store::{Held, Store};
     use arrow::array::{Float32Array, Float64Array, Int64Array, StringArray};
     use arrow::datatypes::Schema;
+    use std::sync::atomic::AtomicU64;
+
+    fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
+        let quota = Quota::new(limit);
+        Room { pool: Pool::new(quota.clone(), limit), quota, store: Store::open(dir, spill) }
+    }
 
     fn batch(lat: Vec<f64>, place: Vec<&str>, v: Vec<Option<f32>>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![
@@ -493,14 +471,14 @@ mod tests {
 
     #[test]
     fn rows_find_their_places_and_gaps_are_masked() {
-        let quota = Quota::new(1 << 20);
-        let pool = Pool::new(quota.clone(), 1 << 20);
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(1 << 20, 0, dir.path());
         let first = batch(vec![50.0, 50.0], vec!["b", "a"], vec![Some(1.0), Some(2.0)]);
-        let mut rows = Assemble::new(&first.schema(), &ROLES, &quota).unwrap();
+        let mut rows = Assemble::new(&first.schema(), &ROLES, room.clone()).unwrap();
         rows.push(&first).unwrap();
         rows.push(&batch(vec![40.0, 60.0], vec!["a", "b"], vec![None, Some(4.0)])).unwrap();
         // Chunks of two cells: places are found in them all the same.
-        let done = rows.finish(8, &pool).unwrap();
+        let done = rows.finish(8, &|| false).unwrap();
         assert_eq!(
             done.coords,
             [
@@ -509,40 +487,112 @@ mod tests {
             ]
         );
         let value = &done.values[0];
-        assert!(value.nullable && value.grid.count() == 3);
+        assert!(value.nullable && value.array.grid.count() == 3);
         let mut cells = Vec::new();
-        for chunk in &value.chunks {
+        for n in 0..3 {
+            let Some(Held::Memory(chunk)) = value.array.held(n) else { panic!("{n} is not here") };
             let values = chunk.field(0).unwrap().values::<f32>().unwrap();
             let valid = chunk.field(1).unwrap().values::<u8>().unwrap();
             cells.extend(values.iter().zip(valid).map(|(v, k)| (*k == 1).then_some(*v)));
         }
         assert_eq!(cells, [None, None, Some(2.0), Some(1.0), None, Some(4.0)]);
         drop(done);
-        assert_eq!(quota.used(), 0);
+        assert_eq!(room.quota.used(), 0);
+    }
+
+    #[test]
+    fn more_than_memory_goes_through_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(256 << 10, 8 << 20, dir.path());
+        let schema = Arc::new(Schema::new(vec![
+            ArrowField::new("y", DataType::Int64, true),
+            ArrowField::new("x", DataType::Int64, true),
+            ArrowField::new("v", DataType::Float64, true),
+            ArrowField::new("w", DataType::Int64, true),
+        ]));
+        let roles = [Role::Key(None), Role::Key(None), Role::Value(None), Role::Value(None)];
+        // 300 x 200 cells in an order of their own, each seventh absent, each fifth NULL.
+        let order = |scattered: bool| -> Vec<i64> {
+            let all = (0..60_000).map(|i| if scattered { i * 7919 % 60_000 } else { i });
+            all.filter(|i| i % 7 != 0).collect()
+        };
+        for scattered in [false, true] {
+            let mut rows = Assemble::new(&schema, &roles, room.clone()).unwrap();
+            for cells in order(scattered).chunks(1000) {
+                let of = |f: &dyn Fn(i64) -> i64| -> ArrayRef {
+                    Arc::new(Int64Array::from_iter_values(cells.iter().map(|&i| f(i))))
+                };
+                let v = cells.iter().map(|&i| (i % 5 != 0).then_some(i as f64));
+                let v: ArrayRef = Arc::new(Float64Array::from_iter(v));
+                let columns = vec![of(&|i| i / 200), of(&|i| i % 200), v, of(&|i| -i)];
+                rows.push(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
+            }
+            // Half of the memory, and the labels.
+            assert!(room.quota.used() <= 192 << 10, "{}", room.quota.used());
+            let done = rows.finish(16 << 10, &|| false).unwrap();
+            assert!(room.store.figures().files > 10);
+            let pool = Pool::new(Quota::new(1 << 20), 0);
+            for (k, value) in done.values.iter().enumerate() {
+                let (grid, read) = (&value.array.grid, AtomicU64::new(0));
+                for n in 0..grid.count() {
+                    let chunk = match value.array.held(n).unwrap() {
+                        Held::Memory(chunk) => chunk,
+                        Held::File(file) => Arc::new(file.load(&pool, &read).unwrap()),
+                    };
+                    let region = grid.region(&grid.unravel(n));
+                    let valid = chunk.field(1).unwrap().values::<u8>().unwrap();
+                    let mut at = 0;
+                    for y in region.start[0]..region.end[0] {
+                        for x in region.start[1]..region.end[1] {
+                            let i = (y * 200 + x) as i64;
+                            let there = i % 7 != 0 && (k == 1 || i % 5 != 0);
+                            assert_eq!(valid[at] == 1, there, "{i}");
+                            if there && k == 0 {
+                                assert_eq!(
+                                    chunk.field(0).unwrap().values::<f64>().unwrap()[at],
+                                    i as f64
+                                );
+                            } else if there {
+                                assert_eq!(
+                                    chunk.field(0).unwrap().values::<i64>().unwrap()[at],
+                                    -i
+                                );
+                            }
+                            at += 1;
+                        }
+                    }
+                }
+            }
+            drop(done);
+            let figures = room.store.figures();
+            assert_eq!((room.quota.used(), figures.files, figures.bytes), (0, 0, 0));
+        }
+        assert_eq!(room.quota.overrun(), 0);
     }
 
     #[test]
     fn two_rows_at_one_place_are_named() {
-        let quota = Quota::new(1 << 20);
-        let pool = Pool::new(quota.clone(), 0);
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(1 << 20, 0, dir.path());
         let both = batch(vec![50.0, 50.0], vec!["b", "b"], vec![None, None]);
-        let mut rows = Assemble::new(&both.schema(), &ROLES, &quota).unwrap();
+        let mut rows = Assemble::new(&both.schema(), &ROLES, room).unwrap();
         rows.push(&both).unwrap();
-        let error = rows.finish(8, &pool).unwrap_err();
+        let error = rows.finish(8, &|| false).unwrap_err();
         assert_eq!(error.code(), "duplicate_key");
         assert!(error.to_string().contains("lat = 50, place = b"), "{error}");
     }
 
     #[test]
     fn what_is_no_label_is_refused() {
-        let quota = Quota::new(1 << 20);
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(1 << 20, 0, dir.path());
         let schema = Arc::new(Schema::new(vec![ArrowField::new("k", DataType::Int64, true)]));
         let array: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
         let rows = RecordBatch::try_new(schema.clone(), vec![array]).unwrap();
-        let mut keys = Assemble::new(&schema, &[Role::Key(None)], &quota).unwrap();
+        let mut keys = Assemble::new(&schema, &[Role::Key(None)], room.clone()).unwrap();
         assert_eq!(keys.push(&rows).unwrap_err().code(), "null_key");
         let texts = Arc::new(Schema::new(vec![ArrowField::new("v", DataType::Utf8, true)]));
-        let error = Assemble::new(&texts, &[Role::Value(None)], &quota).unwrap_err();
+        let error = Assemble::new(&texts, &[Role::Value(None)], room).unwrap_err();
         assert_eq!(error.code(), "dtype_mismatch");
     }
 }

@@ -244,7 +244,11 @@ impl Job {
         let (more, prepared) = self.pin(slot);
         let need = self.need(slot).saturating_add(more);
         let open = limits.open_to(self.statement.id);
-        let limit = if self.running == 0 { open } else { limit.min(open) };
+        // What rows may ask for is left free as long as the plan gets on without it.
+        let limit = match self.running {
+            0 => open,
+            _ => limit.min(open.saturating_sub(self.statement.account.quota().aside())),
+        };
         let mut trash = Trash::new();
         loop {
             let account = &self.statement.account;

@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) shutdown: bool,
     /// Threads that are about to drop chunks: their bytes are still counted, but come back by themselves.
     pub(crate) settling: usize,
+    /// The statement that is looked at: a panic is its fault.
+    pub(super) looked_at: Option<u64>,
 }
 
 impl Core {
@@ -82,6 +84,7 @@ impl Core {
             stall_timeout,
             shutdown: false,
             settling: 0,
+            looked_at: None,
         }
     }
 
@@ -100,6 +103,11 @@ impl Core {
         self.shutdown || !self.jobs.is_empty()
     }
 
+    /// Plans that are not over.
+    pub(crate) fn plans(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// Operands of a statement by state, while it runs.
     pub(crate) fn counts(&self, statement: u64) -> Option<StateCounts> {
         self.jobs.iter().find(|j| j.statement.id == statement).map(|j| j.table.counts.clone())
@@ -116,49 +124,76 @@ impl Core {
 
     /// Stops a statement.
     pub(crate) fn fail(&mut self, statement: u64, error: Error, after: &mut After) {
-        if let Some(job) = self.job(statement) {
-            job.fail(error, None, &mut after.trash);
-        }
-        self.reap(after);
+        self.guarded(after, |core, after| {
+            core.looked_at = Some(statement);
+            if let Some(job) = core.job(statement) {
+                job.fail(error, None, &mut after.trash);
+            }
+            core.reap(after);
+        });
     }
 
     /// Stops all statements.
     pub(crate) fn fail_all(&mut self, after: &mut After) {
-        for job in &mut self.jobs {
-            job.fail(Error::Cancelled, None, &mut after.trash);
+        let all: Vec<u64> = self.jobs.iter().map(|j| j.statement.id).collect();
+        for statement in all {
+            self.fail(statement, Error::Cancelled, after);
         }
-        self.reap(after);
     }
 
     /// Takes note of operands that came to an end.
     pub(crate) fn complete(&mut self, finished: &mut Vec<Finished>, after: &mut After) {
-        let retries_max = self.retries_max;
+        // One by one: what another operand did must not be lost with it.
         for f in finished.drain(..) {
-            let Some(job) = self.job(f.statement) else { continue };
-            if f.fetch {
-                job.fetching -= 1;
-            }
-            if let (Err(e), Some(mut work)) = (&f.result, f.again)
-                && e.class() == Class::Retry
-                && work.attempts < retries_max
-                && job.table.get(f.slot).is_some_and(|o| o.state == State::Running)
-            {
-                work.attempts += 1;
-                work.fetch = true;
-                job.fetching += 1;
-                job.stats.retries += 1;
-                after.again.push(*work);
-                continue;
-            }
-            fenced(job, after, |job, after| {
-                job.complete(f.slot, f.result, f.nanos, &mut after.trash)
-            });
+            self.guarded(after, |core, after| core.completed(f, after));
         }
         self.reap(after);
     }
 
     /// Takes a fetched load in; it waits for a thread.
     pub(crate) fn fetched(&mut self, work: Work, after: &mut After) {
+        self.guarded(after, |core, after| core.take_fetched(work, after));
+    }
+
+    /// Hands out a chunk to spill, or operands of the statement whose turn it is. The time to wait is `None` if
+    /// something was handed out, and bounded if a statement waits for memory that others hold.
+    pub(crate) fn pick(
+        &mut self,
+        out: &mut Vec<Work>,
+        spill: &mut Option<Spill>,
+        after: &mut After,
+    ) -> Option<Wait> {
+        self.guarded(after, |core, after| core.picked(out, spill, after)).flatten()
+    }
+
+    /// Takes note of a chunk that was written, or could not be.
+    pub(crate) fn spilled(&mut self, done: SpillDone, after: &mut After) {
+        self.guarded(after, |core, after| core.was_spilled(done, after));
+    }
+
+    fn completed(&mut self, f: Finished, after: &mut After) {
+        self.looked_at = Some(f.statement);
+        let retries_max = self.retries_max;
+        let Some(job) = self.job(f.statement) else { return };
+        if f.fetch {
+            job.fetching -= 1;
+        }
+        if let (Err(e), Some(mut work)) = (&f.result, f.again)
+            && e.class() == Class::Retry
+            && work.attempts < retries_max
+            && job.table.get(f.slot).is_some_and(|o| o.state == State::Running)
+        {
+            work.attempts += 1;
+            work.fetch = true;
+            job.fetching += 1;
+            job.stats.retries += 1;
+            return after.again.push(*work);
+        }
+        job.complete(f.slot, f.result, f.nanos, &mut after.trash);
+    }
+
+    fn take_fetched(&mut self, work: Work, after: &mut After) {
+        self.looked_at = Some(work.statement.id);
         let Some(job) = self.job(work.statement.id) else { return };
         if job.error.is_some() {
             job.fetching -= 1;
@@ -170,9 +205,7 @@ impl Core {
         }
     }
 
-    /// Hands out a chunk to spill, or operands of the statement whose turn it is. The time to wait is `None` if
-    /// something was handed out, and bounded if a statement waits for memory that others hold.
-    pub(crate) fn pick(
+    fn picked(
         &mut self,
         out: &mut Vec<Work>,
         spill: &mut Option<Spill>,
@@ -190,6 +223,7 @@ impl Core {
             for i in (0..count).map(|i| (first + i) % count) {
                 let (job, limits) = (&mut self.jobs[i], &self.limits);
                 job.parked &= i > 0;
+                self.looked_at = Some(job.statement.id);
                 fenced(job, after, |job, after| job.pick(limits, out, &mut after.trash));
                 job.note_hunger();
                 if !out.is_empty() {
@@ -246,6 +280,7 @@ impl Core {
         // Every statement stands still: each has ready operands, and none fits. What others keep for later goes first.
         let mut evicted = false;
         for job in &mut self.jobs {
+            self.looked_at = Some(job.statement.id);
             while job.evict(&mut after.trash) {
                 evicted = true;
             }
@@ -258,6 +293,7 @@ impl Core {
             return Resolved::Again;
         }
         for job in &mut self.jobs {
+            self.looked_at = Some(job.statement.id);
             evicted |= job.drop_dear(&mut after.trash);
         }
         if evicted {
@@ -268,12 +304,14 @@ impl Core {
         if let Some(job) =
             self.jobs.iter_mut().skip(1).rev().find(|j| j.held_bytes > 0 || j.files > 0)
         {
+            self.looked_at = Some(job.statement.id);
             job.restart(!spills, &mut after.trash);
             job.parked = true;
             after.trash.clear();
             return Resolved::Again;
         }
         let job = &mut self.jobs[0];
+        self.looked_at = Some(job.statement.id);
         let quota = &self.limits.quota;
         // Bytes outside the scheduler come back when clients let chunks go. Those of a sink that collects do not.
         let outside = quota.used().saturating_sub(job.held_bytes);
@@ -301,9 +339,11 @@ impl Core {
         Resolved::Again
     }
 
-    /// Takes note of a chunk that was written, or could not be.
-    pub(crate) fn spilled(&mut self, done: SpillDone, after: &mut After) {
+    fn was_spilled(&mut self, done: SpillDone, after: &mut After) {
         let SpillDone { victim, chunk, result } = done;
+        if let Victim::Made(made) = &victim {
+            self.looked_at = Some(made.statement);
+        }
         let used = self.limits.store.figures().bytes;
         if let Victim::Resident(..) = &victim {
             self.spilling -= 1;
@@ -351,13 +391,63 @@ impl Core {
         while i < self.jobs.len() {
             if self.jobs[i].is_over() {
                 let mut job = self.jobs.remove(i);
-                job.clear(&mut after.trash);
-                after.over.push(job.into_result());
+                // Whatever happens to its bookkeeping, whoever waits for the outcome gets one.
+                let done = job.done.take();
+                let ended = catch_unwind(AssertUnwindSafe(|| {
+                    job.clear(&mut after.trash);
+                    job.into_result().1
+                }));
+                after.over.push((done, ended.unwrap_or_else(|p| broken(p.as_ref()))));
             } else {
                 i += 1;
             }
         }
     }
+
+    /// Runs a part of the scheduler that looks at several statements. A panic there ends the one that was looked at:
+    /// the plan's own arithmetic and names are asked for on the way.
+    fn guarded<T>(
+        &mut self,
+        after: &mut After,
+        f: impl FnOnce(&mut Core, &mut After) -> T,
+    ) -> Option<T> {
+        self.looked_at = None;
+        match catch_unwind(AssertUnwindSafe(|| f(self, after))) {
+            Ok(value) => Some(value),
+            Err(payload) => {
+                self.end_looked_at(payload.as_ref(), after);
+                None
+            }
+        }
+    }
+
+    fn end_looked_at(&mut self, payload: &(dyn std::any::Any + Send), after: &mut After) {
+        let of = self.looked_at.take();
+        let at = self.jobs.iter().position(|j| Some(j.statement.id) == of).unwrap_or(0);
+        let Some(job) = self.jobs.get_mut(at) else { return };
+        self.victims.clear();
+        // One that fails for the second time cannot be stopped in an orderly way: its counts do not hold.
+        let orderly = job.error.is_none()
+            && catch_unwind(AssertUnwindSafe(|| {
+                job.fail(panicked(payload), None, &mut after.trash);
+            }))
+            .is_ok();
+        if !orderly {
+            let mut job = self.jobs.remove(at);
+            job.statement.token.cancel();
+            after.over.push((job.done.take(), broken(payload)));
+        }
+        self.reap(after);
+    }
+}
+
+fn panicked(payload: &(dyn std::any::Any + Send)) -> Error {
+    Error::Panicked { operand: "the scheduler".to_owned(), message: panic_message(payload) }
+}
+
+/// The outcome of a plan whose bookkeeping panicked.
+fn broken(payload: &(dyn std::any::Any + Send)) -> Outcome {
+    Outcome { result: Err(panicked(payload)), stats: Stats::default() }
 }
 
 enum Resolved {
@@ -384,9 +474,7 @@ impl Wait {
 fn fenced(job: &mut Job, after: &mut After, f: impl FnOnce(&mut Job, &mut After)) {
     let run = catch_unwind(AssertUnwindSafe(|| f(job, after)));
     if let Err(payload) = run {
-        let operand = "the scheduler".to_owned();
-        let error = Error::Panicked { operand, message: panic_message(payload.as_ref()) };
-        job.fail(error, None, &mut after.trash);
+        job.fail(panicked(payload.as_ref()), None, &mut after.trash);
     }
 }
 

@@ -160,6 +160,7 @@ impl Core {
             return true;
         }
         if self.claim.is_none() {
+            self.looked_at = Some(self.jobs[i].statement.id);
             self.claim = self.claim_for(i);
         }
         false
@@ -168,6 +169,7 @@ impl Core {
     /// Chooses chunks whose memory lets an operand of a statement start. While others run (`fair`), only plans that
     /// hold more than their share are asked, unless the statement is the oldest.
     fn choose(&mut self, i: usize, fair: bool) -> bool {
+        self.looked_at = Some(self.jobs[i].statement.id);
         let (store, quota) = (&self.limits.store, &self.limits.quota);
         if let Some((_, used)) = &self.refused
             && store.figures().bytes >= *used

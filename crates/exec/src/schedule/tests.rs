@@ -40,6 +40,8 @@ struct ToyStage {
 struct Toy {
     stages: Vec<ToyStage>,
     results: Vec<OutputRef>,
+    /// How often the plan fails to name a stage.
+    nameless: AtomicU64,
 }
 
 fn out(stage: u32, output: u32) -> OutputRef {
@@ -146,6 +148,8 @@ impl Tiling for Toy {
         self.grid(of.stage)
     }
     fn name(&self, stage: StageId) -> String {
+        let fault = self.nameless.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+        assert!(fault.is_err(), "no name");
         let kind = if self.stages[stage.0 as usize].load { "load" } else { "sum" };
         format!("{kind} {}", stage.0)
     }

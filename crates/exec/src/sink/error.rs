@@ -24,10 +24,14 @@ pub enum SinkError {
         is: &'static str,
     },
     /// No room on the device, or a quota of the file system or the bucket.
-    #[error("no space is left for `{what}`")]
+    #[error("no space is left for `{what}`, after {written_bytes} bytes: {reason}")]
     NoSpace {
         /// The object.
         what: String,
+        /// Bytes that were written of all that belongs to the output.
+        written_bytes: u64,
+        /// What the system or the store said.
+        reason: String,
     },
     /// The operating system or the store refused.
     #[error("writing `{what}` is refused: {reason}")]
@@ -170,12 +174,24 @@ impl SinkError {
         }
     }
 
+    /// The same with how far writing had come.
+    pub(crate) fn after(self, bytes: u64) -> SinkError {
+        match self {
+            SinkError::NoSpace { what, reason, .. } => {
+                SinkError::NoSpace { what, written_bytes: bytes, reason }
+            }
+            other => other,
+        }
+    }
+
     /// An error of the operating system on `what`.
     pub(crate) fn io(what: impl Into<String>, e: &io::Error) -> SinkError {
         let what = what.into();
         match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                SinkError::NoSpace { what }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => {
+                SinkError::NoSpace { what, written_bytes: 0, reason: e.to_string() }
             }
             io::ErrorKind::PermissionDenied => {
                 SinkError::PermissionDenied { what, reason: "the directory's permissions".into() }

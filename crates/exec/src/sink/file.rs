@@ -69,6 +69,7 @@ impl ObjectWriter {
         let kind = match &target.place {
             Place::Local { root, .. } => {
                 let temporary = staging(root, &display)?;
+                let promise = host.promise(&temporary, root);
                 let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
                 let file = file.map_err(|e| missing_parent(root, &display, &e))?;
                 Kind::Local {
@@ -77,6 +78,7 @@ impl ObjectWriter {
                         staging: temporary,
                         to: root.clone(),
                         replace: overwrite,
+                        _promise: promise,
                     },
                     done: false,
                 }
@@ -118,11 +120,11 @@ impl ObjectWriter {
         match &mut self.kind {
             Kind::Local { file, publish, done } => {
                 let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
-                flushed.map_err(|e| SinkError::io(self.display.as_str(), &e))?;
+                flushed.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
                 publish.publish(&self.display, false)?;
                 *done = true;
             }
-            Kind::Object(upload) => upload.finish()?,
+            Kind::Object(upload) => upload.finish().map_err(|e| e.after(self.bytes))?,
         }
         Ok(written)
     }
@@ -130,9 +132,10 @@ impl ObjectWriter {
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
         match &mut self.kind {
             Kind::Local { file, .. } => {
-                file.write_all(bytes).map_err(|e| SinkError::io(self.display.as_str(), &e))?;
+                let written = file.write_all(bytes);
+                written.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
             }
-            Kind::Object(upload) => upload.put(bytes)?,
+            Kind::Object(upload) => upload.put(bytes).map_err(|e| e.after(self.bytes))?,
         }
         self.bytes += bytes.len() as u64;
         Ok(())

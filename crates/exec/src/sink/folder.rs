@@ -26,7 +26,7 @@ pub enum Mode {
 #[derive(Debug, Clone)]
 pub struct Folder {
     display: String,
-    place: Place,
+    pub(super) place: Place,
     store: Store,
 }
 
@@ -49,6 +49,11 @@ impl Folder {
             }
         };
         Ok(Folder { display: location.display, place, store })
+    }
+
+    /// True if it is below a prefix of a bucket.
+    pub fn is_remote(&self) -> bool {
+        !self.place.is_local()
     }
 
     /// Its URL, without credentials.

@@ -130,20 +130,13 @@ impl Place {
         };
         match tokio::time::timeout(*timeout, request).await {
             Ok(Ok(v)) => Ok(v),
-            Ok(Err(e)) => Err(match store.failure(key, e) {
-                crate::source::SourceError::Storage { what, reason }
-                    if [
-                        "QuotaExceeded",
-                        "StorageFull",
-                        "XMinioStorageFull",
-                        "InsufficientStorage",
-                    ]
-                    .iter()
-                    .any(|c| reason.contains(c)) =>
-                {
-                    SinkError::NoSpace { what }
-                }
-                e => e.into(),
+            Ok(Err(e)) => Err(match no_space(&e) {
+                Some(code) => SinkError::NoSpace {
+                    what: self.show(key),
+                    written_bytes: 0,
+                    reason: format!("the store says {code}"),
+                },
+                None => store.failure(key, e).into(),
             }),
             Err(_) => Err(SinkError::Source(crate::source::SourceError::Timeout {
                 what: self.show(key),
@@ -167,6 +160,14 @@ impl Place {
     fn broken(&self, key: &str, reason: &str) -> SinkError {
         SinkError::Internal { what: self.show(key), reason: reason.into() }
     }
+}
+
+/// The code of a store that has no room, if the error is that.
+fn no_space(e: &object_store::Error) -> Option<&'static str> {
+    const CODES: [&str; 4] =
+        ["QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientStorage"];
+    let text = e.to_string();
+    CODES.into_iter().find(|c| text.contains(c))
 }
 
 /// `a/b`, where either may be empty.

@@ -1,11 +1,12 @@
 //! Where a result goes, and how it gets its name.
 
-use super::SinkError;
 use super::place::{Place, remove_tree};
+use super::{Host, SinkError};
 use crate::source::SourceError;
 use crate::source::Stores;
 use crate::source::location::{Location, Options, Place as Storage};
 use crate::source::store::Parts;
+use crate::store::Promise;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,8 @@ pub(super) enum Publish {
         to: PathBuf,
         /// What has the name goes.
         replace: bool,
+        /// Kept until it has its name.
+        _promise: Option<Promise>,
     },
 }
 
@@ -143,6 +146,7 @@ impl Target {
         &self,
         overwrite: bool,
         in_place: bool,
+        host: &Host,
     ) -> Result<(Place, Publish), SinkError> {
         let Place::Local { root, .. } = &self.place else {
             if overwrite {
@@ -155,9 +159,11 @@ impl Target {
             return Ok((self.place.clone(), Publish::InPlace));
         }
         let staging = staging(root, &self.display)?;
+        let promise = host.promise(&staging, root);
         fs::create_dir(&staging).map_err(|e| missing_parent(root, &self.display, &e))?;
         let place = Place::Local { root: staging.clone(), display: self.display.as_str().into() };
-        Ok((place, Publish::Rename { staging, to: root.clone(), replace: overwrite }))
+        let to = root.clone();
+        Ok((place, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
     }
 }
 
@@ -210,7 +216,7 @@ fn local_existing(path: &Path) -> std::io::Result<Existing> {
 impl Publish {
     /// Gives the name. After an error what had the name has it still, and the staging is there to be removed.
     pub(super) fn publish(&self, display: &str, sync: bool) -> Result<(), SinkError> {
-        let Publish::Rename { staging, to, replace } = self else { return Ok(()) };
+        let Publish::Rename { staging, to, replace, .. } = self else { return Ok(()) };
         let run = || -> std::io::Result<()> {
             let aside = staging.with_extension("old");
             let replaced = *replace && fs::symlink_metadata(to).is_ok_and(|m| m.is_dir());

@@ -138,7 +138,7 @@ impl ZarrWriter {
             arrays.push(array);
         }
         let budget = Budget::new(&host.quota, chunk_bytes, peak, host.threads)?;
-        let (place, publish) = target.stage(overwrite, in_place).await?;
+        let (place, publish) = target.stage(overwrite, in_place, host).await?;
         Ok(Arc::new(ZarrWriter {
             place,
             publish,
@@ -164,6 +164,10 @@ impl ZarrWriter {
     /// # Errors
     /// Whatever storage says; then [`ZarrWriter::abort`] removes what is there.
     pub async fn finish(&self) -> Result<Written, SinkError> {
+        self.finished().await.map_err(|e| e.after(self.bytes.load(Relaxed)))
+    }
+
+    async fn finished(&self) -> Result<Written, SinkError> {
         self.drain().await?;
         let mut documents: Vec<&ArrayDocument> = Vec::new();
         let described: Vec<ArrayDocument> = self.arrays.iter().map(Array::described).collect();
@@ -261,10 +265,12 @@ impl ZarrWriter {
         bytes: Vec<u8>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<(), SinkError> {
-        self.count(bytes.len());
         if self.place.is_local() {
-            return self.place.put_local(&key, &bytes, self.durable);
+            self.place.put_local(&key, &bytes, self.durable)?;
+            self.count(bytes.len());
+            return Ok(());
         }
+        self.count(bytes.len());
         let place = self.place.clone();
         let mut uploads = self.uploads();
         // What has ended is taken note of, so that the set stays as small as the budget.
@@ -397,7 +403,8 @@ impl Sink for ZarrWriter {
         region: Region,
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
-        self.take(result, &index, &region, chunk).map_err(Error::Sink)
+        let taken = self.take(result, &index, &region, chunk);
+        taken.map_err(|e| Error::Sink(e.after(self.bytes.load(Relaxed))))
     }
 
     fn drains(&self) -> bool {

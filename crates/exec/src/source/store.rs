@@ -192,6 +192,13 @@ impl Stores {
         Ok(client)
     }
 
+    /// Requests to a bucket go to that client.
+    #[cfg(test)]
+    pub(crate) fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
+        let key = format!("s3://{bucket} {}", key_of(&Options::default()));
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
+    }
+
     fn s3(&self, bucket: &str, o: &Options) -> object_store::Result<Arc<dyn ObjectStore>> {
         let mut b = AmazonS3Builder::new();
         for (name, value) in &self.environment {

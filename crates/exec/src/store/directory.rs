@@ -1,8 +1,9 @@
 //! The directory of one process, and those that others left behind.
 
+use super::promise;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,14 +11,17 @@ use std::time::{Duration, SystemTime};
 const PREFIX: &str = "tessera-spill-";
 /// The file whose lock says that the process lives.
 const LOCK: &str = "lock";
-/// How the names of chunks' files end.
-const SUFFIX: &str = ".chunk";
+/// How the names of files in it end, and of those that lose their name as soon as they are made begin.
+const FILES: [&str; 4] = [".chunk", ".rows", ".heap", ".output"];
+const NAMELESS: &str = ".tmp";
+/// How the names of directories in it begin.
+const DIRECTORIES: [&str; 1] = ["upload-"];
 /// A directory without a lock file may just be in the making.
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// A directory that nobody else writes to. It is removed with its last holder.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub struct Directory {
     path: PathBuf,
     /// Its lock goes with the process, however that ends.
     _lock: File,
@@ -44,9 +48,19 @@ impl Directory {
         Err(last.unwrap_or_else(|| io::Error::other("no name for a directory is free")))
     }
 
-    /// Where the file of a chunk is.
-    pub(super) fn file(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number}{SUFFIX}"))
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it now, whoever holds it.
+    pub(super) fn clear(&self) {
+        remove(&self.path);
+    }
+
+    /// Where a file of that name is.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 }
 
@@ -64,9 +78,11 @@ impl Drop for Directory {
     }
 }
 
-/// Removes directories whose process is gone. One that cannot be looked at belongs to another user.
+/// Removes directories whose process is gone, and the outputs that it did not finish. One that cannot be looked at
+/// belongs to another user, and so does one that we did not make.
 pub(super) fn remove_stale(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
+    let us = fs::metadata("/proc/self").ok().map(|m| m.uid());
     for entry in entries.flatten() {
         let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(PREFIX));
         // A symbolic link is not a directory here.
@@ -74,6 +90,10 @@ pub(super) fn remove_stale(parent: &Path) {
             continue;
         }
         let path = entry.path();
+        let made_by = entry.metadata().ok().map(|m| m.uid());
+        if us.is_some() && made_by != us {
+            continue;
+        }
         let dead = match OpenOptions::new().write(true).open(path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -85,23 +105,42 @@ pub(super) fn remove_stale(parent: &Path) {
         };
         if dead {
             tracing::info!(directory = %path.display(), "removing what a dead process spilled");
+            // What another user wrote must not say which files go.
+            if us.is_some() {
+                promise::break_all(&path);
+            }
             remove(&path);
         }
     }
 }
 
-/// Removes the files that a store makes, and the directory if nothing else is in it.
+/// Removes what a process puts into its directory, and the directory if nothing else is in it. The lock goes last: what
+/// is found halfway is a dead process' still.
 fn remove(path: &Path) {
     let Ok(entries) = fs::read_dir(path) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name.to_str().is_some_and(|n| n == LOCK || n.ends_with(SUFFIX))
-            && let Err(e) = fs::remove_file(entry.path())
-        {
-            tracing::warn!(file = %entry.path().display(), "cannot be removed: {e}");
-        }
+        let Some(name) = name.to_str() else { continue };
+        let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+        let removed = match is_dir {
+            true if DIRECTORIES.iter().any(|d| name.starts_with(d)) => {
+                fs::remove_dir_all(entry.path())
+            }
+            false if FILES.iter().any(|f| name.ends_with(f)) || name.starts_with(NAMELESS) => {
+                fs::remove_file(entry.path())
+            }
+            _ => continue,
+        };
+        gone(&entry.path(), removed);
     }
-    if let Err(e) = fs::remove_dir(path) {
-        tracing::warn!(directory = %path.display(), "cannot be removed: {e}");
+    gone(&path.join(LOCK), fs::remove_file(path.join(LOCK)));
+    gone(path, fs::remove_dir(path));
+}
+
+fn gone(path: &Path, removed: io::Result<()>) {
+    if let Err(e) = removed
+        && e.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), "cannot be removed: {e}");
     }
 }

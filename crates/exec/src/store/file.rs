@@ -6,8 +6,7 @@
 //! Fields are as they are in memory. A block is 4 KiB; what is read is checked block by block, so that a part of a
 //! chunk costs the blocks that it touches and no more.
 
-use super::directory::Directory;
-use super::{Space, Store};
+use super::{Directory, Space, Store};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
@@ -70,8 +69,7 @@ impl Spilled {
         directory: Arc<Directory>,
     ) -> Result<Self, Error> {
         let store = space.store.clone();
-        let number = store.next.fetch_add(1, Relaxed);
-        let path = directory.file(number);
+        let path = directory.file(&format!("{}.chunk", store.number()));
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -170,7 +168,9 @@ impl Spilled {
 
 impl Drop for Spilled {
     fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_file(&self.path) {
+        if let Err(e) = std::fs::remove_file(&self.path)
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
             tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
         }
         self.store.files.fetch_sub(1, Relaxed);

@@ -43,9 +43,27 @@ impl Resident {
 
     /// Takes a chunk in.
     pub fn put(&self, number: u64, chunk: Arc<Chunk>) {
+        self.put_held(number, Held::Memory(chunk));
+    }
+
+    /// Takes a chunk in where it is.
+    pub fn put_held(&self, number: u64, held: Held) {
         if let Some(mut slot) = self.slot(number) {
-            *slot = Some(Held::Memory(chunk));
+            *slot = Some(held);
         }
+    }
+
+    /// Bytes of its cells in memory, and in files.
+    pub fn places(&self) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for n in 0..self.slots.len() as u64 {
+            match self.slot(n).as_deref() {
+                Some(Some(Held::Memory(chunk))) => sum.0 += chunk.bytes(),
+                Some(Some(Held::File(file))) => sum.1 += file.bytes(),
+                _ => {}
+            }
+        }
+        sum
     }
 
     /// A chunk where it is; `None` if it never came.

@@ -79,6 +79,8 @@ enum Cte {
     Rows,
     /// A tensor block, already taken out.
     Tensor(Arc<Cube>),
+    /// One that has to wait for an island, which runs only if somebody names the CTE: its query and what that sees.
+    Waiting(Box<(Query, Ident, Scope)>),
 }
 
 /// The CTEs of an open query.
@@ -131,10 +133,12 @@ impl VisitorMut for Relations<'_> {
             let name = cte.alias.name.value.clone();
             let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
             let found = self.catalog.relation(&relation, self.scope());
+            let before = self.scope().clone();
             if let Some(level) = self.scopes.last_mut() {
                 level.written.define(&cte);
             }
             let entry = match found {
+                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias.name, before))),
                 Err(error) => return ControlFlow::Break(error),
                 Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
                 Ok(_) => {
@@ -227,6 +231,7 @@ impl Relations<'_> {
                 match cte {
                     Some(Cte::Rows) => return Ok(()),
                     Some(Cte::Tensor(cube)) => (CellRelation::Cube(cube.clone()), last),
+                    Some(Cte::Waiting(cte)) => (self.waited_for(cte)?, last),
                     None => (self.catalog.relation(&relation, self.scope())?, last),
                 }
             }
@@ -235,6 +240,7 @@ impl Relations<'_> {
             {
                 match cte {
                     Cte::Tensor(cube) => (CellRelation::Cube(cube.clone()), Some(name.clone())),
+                    Cte::Waiting(cte) => (self.waited_for(cte)?, Some(name.clone())),
                     Cte::Rows => return Err(are_rows(name)),
                 }
             }
@@ -291,6 +297,12 @@ impl Relations<'_> {
             index_hints: vec![],
         };
         Ok(())
+    }
+
+    /// Asks for a CTE that waits for an island again, now that it is needed.
+    fn waited_for(&self, cte: &(Query, Ident, Scope)) -> Result<CellRelation, Error> {
+        let (query, alias, scope) = cte;
+        self.catalog.relation(&Relation::Subquery { query, alias: Some(alias) }, scope)
     }
 
     fn cte(&self, name: &str) -> Option<&Cte> {

@@ -7,28 +7,28 @@ use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
 use axum::body::Bytes;
 use std::sync::Arc;
-use tessera_exec::chunk::{Chunk, dense};
-use tessera_exec::pool::Pool;
+use std::sync::atomic::AtomicU64;
+use tessera_exec::chunk::Chunk;
 use tessera_exec::quota::{Charge, Quota};
+use tessera_exec::store::{Held, Resident};
 use tessera_frontend::Labels;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
-/// A labelled tensor whose cells lie in chunks. Those in memory stay charged to the quota as long as it lives.
+/// A labelled tensor whose cells lie in chunks. Those in memory stay charged to the quota as long as they are there.
 #[derive(Debug, Clone)]
 pub struct Chunked {
     pub(crate) labels: Labels,
     pub(crate) grid: Grid,
     pub(crate) chunks: Chunks,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) quota: Arc<Quota>,
 }
 
 /// Where the chunks of a tensor are, in row-major order of its grid.
 #[derive(Debug, Clone)]
 pub(crate) enum Chunks {
-    /// In memory.
-    Memory(Vec<Arc<Chunk>>),
+    /// In memory, from where they may be spilled.
+    Resident(Arc<Resident>),
     /// In a file: where each begins, its cells, then a validity byte for each if the tensor is nullable.
     File(Arc<ScratchFile>, Vec<u64>),
     /// In a file as one piece: where its cells begin; after them, if the tensor is nullable, a validity byte for each.
@@ -36,23 +36,20 @@ pub(crate) enum Chunks {
 }
 
 impl Chunked {
-    /// The cells in one piece. A tensor of one chunk in memory is not copied; of others each chunk is let go once it is
-    /// copied.
+    /// The cells in one piece. A tensor of one chunk in memory is not copied.
     ///
     /// # Errors
-    /// `result_too_large` if the quota has no room for the copy.
+    /// `memory_exceeded` if the quota has no room for the copy.
     pub fn whole(self) -> Result<Tensor, Error> {
-        let (data, valid) = match self.chunks {
-            Chunks::Memory(chunks) => {
-                let chunk =
-                    dense(&self.grid, chunks, &self.pool, &self.quota).map_err(Error::stage)?;
+        let (data, valid) = match &self.chunks {
+            Chunks::Resident(array) if let Some(chunk) = only_chunk(array) => {
                 let valid = match self.labels.nullable {
                     true => Some(chunk.held(1).map_err(Error::stage)?),
                     false => None,
                 };
                 (chunk.held(0).map_err(Error::stage)?, valid)
             }
-            Chunks::File(..) | Chunks::Dense(..) => {
+            Chunks::Resident(_) | Chunks::File(..) | Chunks::Dense(..) => {
                 let bytes = self.memory_bytes();
                 let too_large = tessera_exec::error::Error::ResultTooLarge {
                     result_bytes: bytes,
@@ -81,7 +78,7 @@ impl Chunked {
     /// Bytes that it holds in memory, and on disk.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         match &self.chunks {
-            Chunks::Memory(chunks) => (chunks.iter().map(|c| c.bytes()).sum(), 0),
+            Chunks::Resident(array) => array.places(),
             Chunks::File(..) | Chunks::Dense(..) => (0, self.memory_bytes()),
         }
     }
@@ -107,14 +104,27 @@ impl Chunked {
         let sizes = [self.labels.dtype.size(), 1];
         let fields = 1 + usize::from(self.labels.nullable);
         match &self.chunks {
-            Chunks::Memory(chunks) => {
-                let chunk = chunks.get(chunk_number).ok_or_else(missing)?;
-                for (f, &size) in sizes.iter().enumerate().take(fields) {
-                    let bytes = chunk.field(f).map_err(Error::stage)?.buffer().as_slice();
-                    let (from, to) = (first as usize * size, (first + n) as usize * size);
-                    put(f, &common, bytes.get(from..to).ok_or_else(missing)?);
+            Chunks::Resident(array) => match array.held(chunk_number as u64).ok_or_else(missing)? {
+                Held::Memory(chunk) => {
+                    for (f, &size) in sizes.iter().enumerate().take(fields) {
+                        let bytes = chunk.field(f).map_err(Error::stage)?.buffer().as_slice();
+                        let (from, to) = (first as usize * size, (first + n) as usize * size);
+                        put(f, &common, bytes.get(from..to).ok_or_else(missing)?);
+                    }
                 }
-            }
+                Held::File(file) => {
+                    let read = AtomicU64::new(0);
+                    let mut reader = file.reader(&read).map_err(Error::stage)?;
+                    let mut buffer = Vec::new();
+                    for (f, &size) in sizes.iter().enumerate().take(fields) {
+                        buffer.resize(n as usize * size, 0);
+                        let from: (i64, &[i64]) = (first as i64, &[1]);
+                        let copied = reader.copy(f, &[n], from, &mut buffer, (0, &[1]));
+                        copied.map_err(Error::stage)?;
+                        put(f, &common, &buffer);
+                    }
+                }
+            },
             Chunks::File(file, starts) => {
                 let start = *starts.get(chunk_number).ok_or_else(missing)?;
                 let mut at = start;
@@ -148,8 +158,9 @@ impl Windows for Chunked {
 
     fn window(&self, region: &Region) -> Result<Cells, Error> {
         let (dtype, n) = (self.labels.dtype, region.cells() as usize);
-        if let (Chunks::Memory(chunks), 1) = (&self.chunks, self.grid.count()) {
-            let chunk = chunks.first().ok_or_else(missing)?;
+        if let Chunks::Resident(array) = &self.chunks
+            && let Some(chunk) = only_chunk(array)
+        {
             let (first, size) = (number(&region.start, &self.grid.shape()) as usize, dtype.size());
             let part = |field: usize, size: usize| -> Result<Buffer, Error> {
                 let held = chunk.held(field).map_err(Error::stage)?;
@@ -194,6 +205,14 @@ impl Windows for Chunked {
     }
 }
 
+/// The chunk of an array that has but one, if it is in memory.
+fn only_chunk(array: &Resident) -> Option<Arc<Chunk>> {
+    match (array.grid.count(), array.held(0)) {
+        (1, Some(Held::Memory(chunk))) => Some(chunk),
+        _ => None,
+    }
+}
+
 /// A buffer that keeps a charge as long as it lives.
 fn held(buffer: Buffer, charge: &Arc<Charge>) -> Buffer {
     struct Held(Buffer, Arc<Charge>);
@@ -212,11 +231,12 @@ fn missing() -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::super::scratch::Scratch;
     use super::super::window::windows;
     use super::*;
     use tessera_exec::chunk::Field;
+    use tessera_exec::store::Store;
     use tessera_planner::catalog::DimLabel;
     use tessera_planner::dtype::DType;
 
@@ -256,7 +276,6 @@ mod tests {
             },
             grid: grid.clone(),
             chunks,
-            pool: Pool::new(quota.clone(), 0),
             quota,
         }
     }
@@ -266,7 +285,7 @@ mod tests {
         let grid = Grid::regular(&[5, 7], &[2, 3]);
         let memory = chunks(&grid);
         let dir = tempfile::tempdir().unwrap();
-        let file = Arc::new(Scratch::new(dir.path(), 1 << 20).file().unwrap());
+        let file = Arc::new(Scratch::new(Store::open(dir.path(), 1 << 20)).file().unwrap());
         let starts = memory
             .iter()
             .map(|c| {
@@ -274,11 +293,20 @@ mod tests {
                 file.append(&[field(0), field(1)]).unwrap()
             })
             .collect();
-        let both = [
-            chunked(&grid, Chunks::Memory(memory), 1 << 20),
+        // Of an array that may be spilled, every second chunk was.
+        let store = Store::open(dir.path(), 1 << 20);
+        let array = Resident::new(grid.clone(), memory);
+        for n in (0..grid.count()).step_by(2) {
+            let Some(Held::Memory(chunk)) = array.held(n) else { panic!("{n} is not here") };
+            let space = store.reserve(&chunk).unwrap();
+            array.put_held(n, Held::File(store.write(&chunk, space).unwrap()));
+        }
+        let all = [
+            chunked(&grid, Chunks::Resident(Resident::new(grid.clone(), chunks(&grid))), 1 << 20),
+            chunked(&grid, Chunks::Resident(array), 1 << 20),
             chunked(&grid, Chunks::File(file, starts), 1 << 20),
         ];
-        for c in both {
+        for c in all {
             for cells_max in [1, 3, 7, 15, 100] {
                 let mut at = 0;
                 for w in windows(&[5, 7], cells_max) {
@@ -307,7 +335,7 @@ mod tests {
     fn a_whole_that_does_not_fit_is_refused() {
         let grid = Grid::regular(&[5, 7], &[2, 3]);
         let dir = tempfile::tempdir().unwrap();
-        let file = Arc::new(Scratch::new(dir.path(), 1 << 20).file().unwrap());
+        let file = Arc::new(Scratch::new(Store::open(dir.path(), 1 << 20)).file().unwrap());
         let c = chunked(&grid, Chunks::File(file, vec![0; 9]), 174);
         assert_eq!(c.whole().unwrap_err().code(), "memory_exceeded");
     }

@@ -137,11 +137,12 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
     use arrow::array::{ArrayRef, Int64Array};
+    use tessera_exec::store::Store;
 
     #[test]
     fn many_rows_go_to_a_file_and_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path(), 1 << 20);
+        let scratch = Scratch::new(Store::open(dir.path(), 1 << 20));
         let batch = |i: i64| {
             let a: ArrayRef = Arc::new(Int64Array::from_iter_values(i * 100..(i + 1) * 100));
             RecordBatch::try_from_iter([("a", a)]).unwrap()
@@ -158,7 +159,7 @@ mod tests {
         assert!(scratch.used() > 8000);
         drop(rows);
         assert_eq!(scratch.used(), 0);
-        let small = Scratch::new(dir.path(), 3000);
+        let small = Scratch::new(Store::open(dir.path(), 3000));
         let mut kept = RowsKept::new(batch(0).schema(), 0, small);
         let e = (0..9).find_map(|i| kept.push(batch(i)).err()).unwrap();
         assert_eq!(e.code(), "result_storage");

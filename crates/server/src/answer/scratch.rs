@@ -1,21 +1,20 @@
 //! Results on disk: where those wait that are too large to be kept in memory until somebody has read them.
 //!
-//! A file has no name, so it is gone with its last holder, however the process ends. The bytes of all files together
-//! stay below a limit.
+//! A file has no name, so it is gone with its last holder, however the process ends. It lies in the process' own
+//! directory, and its room is taken from what all that is spilled may have together.
 
 use crate::error::Error;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use tessera_exec::store::{Space, Store};
 
-/// A directory for files of results, with a limit.
+/// Where files of results are.
 #[derive(Debug)]
 pub struct Scratch {
-    directory: PathBuf,
-    limit: u64,
+    store: Arc<Store>,
     used: AtomicU64,
     written: AtomicU64,
 }
@@ -26,18 +25,36 @@ pub struct ScratchFile {
     scratch: Arc<Scratch>,
     file: File,
     len: AtomicU64,
+    space: Mutex<Space>,
 }
 
 impl Scratch {
-    /// Files in `directory`, of at most `limit` bytes together. It is made with the first file.
-    pub fn new(directory: &Path, limit: u64) -> Arc<Self> {
-        let directory = directory.to_path_buf();
-        Arc::new(Scratch { directory, limit, used: AtomicU64::new(0), written: AtomicU64::new(0) })
+    /// Files in the directory of a store, within its limit.
+    pub fn new(store: Arc<Store>) -> Arc<Self> {
+        Arc::new(Scratch { store, used: AtomicU64::new(0), written: AtomicU64::new(0) })
     }
 
     /// The most bytes that there may be.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.store.limit()
+    }
+
+    /// A directory there for files with names, which goes with its holder, and with the process at the latest.
+    ///
+    /// # Errors
+    /// A directory that cannot be made.
+    pub fn directory(&self, prefix: &str) -> Result<tempfile::TempDir, Error> {
+        let own = self.store.directory().map_err(Error::stage)?;
+        let made = tempfile::Builder::new().prefix(prefix).tempdir_in(own.path());
+        made.map_err(|e| self.failed("create a directory in", e))
+    }
+
+    /// Room for a file there.
+    ///
+    /// # Errors
+    /// A limit that is reached.
+    pub fn space(&self) -> Result<Space, Error> {
+        self.store.space(0).map_err(|e| self.full(e))
     }
 
     /// Bytes that there are.
@@ -55,20 +72,37 @@ impl Scratch {
     /// # Errors
     /// A directory that cannot be written.
     pub fn file(self: &Arc<Self>) -> Result<ScratchFile, Error> {
-        let failed = |e| self.failed("create a file in", e);
-        std::fs::create_dir_all(&self.directory).map_err(failed)?;
-        let file = tempfile::tempfile_in(&self.directory).map_err(failed)?;
-        Ok(ScratchFile { scratch: self.clone(), file, len: AtomicU64::new(0) })
+        let own = self.store.directory().map_err(Error::stage)?;
+        let file =
+            tempfile::tempfile_in(own.path()).map_err(|e| self.failed("create a file in", e))?;
+        let space = Mutex::new(self.space()?);
+        Ok(ScratchFile { scratch: self.clone(), file, len: AtomicU64::new(0), space })
     }
 
-    fn failed(&self, action: &'static str, e: io::Error) -> Error {
+    /// The error of a limit that is reached.
+    pub(crate) fn full(&self, e: tessera_exec::error::Error) -> Error {
+        match e {
+            tessera_exec::error::Error::ScratchFull { reason, .. } => self.no_room(reason),
+            other => Error::stage(other),
+        }
+    }
+
+    fn no_room(&self, reason: String) -> Error {
+        Error::ResultStorage {
+            directory: self.store.parent().display().to_string(),
+            limit_bytes: self.store.limit(),
+            used_bytes: self.store.figures().bytes,
+            reason,
+        }
+    }
+
+    /// The error of the operating system on a file there.
+    pub(crate) fn failed(&self, action: &'static str, e: io::Error) -> Error {
         match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::ResultStorage {
-                directory: self.directory.display().to_string(),
-                limit_bytes: self.limit,
-                reason: e.to_string(),
-            },
-            _ => Error::io(action, format!("`{}`", self.directory.display()), e),
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => self.no_room(e.to_string()),
+            _ => Error::io(action, format!("`{}`", self.store.parent().display()), e),
         }
     }
 }
@@ -81,14 +115,9 @@ impl ScratchFile {
     pub fn append(&self, parts: &[&[u8]]) -> Result<u64, Error> {
         let bytes: u64 = parts.iter().map(|p| p.len() as u64).sum();
         let scratch = &self.scratch;
-        let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= scratch.limit);
-        if scratch.used.fetch_update(Relaxed, Relaxed, add).is_err() {
-            return Err(Error::ResultStorage {
-                directory: scratch.directory.display().to_string(),
-                limit_bytes: scratch.limit,
-                reason: "the limit of results on disk is reached".into(),
-            });
-        }
+        let grown = self.space.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes);
+        grown.map_err(|e| scratch.full(e))?;
+        scratch.used.fetch_add(bytes, Relaxed);
         let start = self.len.fetch_add(bytes, Relaxed);
         let mut at = start;
         for part in parts {
@@ -173,7 +202,7 @@ mod tests {
     #[test]
     fn files_are_bounded_and_their_room_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(&dir.path().join("sub"), 10);
+        let scratch = Scratch::new(Store::open(dir.path(), 10));
         let file = Arc::new(scratch.file().unwrap());
         assert_eq!(file.append(&[b"ab", b"cd"]).unwrap(), 0);
         assert_eq!(file.append(&[b"efg"]).unwrap(), 4);
@@ -189,6 +218,8 @@ mod tests {
         assert_eq!(all, "abcdefg");
         drop((file, other));
         assert_eq!((scratch.used(), scratch.written()), (0, 7));
-        assert_eq!(std::fs::read_dir(dir.path().join("sub")).unwrap().count(), 0);
+        assert_eq!(scratch.store.figures().bytes, 0);
+        drop(scratch);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

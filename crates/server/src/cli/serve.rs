@@ -51,6 +51,8 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
         Some(_) => "with a token",
         None => "on loopback only, as no token is configured",
     };
+    let collecting = host.clone();
+    tokio::spawn(async move { collecting.collect_remote().await });
     let server = Server::new(Arc::new(Local(host)), config)?;
     let leave = tokio_util::sync::CancellationToken::new();
     let terminated = terminated()?;

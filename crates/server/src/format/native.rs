@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use tessera_exec::pool::Pool;
 use tessera_exec::quota::Quota;
 use tessera_frontend::Labels;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel};
@@ -183,16 +182,12 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
     }
 }
 
-/// The answer in a file that holds nothing else. Cells and rows stay in the file until they are asked for; `pool` and
-/// `quota` are for those that are.
+/// The answer in a file that holds nothing else. Cells and rows stay in the file until they are asked for; `quota` is for
+/// those that are.
 ///
 /// # Errors
 /// A file that is not what [`write()`] wrote.
-pub(crate) fn read(
-    file: &Arc<ScratchFile>,
-    pool: &Arc<Pool>,
-    quota: &Arc<Quota>,
-) -> Result<Reply, Error> {
+pub(crate) fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
     let mut reader = file.reader();
     let mut start = [0; 12];
     reader.read_exact(&mut start).map_err(|_| bad("it is too short"))?;
@@ -220,7 +215,7 @@ pub(crate) fn read(
         Kind::Tensors(shapes) => Answer::Chunked(
             shapes
                 .into_iter()
-                .map(|s| tensor(s, file, &mut at, pool, quota))
+                .map(|s| tensor(s, file, &mut at, quota))
                 .collect::<Result<_, _>>()?,
         ),
     };
@@ -242,7 +237,6 @@ fn tensor(
     s: Shape,
     file: &Arc<ScratchFile>,
     at: &mut u64,
-    pool: &Arc<Pool>,
     quota: &Arc<Quota>,
 ) -> Result<Chunked, Error> {
     let dtype = dtype(&s.dtype)?;
@@ -276,7 +270,6 @@ fn tensor(
         },
         grid: s.grid,
         chunks: Chunks::Dense(file.clone(), start),
-        pool: pool.clone(),
         quota: quota.clone(),
     })
 }

@@ -24,6 +24,10 @@ struct Encoded(Arc<Mutex<Vec<u8>>>);
 impl Encoded {
     fn drain(&self, out: &mut dyn Write) -> Result<(), Error> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if bytes.is_empty() {
+            // Nothing is written until a row group is full: meanwhile the stream says whether it still wants the rest.
+            return out.write(&[]).map(drop).map_err(output);
+        }
         out.write_all(&bytes).map_err(output)
     }
 }

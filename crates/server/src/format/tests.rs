@@ -355,7 +355,8 @@ fn npz_is_a_zip_archive() {
 /// The same tensor with its chunks in a file.
 fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
     use crate::answer::{Chunked, Chunks, Windows};
-    let file = Arc::new(crate::answer::scratch::Scratch::new(dir, 1 << 20).file().unwrap());
+    let store = tessera_exec::store::Store::open(dir, 1 << 20);
+    let file = Arc::new(crate::answer::scratch::Scratch::new(store).file().unwrap());
     let starts = (0..t.grid().count())
         .map(|n| {
             // Cell by cell: a chunk is no window.
@@ -382,7 +383,6 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
         },
         grid: t.grid().clone(),
         chunks: Chunks::File(file, starts),
-        pool: tessera_exec::pool::Pool::new(quota.clone(), 0),
         quota,
     }])
 }

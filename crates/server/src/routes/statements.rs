@@ -97,7 +97,8 @@ pub(super) async fn submit(
 fn is_inline(out: Out, replies: &[Reply]) -> bool {
     let (memory, disk) =
         replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
-    matches!(out, Out::Format(f) if f.is_text()) && memory <= INLINE_BYTES && disk == 0
+    // A small one may have been put aside when memory was short.
+    matches!(out, Out::Format(f) if f.is_text()) && memory + disk <= INLINE_BYTES
 }
 
 /// The `result` of an inline answer: for JSON the document, or a list of them if the script has several statements; for
@@ -238,6 +239,7 @@ pub(super) async fn plan(
         None => shared.backend.session(),
     };
     let sql = format!("EXPLAIN (FORMAT json) {last}");
+    let _place = super::tensors::look_up(&shared).await.map_err(fail)?;
     let handle = Handle::below(&shared.stop);
     let mut plan = Value::Null;
     {

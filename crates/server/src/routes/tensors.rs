@@ -1,6 +1,12 @@
 //! `/v1/tensors`: what has a name.
+//!
+//! Listing and dropping only touch the catalog, and showing a plan only plans: they have a few places of their own, so
+//! that a server whose queue is full still tells what is there. Describing a tensor may compute (the shape of a view can
+//! follow from data), so it is a statement like all others.
 
 use super::reply::{Failure, json};
+use super::statements::Asked;
+use super::store::Outcome;
 use super::{Name, Shared, sessions};
 use crate::answer::{Answer, Reply};
 use crate::engine::{Engine, Handle};
@@ -12,6 +18,13 @@ use axum::response::Response;
 use futures::StreamExt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Look-ups at a time.
+pub(super) const LOOK_UPS_MAX: usize = 8;
+/// How long one waits for its place.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `GET /v1/tensors`: those of the catalog and, with a session, its own.
 pub(super) async fn list(
@@ -29,9 +42,24 @@ pub(super) async fn get(
     Name(name): Name,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let (_, engine) = sessions::of(&shared, &headers)?;
+    let (session, engine) = sessions::of(&shared, &headers)?;
     let sql = format!("DESCRIBE {}", quoted(&name)?);
-    let reply = run(&shared, &*engine, &sql).await.map_err(|e| absent(e, &name))?;
+    let entry = shared.statements.submit(engine, sql, session, None)?;
+    // Who leaves does not want to know.
+    let asked = Asked { shared: shared.clone(), entry: entry.clone() };
+    while !entry.wait(Duration::from_secs(60)).await {}
+    let outcome = entry.outcome();
+    drop(asked);
+    let reply = match outcome.as_deref() {
+        Some(Outcome::Finished(replies)) => replies.last().cloned(),
+        Some(Outcome::Failed(e)) if e.code() == "unknown_name" => {
+            return Err(Error::NotFound { path: format!("/v1/tensors/{name}") }.into());
+        }
+        Some(Outcome::Failed(e)) => return Err(Failure::of(e, None)),
+        _ => None,
+    };
+    let reply =
+        reply.ok_or_else(|| Error::Internal { what: "a statement had no answer".into() })?;
     Ok(json(StatusCode::OK, &json!({"name": name, "fields": objects(reply)?})))
 }
 
@@ -67,8 +95,21 @@ fn absent(e: Error, name: &str) -> Error {
     }
 }
 
+/// A place for a look-up, which may have to be waited for.
+///
+/// # Errors
+/// [`Error::TooManyLookUps`] if none became free for a while.
+pub(super) async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Error> {
+    let place = tokio::time::timeout(PATIENCE, shared.look_ups.clone().acquire_owned()).await;
+    match place {
+        Ok(Ok(place)) => Ok(place),
+        _ => Err(Error::TooManyLookUps { limit: LOOK_UPS_MAX }),
+    }
+}
+
 /// Runs one statement that only looks into the catalog or changes it.
-pub(super) async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
+async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
+    let _place = look_up(shared).await?;
     let mut replies = engine.run(sql, Handle::below(&shared.stop));
     let reply = replies.next().await;
     reply.unwrap_or_else(|| Err(Error::Internal { what: "a statement had no answer".into() }))

@@ -8,8 +8,10 @@
 use super::reply::{Failure, json};
 use super::store::Outcome;
 use super::{Name, Parameters, Shared, sessions, tensors};
+use crate::answer::scratch::Scratch;
 use crate::error::Error;
 use arrow::ipc::reader::StreamReader;
+use axum::body::BodyDataStream;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -19,12 +21,16 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_exec::store::Space;
 use tokio::io::AsyncWriteExt;
 
 /// Uploads at a time.
 pub(super) const UPLOADS_MAX: usize = 8;
 /// A client that sends nothing for this time is gone.
 const STALL: Duration = Duration::from_secs(30);
+/// What is read of an upload that was refused: bytes, and for how long.
+const DRAIN_BYTES: usize = 64 << 20;
+const DRAIN: Duration = Duration::from_secs(2);
 /// Bytes gathered before they go to the file.
 const BUFFER: usize = 1 << 20;
 /// How files of NumPy begin.
@@ -92,9 +98,20 @@ pub(super) async fn put(
         .clone()
         .try_acquire_owned()
         .map_err(|_| Error::TooManyStreams { limit: UPLOADS_MAX })?;
-    let failed = |e| Error::io("create", "a directory for an upload", e);
-    let directory = tempfile::Builder::new().prefix("tessera-upload-").tempdir().map_err(failed)?;
-    let kind = receive(&shared, request, kind, directory.path()).await?;
+    let host = shared.backend.host().ok_or_else(|| Error::Internal {
+        what: "an upload to an engine that keeps nothing here".into(),
+    })?;
+    let scratch = host.scratch().clone();
+    let directory = scratch.directory("upload-")?;
+    let mut body = request.into_body().into_data_stream();
+    let received = receive(&shared, &mut body, kind, directory.path(), &scratch).await;
+    let (kind, _space) = match received {
+        Ok(received) => received,
+        Err(e) => {
+            drain(&mut body).await;
+            return Err(e.into());
+        }
+    };
     let file = directory.path().join(file_name(kind)).display().to_string().replace('\'', "''");
     let select = match (kind, parameters.text("dims")) {
         (Kind::Npy, None) => format!("SELECT data AS {quoted} FROM '{file}'"),
@@ -164,16 +181,32 @@ fn file_name(kind: Kind) -> &'static str {
     }
 }
 
+/// Reads what a client still sends for a while: one that is hung up on would not see why.
+async fn drain(body: &mut BodyDataStream) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(piece)) = body.next().await {
+            bytes += piece.len();
+            if bytes > DRAIN_BYTES {
+                return;
+            }
+        }
+    };
+    // One that sends slower than that has to live without.
+    let _ = tokio::time::timeout(DRAIN, rest).await;
+}
+
 /// Writes the body to a file of `directory`.
 async fn receive(
     shared: &Shared,
-    request: Request,
+    body: &mut BodyDataStream,
     kind: Option<Kind>,
     directory: &Path,
-) -> Result<Kind, Error> {
-    let limit = shared.backend.host().map_or(u64::MAX, |h| h.scratch().limit());
-    let failed = |e| Error::io("write", "the file of an upload", e);
-    let mut body = request.into_body().into_data_stream();
+    scratch: &Scratch,
+) -> Result<(Kind, Space), Error> {
+    let limit = scratch.limit();
+    let mut space = scratch.space()?;
+    let failed = |e| scratch.failed("write an upload to", e);
     let mut open: Option<(Kind, tokio::io::BufWriter<tokio::fs::File>)> = None;
     let mut start = Vec::new();
     let mut total = 0u64;
@@ -188,6 +221,7 @@ async fn receive(
         if total > limit {
             return Err(Error::RequestTooLarge { limit_bytes: limit as usize });
         }
+        space.grow(piece.len() as u64).map_err(|e| scratch.full(e))?;
         if let Some((_, file)) = &mut open {
             file.write_all(&piece).await.map_err(failed)?;
             continue;
@@ -214,5 +248,5 @@ async fn receive(
         return Err(refuse(format!("the body has only {total} bytes")));
     };
     file.flush().await.map_err(failed)?;
-    Ok(found)
+    Ok((found, space))
 }

@@ -22,6 +22,7 @@ use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
 };
+use tessera_exec::error::Error as ExecError;
 use tessera_exec::run::is_small;
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
@@ -32,11 +33,6 @@ use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::{compile, explain};
-
-/// DataFusion's share of the memory limit is one part of this many: the rest is for chunks.
-pub(super) const ROWS_SHARE: u64 = 4;
-/// What it gets at least: less does not hold the rows of a batch.
-pub(super) const ROWS_LEAST: u64 = 4 << 20;
 
 /// A cell query that is ready to run.
 pub(super) struct PlannedCells {
@@ -108,7 +104,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<(Answer, u64), Error> {
         let exploded = Arc::new(AtomicU64::new(0));
-        let limit = (self.host.config.memory_limit_bytes / ROWS_SHARE).max(ROWS_LEAST);
+        let limit = self.host.rows.share();
         let run = async {
             let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
             let memory = limit.min(self.memory_result_bytes);
@@ -370,6 +366,11 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
             arrow::error::ArrowError::ExternalError(inner) => {
                 rows_error(DataFusionError::External(inner))
             }
+            arrow::error::ArrowError::IoError(_, e)
+                if e.get_ref().is_some_and(|e| e.is::<ExecError>()) =>
+            {
+                rows_error(DataFusionError::IoError(e))
+            }
             other => Error::stage(Failure::Rows { message: other.to_string(), memory: false }),
         },
         DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
@@ -378,6 +379,13 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
                 Error::stage(Failure::Rows { message: shared.to_string(), memory: false })
             }
         },
+        // What our files said to somebody who only knows errors of files.
+        DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
+            match e.into_inner().map(|e| e.downcast::<ExecError>()) {
+                Some(Ok(ours)) => Error::stage(*ours),
+                _ => Error::Internal { what: "an error of a file changed its type".into() },
+            }
+        }
         DataFusionError::ResourcesExhausted(message) => {
             Error::stage(Failure::Rows { message, memory: true })
         }

@@ -149,7 +149,7 @@ fn columns(schema: &Schema) -> Result<Reply, Error> {
 impl Session {
     /// What a query would give. It is planned and not run, but for the parts that decide its shape.
     async fn describe_query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let binding = self.bind(query).await?;
+        let binding = self.bind(query, cancel).await?;
         if !binding.is_tensor(query) {
             let decision = binding.decide(query);
             let schema = self.schema_of_cells(binding, query, &decision, cancel).await?;

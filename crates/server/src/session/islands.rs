@@ -1,8 +1,8 @@
 //! Parts of a statement that run before the rest can be bound.
 //!
 //! [`Session::settle`] lowers; if lowering says that it waits for an island, the island is run, its result is kept as
-//! a tensor in memory under a name of its own, and lowering begins again. Results of islands are charged to the
-//! quota and go with the [`Binding`], at the end of the statement.
+//! a tensor under a name of its own, and lowering begins again. Results of islands are charged to the quota, may be
+//! spilled, and go with the [`Binding`], at the end of the statement.
 
 use crate::engine::CancelToken;
 use crate::error::Error;
@@ -19,7 +19,7 @@ use tessera_exec::chunk::{Chunk, dense};
 use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
 use tessera_exec::distinct::Distinct;
 use tessera_exec::schedule::Stats;
-use tessera_exec::select::Select;
+use tessera_exec::select::{Room, Select};
 use tessera_exec::task::{Origin, Resident, Sources};
 use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, Work};
 use tessera_frontend::lift::Density;
@@ -114,11 +114,20 @@ impl Binding<'_> {
 
 impl Session {
     /// Opens what a query reads and fixes what must not change while it is lowered.
-    pub(super) async fn bind(&self, query: &Query) -> Result<Binding<'_>, Error> {
+    pub(super) async fn bind(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+    ) -> Result<Binding<'_>, Error> {
         let started = Instant::now();
         let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
         let mut opener = Opener::new(self, relations);
-        opener.open().await?;
+        // Storage may take as long as its time-outs.
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            opened = opener.open() => opened?,
+        }
         let now_us = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.as_micros() as i64);
@@ -175,16 +184,14 @@ impl Session {
             }
             Work::Compress(rooted) => {
                 let (tiling, dtype, _) = plan(rooted, &binding.config)?;
-                let sink = Arc::new(Select::new(grid(&tiling)));
+                let sink = Arc::new(Select::new(grid(&tiling), self.room()));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
                 binding.ran.push(Ran::new(&tiling, stats));
                 let chunk = chunk_cells(dtype, &binding.config);
-                let runtime = &self.host.runtime;
-                let chunks =
-                    sink.finish(chunk, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
+                let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
                 let nullable = rooted.graph.node(rooted.roots[0]).nullable;
-                let kept = keep(&mut binding.opener.sources, dtype, nullable, chunk, chunks);
+                let kept = keep(&mut binding.opener.sources, dtype, nullable, array);
                 Ok(Done::Arrays(vec![kept]))
             }
             Work::Distinct(rooted) => {
@@ -196,8 +203,8 @@ impl Session {
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
                 let sources = &mut binding.opener.sources;
-                let values = keep(sources, dtype, false, chunk, values);
-                let counts = keep(sources, DType::Int64, false, chunk, counts);
+                let values = keep(sources, dtype, false, self.array(chunk, values));
+                let counts = keep(sources, DType::Int64, false, self.array(chunk, counts));
                 Ok(Done::Arrays(vec![values, counts]))
             }
             Work::Rows(rows) => self.run_rows(binding, rows, cancel).await,
@@ -206,6 +213,22 @@ impl Session {
 }
 
 impl Session {
+    /// Where results of islands are kept: in memory, or in files when that is short.
+    fn room(&self) -> Room {
+        let runtime = &self.host.runtime;
+        let (quota, pool) = (runtime.quota().clone(), runtime.pool().clone());
+        Room { quota, pool, store: runtime.store().clone() }
+    }
+
+    /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
+    fn array(&self, chunk: u64, chunks: Vec<Arc<Chunk>>) -> Arc<Resident> {
+        let length: u64 = chunks.iter().map(|c| c.cells()).sum();
+        let grid = Grid::regular(&[length], &[chunk.min(length.max(1))]);
+        let array = Resident::new(grid, chunks);
+        self.host.runtime.store().adopt(&array);
+        array
+    }
+
     /// Puts the rows of a cell block together to labelled tensors.
     async fn run_rows(
         &self,
@@ -222,7 +245,6 @@ impl Session {
             plan_s: 0.0,
         };
         let exploded = Arc::new(AtomicU64::new(0));
-        let runtime = &self.host.runtime;
         let run = async {
             let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
             let schema = stream.schema();
@@ -235,14 +257,13 @@ impl Session {
                     RowsColumn::Value(_) => Role::Value(counted(field)),
                 })
                 .collect();
-            let mut assemble =
-                Assemble::new(&schema, &roles, runtime.quota()).map_err(Error::stage)?;
+            let mut assemble = Assemble::new(&schema, &roles, self.room()).map_err(Error::stage)?;
             while let Some(batch) = stream.next().await {
                 assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
             }
             drop(stream);
             let target = binding.config.chunk_bytes_target;
-            assemble.finish(target, runtime.pool()).map_err(Error::stage)
+            assemble.finish(target, &|| cancel.is_cancelled()).map_err(Error::stage)
         };
         let assembled = tokio::select! {
             biased;
@@ -299,13 +320,12 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
                 url: url.clone(),
                 path: number.to_string(),
                 dtype: value.dtype,
-                shape: value.grid.shape(),
-                grid: value.grid.clone(),
+                shape: value.array.grid.shape(),
+                grid: value.array.grid.clone(),
                 nullable: value.nullable,
                 version: None,
             };
-            let resident = Resident::new(value.grid, value.chunks);
-            sources.add(source.clone(), Origin::Resident(resident));
+            sources.add(source.clone(), Origin::Resident(value.array));
             Variable {
                 name,
                 dims: dims.clone(),
@@ -342,26 +362,24 @@ fn chunk_cells(dtype: DType, config: &PlanConfig) -> u64 {
     (config.chunk_bytes_target / dtype.size() as u64).max(1)
 }
 
-/// Makes chunks of a 1-d array known as a source.
+/// Makes a 1-d array known as a source.
 fn keep(
     sources: &mut Sources,
     dtype: DType,
     nullable: bool,
-    chunk: u64,
-    chunks: Vec<Arc<Chunk>>,
+    array: Arc<Resident>,
 ) -> Arc<SourceRef> {
-    let length: u64 = chunks.iter().map(|c| c.cells()).sum();
-    let grid = Grid::regular(&[length], &[chunk.min(length.max(1))]);
+    let grid = array.grid.clone();
     let source = SourceRef {
         url: format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed)),
         path: String::new(),
         dtype,
-        shape: [length].as_slice().into(),
-        grid: grid.clone(),
+        shape: grid.shape(),
+        grid,
         nullable,
         version: None,
     };
-    sources.add(source.clone(), Origin::Resident(Resident::new(grid, chunks)));
+    sources.add(source.clone(), Origin::Resident(array));
     Arc::new(source)
 }
 

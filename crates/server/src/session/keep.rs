@@ -46,7 +46,7 @@ impl Session {
             Free::Replaces(definition) => Some(definition),
         };
         let warehouse = &self.host.warehouse;
-        let (data, target) = warehouse.room();
+        let (data, target, _claim) = warehouse.room()?;
         let write = ZarrWrite {
             target: &target,
             layout: Layout::default(),
@@ -183,6 +183,7 @@ impl Session {
             quota: self.host.runtime.quota().clone(),
             io: self.host.io.clone(),
             threads: self.host.config.threads,
+            store: self.host.runtime.store().clone(),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Planned {
 impl Session {
     /// Runs a query of either surface.
     pub(super) async fn query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let binding = self.bind(query).await?;
+        let binding = self.bind(query, cancel).await?;
         let decision = binding.decide(query);
         if !binding.is_tensor(query) {
             return self.run_cells(binding, query, &decision, cancel).await;
@@ -73,8 +73,7 @@ impl Session {
             .zip(&planned.tiling.plan().results)
             .map(|((labels, chunks), out)| {
                 let grid = grid_of(&planned.tiling, *out, &labels);
-                let (pool, quota) = (runtime.pool().clone(), runtime.quota().clone());
-                Chunked { labels, grid, chunks, pool, quota }
+                Chunked { labels, grid, chunks, quota: runtime.quota().clone() }
             })
             .collect();
         Ok(Reply {
@@ -93,8 +92,8 @@ impl Session {
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let cost = explain::cost(tiling);
         if cost.result_bytes <= self.memory_result_bytes {
-            let chunks = self.run(tiling, sources, cancel).await?.0;
-            return Ok(chunks.into_iter().map(Chunks::Memory).collect());
+            let arrays = self.run_arrays(planned, cancel).await?;
+            return Ok(arrays.into_iter().map(Chunks::Resident).collect());
         }
         let grids = grids(tiling);
         let limit = self.host.scratch.limit();
@@ -111,13 +110,12 @@ impl Session {
         }
     }
 
-    /// Runs a tensor query and keeps its results as arrays, which may be spilled.
-    pub(super) async fn run_tensors(
+    /// Runs a plan and keeps its results as arrays, which may be spilled.
+    async fn run_arrays(
         &self,
-        query: &Query,
+        planned: &Planned,
         cancel: &CancelToken,
-    ) -> Result<(Vec<Kept>, Reply), Error> {
-        let planned = self.plan(query, cancel).await?;
+    ) -> Result<Vec<Arc<Resident>>, Error> {
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
         let cost = explain::cost(tiling);
         let limit = runtime.quota().limit().saturating_add(runtime.store().limit());
@@ -134,6 +132,17 @@ impl Session {
         arrays.iter().for_each(|a| runtime.store().adopt(a));
         let sink = Arc::new(Fill(arrays.clone()));
         self.run_into(tiling, &planned.sources, sink, cancel).await?;
+        Ok(arrays)
+    }
+
+    /// Runs a tensor query and keeps its results as arrays, which may be spilled.
+    pub(super) async fn run_tensors(
+        &self,
+        query: &Query,
+        cancel: &CancelToken,
+    ) -> Result<(Vec<Kept>, Reply), Error> {
+        let planned = self.plan(query, cancel).await?;
+        let arrays = self.run_arrays(&planned, cancel).await?;
         let kept = planned.labels.into_iter().zip(arrays);
         let kept = kept.map(|(labels, array)| Kept { labels, array }).collect();
         let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
@@ -170,7 +179,7 @@ impl Session {
         cancel: &CancelToken,
         shape: impl FnOnce(&mut Lowered) -> Result<(), Error>,
     ) -> Result<Planned, Error> {
-        let mut binding = self.bind(query).await?;
+        let mut binding = self.bind(query, cancel).await?;
         let decision = binding.decide(query);
         let mut lowered = self
             .settle(&mut binding, cancel, |context| tessera_frontend::lower_any(query, context))
@@ -246,7 +255,7 @@ impl Session {
             Statement::Copy(c) => (&c.query, takes_tensors(c)),
             _ => return Err(later("EXPLAIN of this statement", "explain a query")),
         };
-        let mut binding = self.bind(query).await?;
+        let mut binding = self.bind(query, cancel).await?;
         let decision = binding.decide(query);
         if !kept && !binding.is_tensor(query) {
             return self.explain_cells(binding, query, &decision, what, cancel).await;

@@ -5,15 +5,18 @@
 //!   warehouse.json            the format of all this
 //!   catalog/<name>.json       an entry: there whole or not at all
 //!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it
+//!   data/<uuid>.lock          held by who writes them, until then
 //! ```
 //! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. What a
-//! process that was killed left in `data/` is named by no entry and can be removed.
+//! process that was killed left in `data/` is named by no entry and locked by nobody: [`Warehouse::collect`] removes it.
 
 use crate::error::Error;
 use crate::session::failure::Failure;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tessera_exec::sink::{Folder, Mode, SinkError, Target};
+use std::time::Duration;
+use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target};
 use tessera_exec::source::{Options, Stores};
 
 /// The format that this version reads and writes.
@@ -24,6 +27,12 @@ const MARK: &str = "warehouse.json";
 
 /// Where the entries are.
 const CATALOG: &str = "catalog";
+
+/// Where the cells are.
+const DATA: &str = "data";
+
+/// Cells that no entry names and that have no lock belong to nobody after this time: no statement takes so long.
+const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A name of the catalog and what it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,11 +175,45 @@ impl Warehouse {
         self.folder.remove(&key(name)).await.map_err(Error::stage)
     }
 
-    /// A place for the cells of a tensor that no entry names yet, from the root and as a target.
-    pub(super) fn room(&self) -> (String, Target) {
-        let data = format!("data/{}.zarr", uuid::Uuid::new_v4());
+    /// A place for the cells of a tensor that no entry names yet, from the root and as a target. It is claimed until
+    /// an entry names it or it is gone.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(super) fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
+        let data = format!("{DATA}/{}.zarr", uuid::Uuid::new_v4());
+        let claim = self.folder.claim(&data).map_err(Error::stage)?;
         let target = self.folder.target(&data);
-        (data, target)
+        Ok((data, target, claim))
+    }
+
+    /// True if it is below a prefix of a bucket.
+    pub(super) fn is_remote(&self) -> bool {
+        self.folder.is_remote()
+    }
+
+    /// Removes the cells that a killed process left; how many tensors that would have been.
+    ///
+    /// # Errors
+    /// Whatever storage says. An entry that cannot be read may name anything: then nothing is removed.
+    pub(super) async fn collect(&self) -> Result<u64, Error> {
+        self.folder.remove_parts(CATALOG, AGE);
+        let left = self.folder.leftovers(DATA, AGE).await.map_err(Error::stage)?;
+        if left.is_empty() {
+            return Ok(0);
+        }
+        // Asked after the locks were found free: who gave a lock up had put its entry before.
+        let named: BTreeSet<String> = self.list().await?.into_iter().filter_map(data).collect();
+        let mut removed = 0;
+        for one in left {
+            if !named.contains(&one.key) {
+                tracing::info!(data = one.key, "removing what a killed process left");
+                self.folder.remove_all(&one.key).await.map_err(Error::stage)?;
+                removed += 1;
+            }
+            one.settled();
+        }
+        Ok(removed)
     }
 
     /// Where the cells of a tensor are.
@@ -204,6 +247,13 @@ impl Warehouse {
         }
         self.checked.store(true, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+fn data(entry: Entry) -> Option<String> {
+    match entry.definition {
+        Definition::Tensor { data } => Some(data),
+        _ => None,
     }
 }
 

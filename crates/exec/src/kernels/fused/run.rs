@@ -21,8 +21,8 @@ const SLOT_BYTES: usize = N * 8 + 128;
 const LINE_BYTES: usize = 64;
 /// Bytes of the lanes of a reduction.
 const LANES_BYTES: usize = N * 8;
-/// Tiles between two questions whether to stop: about a million cells.
-const CANCEL_TILES: usize = 1 << 14;
+/// Tiles between two questions whether to stop: 65,536 cells, some ten milliseconds where a cell is dear.
+const CANCEL_TILES: usize = 1 << 10;
 
 /// Tile buffers, reusable from run to run. A few kilobytes.
 #[derive(Debug, Default)]

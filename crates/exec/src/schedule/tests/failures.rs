@@ -179,3 +179,37 @@ fn a_plan_that_contradicts_itself_is_refused() {
     let started = b.runtime.start(plan.clone(), runner, sink, &CancelToken::new());
     assert_eq!(started.err().unwrap().code(), "internal");
 }
+
+#[test]
+fn a_panic_where_all_statements_are_looked_at_ends_one_of_them() {
+    // One that is over is asked for the names of its stages; one that does not fit is asked before it fails.
+    let (fits, large) = (tree(6, 10), tree(6, 1000));
+    for (plan, faults) in [(&fits, 1), (&large, 1), (&large, 2), (&large, 100)] {
+        let b = bench(2, 20_000);
+        let watchdog =
+            CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+        let quiet = tree(9, 10);
+        let sink = Arc::new(Collect::default());
+        let runner = Arc::new(ToyRunner::new(&quiet));
+        let beside = b.runtime.start(quiet.clone(), runner, sink.clone(), &watchdog).unwrap();
+        plan.nameless.store(faults, SeqCst);
+        let faulty = b.runtime.start(
+            plan.clone(),
+            Arc::new(ToyRunner::new(plan)),
+            Arc::new(Collect::default()),
+            &watchdog,
+        );
+        let error = faulty.unwrap().wait().result.unwrap_err();
+        assert_eq!(error.to_string(), "the scheduler panicked: no name");
+        assert_eq!(error.class().name(), "internal");
+        beside.wait().result.unwrap();
+        check(&quiet, &sink);
+        plan.nameless.store(0, SeqCst);
+        b.is_empty();
+        assert_eq!(b.runtime.plans(), 0);
+        // The threads live on.
+        let sink = Arc::new(Collect::default());
+        b.run(&fits, Arc::new(ToyRunner::new(&fits)), &sink).result.unwrap();
+        check(&fits, &sink);
+    }
+}

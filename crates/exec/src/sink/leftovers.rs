@@ -1,0 +1,174 @@
+//! Stores that nobody will ever finish: what a killed process left in a folder.
+//!
+//! ```text
+//!   data/<name>.zarr/     a store in the making
+//!   data/<name>.lock      held by its maker until something names the store: tells the living from the dead
+//! ```
+//! A store whose lock is free was left by a process that is gone, or is finished; which of the two, the caller knows.
+//! What has no lock (below a prefix of a bucket there are none) is judged by its age.
+
+use super::SinkError;
+use super::folder::Folder;
+use super::place::{Place, join};
+use futures::TryStreamExt;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How the names of stores and of their locks end.
+const STORE: &str = ".zarr";
+const LOCK: &str = ".lock";
+
+/// A store that is being made; dropped when something names it, or when it is gone.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    /// The lock goes with the process, however that ends.
+    _file: File,
+}
+
+/// A store that nobody makes any longer.
+#[derive(Debug)]
+pub struct Leftover {
+    /// Its place in the folder, as [`Folder::remove_all`] takes it.
+    pub key: String,
+    /// Held, so that nobody else removes it at the same time.
+    lock: Option<(PathBuf, File)>,
+}
+
+impl Leftover {
+    /// Lets go of its lock, which goes too.
+    pub fn settled(self) {
+        if let Some((path, _file)) = self.lock
+            && let Err(e) = fs::remove_file(&path)
+        {
+            tracing::warn!(file = %path.display(), "cannot be removed: {e}");
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Err(e) = fs::remove_file(&self.path)
+            && e.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
+        }
+    }
+}
+
+impl Folder {
+    /// Says that the store at `key` (`data/<name>.zarr`) is being made. `None` below a prefix of a bucket.
+    ///
+    /// # Errors
+    /// A directory that cannot be written; [`SinkError::Exists`] if somebody else took the name.
+    pub fn claim(&self, key: &str) -> Result<Option<Claim>, SinkError> {
+        let Place::Local { root, .. } = &self.place else { return Ok(None) };
+        let path = root.join(lock_of(key));
+        let make = || -> io::Result<File> {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+            // Somebody who collects may have taken it for a dead one's.
+            file.try_lock().map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
+            fs::metadata(&path).map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
+            Ok(file)
+        };
+        match make() {
+            Ok(file) => Ok(Some(Claim { path, _file: file })),
+            Err(e) => Err(SinkError::io(self.place.show(key), &e)),
+        }
+    }
+
+    /// The stores in `key` that nobody makes: their lock is free, or they have none and nothing of them changed for
+    /// `age`. Whether something names them is not asked here.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn leftovers(&self, key: &str, age: Duration) -> Result<Vec<Leftover>, SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => match local(&root.join(key), key, age) {
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+                other => other.map_err(|e| SinkError::io(self.place.show(key), &e)),
+            },
+            Place::Object { client, .. } => {
+                let below = self.place.key(key)?;
+                let listed: Vec<_> =
+                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                let mut newest: BTreeMap<String, SystemTime> = BTreeMap::new();
+                for object in listed {
+                    let name = object.location.as_ref().strip_prefix(below.as_ref());
+                    let name = name.unwrap_or_default().trim_start_matches('/');
+                    let Some((store, _)) = name.split_once('/') else { continue };
+                    if store.ends_with(STORE) {
+                        let known = newest.entry(store.into()).or_insert(SystemTime::UNIX_EPOCH);
+                        *known = (*known).max(object.last_modified.into());
+                    }
+                }
+                let old = |t: &SystemTime| is_old(Some(*t), age);
+                let left = newest.into_iter().filter(|(_, t)| old(t));
+                Ok(left.map(|(n, _)| Leftover { key: join(key, &n), lock: None }).collect())
+            }
+        }
+    }
+
+    /// Removes what was left of documents in `key` that were being put: none of them is read.
+    pub fn remove_parts(&self, key: &str, age: Duration) {
+        let Place::Local { root, .. } = &self.place else { return };
+        let entries = fs::read_dir(root.join(key)).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name();
+            let part = name.to_str().is_some_and(|n| n.starts_with('.') && n.ends_with(".part"));
+            let changed = entry.metadata().and_then(|m| m.modified()).ok();
+            if part
+                && is_old(changed, age)
+                && let Err(e) = fs::remove_file(entry.path())
+            {
+                tracing::warn!(file = %entry.path().display(), "cannot be removed: {e}");
+            }
+        }
+    }
+}
+
+fn lock_of(key: &str) -> String {
+    format!("{}{LOCK}", key.strip_suffix(STORE).unwrap_or(key))
+}
+
+fn is_old(changed: Option<SystemTime>, age: Duration) -> bool {
+    changed.and_then(|t| SystemTime::now().duration_since(t).ok()).is_some_and(|a| a > age)
+}
+
+fn local(at: &Path, key: &str, age: Duration) -> io::Result<Vec<Leftover>> {
+    // Store and lock of each name, and when the store changed.
+    let mut names: BTreeMap<String, (Option<SystemTime>, bool)> = BTreeMap::new();
+    for entry in fs::read_dir(at)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if let Some(name) = name.strip_suffix(LOCK) {
+            names.entry(name.into()).or_default().1 = true;
+        } else if let Some(name) = name.strip_suffix(STORE) {
+            let changed = entry.metadata().and_then(|m| m.modified()).ok();
+            names.entry(name.into()).or_default().0 = changed;
+        }
+    }
+    let mut left = Vec::new();
+    for (name, (changed, locked)) in names {
+        let lock = match locked {
+            true => {
+                let path = at.join(format!("{name}{LOCK}"));
+                match OpenOptions::new().write(true).open(&path) {
+                    Ok(file) if file.try_lock().is_ok() => Some((path, file)),
+                    // Its maker lives, or is done since the directory was read.
+                    _ => continue,
+                }
+            }
+            false if is_old(changed, age) => None,
+            false => continue,
+        };
+        left.push(Leftover { key: join(key, &format!("{name}{STORE}")), lock });
+    }
+    Ok(left)
+}

@@ -1,0 +1,157 @@
+//! One budget of memory for all: results of islands, answers that wait, rows in DataFusion's hands.
+
+use crate::common::{Place, until};
+use crate::http::Server;
+use serde_json::json;
+use std::time::Duration;
+use tessera_server::answer::{Answer, Cell};
+
+/// A tensor of 24 MB under a limit of 16 MiB.
+fn place() -> Place {
+    let p = Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
+    p.run("SET tessera.chunk_bytes_target = '256KiB'; CREATE TENSOR wide AS SELECT random_normal([60, 250, 200], seed => 1, dims => ['t', 'y', 'x'], chunks => [10, 50, 100]) AS v");
+    p
+}
+
+fn cells(p: &Place, sql: &str) -> Vec<Cell<'static>> {
+    match p.run(sql).pop().unwrap().whole().unwrap().answer {
+        Answer::Tensors(t) => t.iter().map(|t| t.cell(0)).collect(),
+        other => panic!("{sql}: {other:?}"),
+    }
+}
+
+#[test]
+fn results_of_islands_may_be_larger_than_memory() {
+    let p = place();
+    let wanted =
+        cells(&p, "SELECT min(v) AS a, max(v) AS b, max(argmax(v, axis => 't')) AS c FROM wide");
+    let spilled = || p.host.runtime().store().figures().spilled_bytes;
+    // Rows put together to a tensor; all the cells that a condition keeps.
+    let before = spilled();
+    let rows = cells(
+        &p,
+        "SET tessera.lift = 'off'; WITH w AS (SELECT tensor(SELECT [t], [y], [x], v FROM wide) AS v) \
+         SELECT min(v) AS a, max(v) AS b, max(argmax(v, axis => 't')) AS c FROM w",
+    );
+    assert_eq!(rows, wanted);
+    assert!(spilled() > before + (24 << 20), "{} bytes", spilled() - before);
+    let before = spilled();
+    let kept = cells(
+        &p,
+        "SET tessera.lift = 'auto'; SELECT min(p) AS a, max(p) AS b FROM (SELECT v[v > -100] AS p FROM wide)",
+    );
+    assert_eq!(kept, wanted[..2]);
+    assert!(spilled() > before + (8 << 20), "{} bytes", spilled() - before);
+    assert_eq!(p.host.runtime().quota().overrun(), 0);
+    p.is_quiet("islands of more than memory");
+}
+
+#[test]
+fn answers_that_wait_give_their_memory_to_who_needs_it() {
+    let p = Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
+    p.run("CREATE TENSOR x AS SELECT random_normal([1000, 2000], seed => 2, chunks => [50, 2000], dims => ['r', 'c']) AS x");
+    // Half of the memory, held by somebody who has not read it yet.
+    let answer = p.run("SELECT arange(1000000) AS x").pop().unwrap();
+    assert_eq!(answer.answer.bytes(), (8_000_000, 0));
+    let rechunk = "CREATE TENSOR y AS SELECT rechunk(x + 1, r => 1000, c => 50) AS y FROM x";
+    drop(p.run(rechunk));
+    let (memory, files) = answer.answer.bytes();
+    assert_eq!(memory + files, 8_000_000);
+    assert!(files > 0, "nothing of it was put aside");
+    match answer.whole().unwrap().answer {
+        Answer::Tensors(t) => {
+            assert!((0..t[0].len()).step_by(977).all(|i| t[0].cell(i) == Cell::Int(i as i64)));
+        }
+        other => panic!("{other:?}"),
+    }
+    p.is_quiet("an answer that waited");
+}
+
+#[test]
+fn what_nobody_names_does_not_run() {
+    let p = Place::open(&[]);
+    p.run("CREATE TENSOR cube AS SELECT random_normal([8, 6, 5], seed => 1, dims => ['t', 'y', 'x']) AS v");
+    let plan = |sql: &str| match p.run(&format!("EXPLAIN ANALYZE {sql}")).pop().unwrap().answer {
+        Answer::Text(text) => text,
+        other => panic!("{other:?}"),
+    };
+    let unused =
+        "WITH unused AS (SELECT v[v > 0] AS p FROM cube), used AS (SELECT v[v > 1] AS q FROM cube)";
+    for rest in [
+        "SELECT sum(v) AS s FROM cube",
+        "SELECT y, avg(v) AS m FROM cube GROUP BY y",
+        "SELECT tensor(SELECT [y], avg(v) AS m FROM cube GROUP BY y) AS m",
+    ] {
+        let plan = plan(&format!("{unused} {rest}"));
+        assert!(!plan.contains("unused") && !plan.contains("v[v >"), "{plan}");
+        assert!(!plan.contains("island 1 (tensor)"), "{plan}");
+    }
+    for (rest, islands) in [
+        ("SELECT sum(q) AS s FROM used", 1),
+        ("SELECT count(*) AS n FROM used", 1),
+        ("SELECT sum(q) AS s, sum(p) AS r FROM used, unused", 2),
+    ] {
+        let plan = plan(&format!("{unused} {rest}"));
+        assert!(plan.contains(&format!("island {islands} (tensor)")), "{plan}");
+        assert!(!plan.contains(&format!("island {} (tensor)", islands + 1)), "{plan}");
+    }
+    // What is wrong with a part is told, named or not.
+    let wrong = p.try_run(
+        "WITH unused AS (SELECT nothing[nothing > 0] AS p FROM cube) SELECT sum(v) AS s FROM cube",
+    );
+    assert_eq!(wrong.unwrap_err().code(), "unknown_name");
+    let answer = p.run(&format!("{unused} SELECT sum(q) > sum(v) AS more FROM used, cube"));
+    assert_eq!(answer.len(), 1);
+}
+
+#[test]
+fn groups_of_rows_and_spilled_chunks_stay_within_the_limit_together() {
+    let s = Server::start(&["--memory-limit", "96MiB", "--threads", "2"], &[]);
+    let start = |sql: &str| {
+        let reply = s.ask(
+            "POST",
+            "/v1/statements",
+            "",
+            json!({"sql": sql, "wait_ms": 0}).to_string().as_bytes(),
+        );
+        reply.json()["id"].as_str().unwrap().to_string()
+    };
+    // Half a million groups, and 96 MB in chunks that all have to be there at once.
+    let groups = start(
+        "SET tessera.lift = 'off'; SELECT count(*) AS n, max(m) AS top FROM (SELECT round(v * 1e9) AS k, max(v) AS m FROM \
+         (SELECT random_normal([500000], seed => 1, dims => ['i']) AS v) GROUP BY round(v * 1e9))",
+    );
+    let rechunk = start(
+        "SELECT rechunk(random_normal([4000, 3000], seed => 2, chunks => [100, 3000], dims => ['r', 'c']), r => 4000, c => 50) AS m",
+    );
+    let limit = 96u64 << 20;
+    let bound = limit + limit / 4 + (200 << 20);
+    let mut most = 0;
+    let over = |id: &str| {
+        let status = s.ask("GET", &format!("/v1/statements/{id}?wait_ms=20"), "", b"").json();
+        match status["state"].as_str().unwrap() {
+            "FINISHED" => true,
+            "QUEUED" | "PLANNING" | "RUNNING" => false,
+            _ => panic!("{status}"),
+        }
+    };
+    let (mut first, mut second) = (false, false);
+    while !(first && second) {
+        first = first || over(&groups);
+        second = second || over(&rechunk);
+        most = most.max(s.resident());
+        assert!(most <= bound, "{most} bytes are resident, {bound} may be");
+    }
+    assert!(s.metric("tessera_spilled_bytes_total") > 0.0);
+    let peak = s.metric("tessera_quota_peak_bytes");
+    assert!(peak <= (limit + limit / 4) as f64, "{peak} bytes were in use");
+    let result =
+        s.ask("GET", &format!("/v1/statements/{groups}/result?format=json"), "", b"").text();
+    assert!(result.contains("4999"), "{result}");
+    for id in [groups, rechunk] {
+        s.ask("DELETE", &format!("/v1/statements/{id}"), "", b"");
+    }
+    until("all is free", Duration::from_secs(60), || {
+        s.metric("tessera_quota_used_bytes") == 0.0 && s.metric("tessera_spill_used_bytes") == 0.0
+    });
+}

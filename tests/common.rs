@@ -1,0 +1,188 @@
+//! What tests of whole statements share: a host of its own with its directories, and what must be left when nothing
+//! runs.
+
+use futures::StreamExt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tessera_server::answer::Reply;
+use tessera_server::config::Config;
+use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::error::Error;
+use tessera_server::session::{Host, Session};
+
+/// How long threads may take to let go before a test calls it a leak.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A number from the environment.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Random numbers that a seed gives again (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In `[0, 1)`.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// A host with a warehouse, a spill directory and a directory for output, all below one that goes with it.
+pub(crate) struct Place {
+    pub(crate) session: Session,
+    pub(crate) host: Arc<Host>,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// With two threads, and what `flags` say.
+    pub(crate) fn open(flags: &[(&'static str, &str)]) -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["spill", "output"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let own = [
+            ("warehouse", at("warehouse")),
+            ("spill-dir", at("spill")),
+            ("threads", "2".to_string()),
+        ];
+        let flags = own.into_iter().chain(flags.iter().map(|(k, v)| (*k, v.to_string())));
+        let config = Config::load(&flags.collect(), [], None).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let host = Host::open(config, runtime.handle().clone()).unwrap();
+        let session = Session::of(host.clone());
+        Place { runtime, session, host, directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A name in the directory for output, as SQL has it.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        self.path("output").join(name).display().to_string()
+    }
+
+    pub(crate) fn try_run(&self, sql: &str) -> Result<Vec<Reply>, Error> {
+        let replies: Vec<_> = self
+            .runtime
+            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        replies.into_iter().collect()
+    }
+
+    pub(crate) fn run(&self, sql: &str) -> Vec<Reply> {
+        self.try_run(sql).unwrap_or_else(|e| panic!("{sql}: {}", e.render(sql)))
+    }
+
+    /// Drops what statements of a test keep under their names.
+    pub(crate) fn clear(&self) {
+        self.run("DROP TENSOR IF EXISTS kept; DROP TENSOR IF EXISTS held");
+        let out = self.path("output/out");
+        match fs::symlink_metadata(&out) {
+            Ok(m) if m.is_dir() => fs::remove_dir_all(&out).unwrap(),
+            Ok(_) => fs::remove_file(&out).unwrap(),
+            Err(_) => {}
+        }
+    }
+
+    /// What is held although nothing runs: empty if all is as it was.
+    fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let runtime = self.host.runtime();
+        let spilled = runtime.store().figures();
+        for (what, n) in [
+            ("bytes of the quota", runtime.quota().used()),
+            ("plans", runtime.plans() as u64),
+            ("statements", self.host.queries().list().len() as u64),
+            ("spilled files", spilled.files),
+            ("bytes of spill", spilled.bytes),
+            ("bytes of results on disk", self.host.scratch().used()),
+        ] {
+            if n > 0 {
+                left.push(format!("{n} {what}"));
+            }
+        }
+        // A lock and empty directories say that the process lives.
+        for file in files(&self.path("spill")) {
+            if file.file_name().is_some_and(|n| n != "lock") {
+                left.push(format!("file {}", file.display()));
+            }
+        }
+        // Of the warehouse, the catalog's entries and the stores that they name stay.
+        let catalog = names(&self.path("warehouse/catalog"));
+        let stores = names(&self.path("warehouse/data"));
+        if stores.len() != catalog.len() || catalog.iter().any(|n| n.starts_with('.')) {
+            left.push(format!("entries {catalog:?} and stores {stores:?}"));
+        }
+        let output = names(&self.path("output"));
+        if !output.is_empty() {
+            left.push(format!("output {output:?}"));
+        }
+        // Files without a name are open as long as somebody holds them.
+        for fd in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+            if let Ok(to) = fs::read_link(fd.path())
+                && to.starts_with(self.directory.path())
+                && !to.ends_with("lock")
+            {
+                left.push(format!("open {}", to.display()));
+            }
+        }
+        left
+    }
+
+    /// Waits until nothing is held; how long that took.
+    pub(crate) fn is_quiet(&self, what: &str) -> Duration {
+        let start = Instant::now();
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return start.elapsed();
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {left:#?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Names in a directory, sorted; none if there is no such directory.
+pub(crate) fn names(at: &Path) -> Vec<String> {
+    let entries = fs::read_dir(at).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// All files below a directory.
+pub(crate) fn files(at: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(t) if t.is_dir() => out.extend(files(&entry.path())),
+            _ => out.push(entry.path()),
+        }
+    }
+    out
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, most: Duration, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < most, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

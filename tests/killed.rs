@@ -1,0 +1,174 @@
+//! Processes that are killed in the middle of writing: the next one that starts removes what they left, and nothing
+//! of one that lives.
+
+use crate::common::{files, names};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Takes far longer than a test.
+const BIG: &str = "random_normal([40000, 10000], seed => 1, chunks => [250, 250])";
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let place = Place { directory: tempfile::tempdir().unwrap() };
+        for name in ["spill", "output"] {
+            fs::create_dir(place.path(name)).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn tessera(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        command
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .arg("--warehouse")
+            .arg(self.path("warehouse"))
+            .arg("--spill-dir")
+            .arg(self.path("spill"))
+            .args(["--threads", "1", "--memory-limit", "64MiB"])
+            .args(arguments);
+        command
+    }
+
+    /// Starts a statement and kills it once `is_so`.
+    fn killed(&self, sql: &str, what: &str, is_so: impl Fn() -> bool) {
+        let mut child = self.started(sql, what, is_so);
+        // SIGKILL: nothing of the process runs any more.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn started(&self, sql: &str, what: &str, is_so: impl Fn() -> bool) -> Child {
+        let mut child = self.tessera(&["query", sql]).spawn().unwrap();
+        until(what, || {
+            assert!(child.try_wait().unwrap().is_none(), "{sql} is over");
+            is_so()
+        });
+        child
+    }
+
+    /// Another process, from its start to its end.
+    fn run(&self, sql: &str) {
+        let out = self.tessera(&["query", sql]).stderr(Stdio::piped()).output().unwrap();
+        assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+
+    fn count(&self, at: &str) -> usize {
+        files(&self.path(at)).len()
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_empty(at: &Path) -> bool {
+    names(at).is_empty()
+}
+
+#[test]
+fn cells_that_no_entry_names_go_unless_somebody_writes_them() {
+    let p = Place::new();
+    p.run("CREATE TENSOR small AS SELECT arange(10)");
+    let kept = names(&p.path("warehouse/data"));
+    assert_eq!(kept.len(), 1);
+    let create = |name: &str| format!("CREATE TENSOR {name} AS SELECT {BIG}");
+    p.killed(&create("dead"), "chunks are written", || p.count("warehouse/data") > 10);
+    let left = names(&p.path("warehouse/data"));
+    assert_eq!(left.len(), 3, "a store and its lock beside the small one: {left:?}");
+    // A live one, at the same time, in the same warehouse.
+    let before = p.count("warehouse/data");
+    let mut live = p.started(&create("live"), "the other writes", || {
+        p.count("warehouse/data") > before + 10 || names(&p.path("warehouse/data")).len() == 3
+    });
+    // The living one collects too: whoever has the lock of the dead one's store removes it.
+    until("the dead one's store is gone", || {
+        p.run("SELECT sum(arange(5)) AS s");
+        names(&p.path("warehouse/data")).len() == 3
+    });
+    let with_live = names(&p.path("warehouse/data"));
+    assert!(with_live.iter().all(|n| kept.contains(n) || !left.contains(n)), "{with_live:?}");
+    let written = p.count("warehouse/data");
+    until("the living goes on", || p.count("warehouse/data") > written);
+    live.kill().unwrap();
+    live.wait().unwrap();
+    p.run("SELECT sum(small) AS s FROM small");
+    assert_eq!(names(&p.path("warehouse/data")), kept);
+    assert_eq!(names(&p.path("warehouse/catalog")), ["small.json"]);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_keeps_all_cells() {
+    let p = Place::new();
+    p.run("CREATE TENSOR small AS SELECT arange(10)");
+    let create = format!("CREATE TENSOR dead AS SELECT {BIG}");
+    p.killed(&create, "chunks are written", || p.count("warehouse/data") > 10);
+    fs::write(p.path("warehouse/catalog/odd.json"), "{").unwrap();
+    p.run("SELECT sum(arange(5)) AS s");
+    assert_eq!(names(&p.path("warehouse/data")).len(), 3, "it may name them");
+    fs::remove_file(p.path("warehouse/catalog/odd.json")).unwrap();
+    p.run("SELECT sum(arange(5)) AS s");
+    assert_eq!(names(&p.path("warehouse/data")).len(), 1);
+}
+
+#[test]
+fn outputs_that_are_not_whole_go_and_what_was_there_stays() {
+    let p = Place::new();
+    let to = |name: &str| p.path("output").join(name).display().to_string();
+    for (format, name) in [("ZARR", "x.zarr"), ("NPY", "x.npy"), ("CSV", "x.csv")] {
+        p.run(&format!("COPY (SELECT arange(5) AS x) TO '{}' STORED AS {format}", to(name)));
+        let before = names(&p.path("output"));
+        // A stream is written once the result is there: one that is large, and slow to write.
+        let query = match format {
+            "ZARR" => format!("SELECT {BIG} AS x"),
+            _ => "SELECT arange(30000000) AS x".to_string(),
+        };
+        let copy =
+            format!("COPY ({query}) TO '{}' STORED AS {format} OPTIONS (overwrite true)", to(name));
+        let is_part = |n: &String| n.starts_with('.') && n.ends_with(".part");
+        p.killed(&copy, "a part is written", || {
+            let parts = names(&p.path("output")).into_iter().filter(is_part);
+            parts.map(|n| bytes(&p.path("output").join(n))).sum::<u64>() > 1 << 20
+        });
+        assert_eq!(names(&p.path("output")).len(), before.len() + 1, "{format}");
+        p.run("SELECT sum(arange(5)) AS s");
+        assert_eq!(names(&p.path("output")), before, "{format}");
+        assert!(is_empty(&p.path("spill")), "{format}: {:?}", files(&p.path("spill")));
+    }
+    p.run(&format!("SELECT sum(x) AS s FROM '{}'", to("x.zarr")));
+}
+
+#[test]
+fn spilled_chunks_and_rows_go() {
+    let p = Place::new();
+    p.run("CREATE TENSOR x AS SELECT random_normal([4000, 4000], seed => 2, chunks => [100, 4000], dims => ['r', 'c']) AS x");
+    // Every chunk reads a part of all that are stored.
+    let rechunk = "CREATE TENSOR y AS SELECT rechunk(x + 1, r => 4000, c => 50) AS y FROM x";
+    p.killed(rechunk, "chunks are spilled", || p.count("spill") > 10);
+    assert!(p.count("spill") > 10);
+    p.run("SELECT sum(arange(5)) AS s");
+    assert!(is_empty(&p.path("spill")), "{:?}", files(&p.path("spill")));
+}
+
+/// Bytes of a file, or of all files below a directory.
+fn bytes(at: &Path) -> u64 {
+    let all = if at.is_dir() { files(at) } else { vec![at.to_path_buf()] };
+    all.iter().map(|f| fs::metadata(f).map_or(0, |m| m.len())).sum()
+}

@@ -49,6 +49,7 @@ fn results_of_islands_may_be_larger_than_memory() {
 #[test]
 fn answers_that_wait_give_their_memory_to_who_needs_it() {
     let p = Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
+    p.run("SET tessera.chunk_bytes_target = 800000");
     p.run("CREATE TENSOR x AS SELECT random_normal([1000, 2000], seed => 2, chunks => [50, 2000], dims => ['r', 'c']) AS x");
     // Half of the memory, held by somebody who has not read it yet.
     let answer = p.run("SELECT arange(1000000) AS x").pop().unwrap();

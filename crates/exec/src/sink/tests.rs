@@ -129,8 +129,11 @@ fn is_told(error: &SinkError, fault: Fault) {
             assert!(error.hint().is_some());
         }
         Fault::Silence => assert_eq!(error.code(), "storage_timeout", "{text}"),
-        Fault::Unavailable | Fault::LostAnswer => {
+        Fault::Unavailable => {
             assert_eq!((error.code(), error.class()), ("storage_error", Class::Retry), "{text}");
+        }
+        Fault::LostAnswer => {
+            assert_eq!((error.code(), error.class()), ("unreachable", Class::Retry), "{text}");
         }
     }
     assert!(text.contains("s3://bkt/out"), "{text}");

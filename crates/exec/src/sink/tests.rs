@@ -103,7 +103,7 @@ impl Bench {
                 return Err(failure.lock().unwrap().take().unwrap());
             }
         }
-        writer.finish()
+        writer.finish(&|| false)
     }
 
     /// Nothing is held any more; what goes in the background has some time.
@@ -212,6 +212,11 @@ fn local_outputs_appear_whole_and_leave_nothing_behind() {
     writer.write_all(&[1; 1 << 20]).unwrap();
     assert_eq!((names().len(), told()), (2, 1));
     drop(writer);
+    assert_eq!((names(), told()), (vec!["x.npy".into()], 0));
+    // One that is cancelled while its last bytes are stored.
+    let mut writer = ObjectWriter::create(&b.target(&url("y.npy")), false, &b.host).unwrap();
+    writer.write_all(&[1; 1 << 20]).unwrap();
+    assert_eq!(writer.finish(&|| true), Err(SinkError::Cancelled));
     assert_eq!((names(), told()), (vec!["x.npy".into()], 0));
     let missing = b.object(&url("no/where.npy"), 10, false).unwrap_err();
     assert_eq!(missing.code(), "not_found");

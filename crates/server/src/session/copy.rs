@@ -90,7 +90,8 @@ impl Session {
         let written = tokio::task::spawn_blocking(move || {
             let mut writer = Writer::new(format, options, out)?;
             writer.push(reply)?;
-            writer.finish()?.out.finish().map_err(Error::stage)
+            let Cancellable { out, cancel } = writer.finish()?;
+            out.finish(&|| cancel.is_cancelled()).map_err(Error::stage)
         })
         .await
         .map_err(|e| Error::Internal { what: e.to_string() })?;

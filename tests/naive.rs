@@ -111,10 +111,12 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
         Op::Reduce { kind, axes } => reduce(*kind, axes, inputs[0], &shape),
         Op::Lookup { kind } => {
             let table: Vec<f64> = inputs[1].cells.iter().flatten().copied().collect();
+            // NaN is the greatest, as in a sorted table.
+            let above = |t: f64, x: f64| t > x || (t.is_nan() && !x.is_nan());
             let place = |x: f64| {
                 Some(match kind {
-                    LookupKind::Left => table.iter().filter(|t| **t < x).count() as f64,
-                    LookupKind::Right => table.iter().filter(|t| **t <= x).count() as f64,
+                    LookupKind::Left => table.iter().filter(|t| above(x, **t)).count() as f64,
+                    LookupKind::Right => table.iter().filter(|t| !above(**t, x)).count() as f64,
                     LookupKind::Contains => f64::from(u8::from(table.contains(&x))),
                     other => panic!("the evaluator does not know {other:?}"),
                 })
@@ -292,6 +294,7 @@ fn map(op: MapOp, dtype: DType, a: &[Cell]) -> Cell {
         ScalarOp::Abs => x.abs(),
         ScalarOp::Sqrt => x.sqrt(),
         ScalarOp::Exp => x.exp(),
+        ScalarOp::Floor => x.floor(),
         ScalarOp::Add => x + y,
         ScalarOp::Sub => x - y,
         ScalarOp::Mul => x * y,
@@ -303,7 +306,14 @@ fn map(op: MapOp, dtype: DType, a: &[Cell]) -> Cell {
         ScalarOp::Eq => return truth(x == y),
         ScalarOp::IsNan => return truth(x.is_nan()),
         ScalarOp::Not => return truth(x == 0.0),
-        ScalarOp::Cast if dtype.is_integer() => x.trunc(),
+        // The range is never left here; NaN is 0, as the engine documents.
+        ScalarOp::Cast if dtype.is_integer() => {
+            if x.is_nan() {
+                0.0
+            } else {
+                x.trunc()
+            }
+        }
         ScalarOp::Cast if dtype == DType::Bool => return truth(x != 0.0),
         ScalarOp::Cast => x,
         other => panic!("the evaluator does not know {other:?}"),

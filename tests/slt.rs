@@ -93,7 +93,7 @@ impl DB for Db {
 pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     match answer {
         Answer::Tensors(tensors) => tensors.iter().flat_map(tensor_lines).collect(),
-        Answer::Rows { schema, batches } => batches
+        Answer::Rows { schema, batches, .. } => batches
             .iter()
             .flat_map(|b| {
                 let fields = schema.fields();

@@ -8,8 +8,8 @@ mod window;
 
 pub use chunked::Chunked;
 pub(crate) use chunked::Chunks;
-pub(crate) use rows::RowsKept;
-pub use rows::StoredRows;
+pub use rows::{RowsHeld, StoredRows};
+pub(crate) use rows::{RowsKept, RowsRoom};
 pub use window::{Cells, Head, Windows, windows};
 
 use crate::error::Error;
@@ -37,6 +37,8 @@ pub enum Answer {
         schema: SchemaRef,
         /// The rows.
         batches: Vec<RecordBatch>,
+        /// What they have of the budget of memory.
+        held: RowsHeld,
     },
     /// Rows that were too many to stay in memory: [`Reply::whole`] brings them there.
     Stored(StoredRows),
@@ -105,6 +107,7 @@ impl Reply {
                     .batches()?
                     .collect::<Result<_, _>>()
                     .map_err(|source| Error::Rows { source })?,
+                held: RowsHeld::default(),
             },
             other => other,
         };
@@ -125,7 +128,7 @@ impl Answer {
     /// Names and types of the columns, and the rows batch by batch, wherever they are; `None` if it is something else.
     pub fn rows(&self) -> Option<(&SchemaRef, Batches<'_>)> {
         match self {
-            Answer::Rows { schema, batches } => {
+            Answer::Rows { schema, batches, .. } => {
                 Some((schema, Box::new(batches.iter().cloned().map(Ok))))
             }
             Answer::Stored(rows) => {

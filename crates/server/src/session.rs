@@ -26,6 +26,7 @@ mod warehouse;
 
 pub use failure::Failure;
 
+use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
@@ -66,6 +67,8 @@ pub struct Host {
     queries: Arc<Queries>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
+    /// Memory of results that are rows.
+    rows_room: Arc<RowsRoom>,
     /// What cell blocks may have of the memory.
     rows: Arc<RowsMemory>,
     /// Storages of tables, as DataFusion finds them.
@@ -119,6 +122,7 @@ impl Host {
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
             scratch,
+            rows_room: RowsRoom::new(&quota),
             rows: RowsMemory::new(quota),
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             functions: OnceLock::new(),

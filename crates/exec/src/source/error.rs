@@ -230,7 +230,9 @@ impl SourceError {
         use SourceError::*;
         let text = match self {
             Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
-            NotFound { .. } => "relative paths start at the working directory of the server",
+            NotFound { .. } => {
+                "relative paths start at the working directory of the process that runs the query"
+            }
             NoBucket { .. } => "check the bucket's name, AWS_REGION and AWS_ENDPOINT_URL",
             PermissionDenied { what, .. } if what.starts_with("s3://") => {
                 "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or OPTIONS ('aws.access_key_id' …); without them \

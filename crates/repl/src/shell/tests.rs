@@ -6,7 +6,7 @@ use crate::screen::Screen;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
 use std::sync::{Arc, Mutex};
-use tessera_server::answer::Answer;
+use tessera_server::answer::{Answer, RowsHeld};
 use tessera_server::engine::{CancelToken, Replies};
 
 /// Remembers what it was asked; `wait` hangs until it is cancelled.
@@ -46,7 +46,7 @@ fn functions() -> Answer {
     let docs: ArrayRef = Arc::new(StringArray::from(vec!["The mean.", "The sum."]));
     let columns = [("name", names), ("signature", help), ("description", docs)];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    Answer::Rows { schema: batch.schema(), batches: vec![batch] }
+    Answer::Rows { schema: batch.schema(), batches: vec![batch], held: RowsHeld::default() }
 }
 
 /// Output, errors, what the engine was asked, whether anything failed.

@@ -9,6 +9,55 @@ use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tessera_exec::quota::{Account, Charge, Quota};
+
+/// One part of this many of the memory limit is what the rows of all results may have: they wait for readers, so
+/// nobody could take it back.
+const SHARE: u64 = 8;
+
+/// The memory of rows that are kept: a small part of the budget, counted in it.
+#[derive(Debug)]
+pub(crate) struct RowsRoom {
+    account: Arc<Account>,
+    used: AtomicU64,
+}
+
+/// What some rows have of it; it goes back when it drops.
+#[derive(Debug)]
+struct Held {
+    room: Arc<RowsRoom>,
+    charge: Charge,
+}
+
+/// The memory of the rows of a result, for as long as they are there. Rows of a few bytes hold none.
+#[derive(Debug, Clone, Default)]
+pub struct RowsHeld(Vec<Arc<Held>>);
+
+impl RowsRoom {
+    /// A part of that budget.
+    pub(crate) fn new(quota: &Arc<Quota>) -> Arc<Self> {
+        Arc::new(RowsRoom { account: quota.account(), used: AtomicU64::new(0) })
+    }
+
+    /// Memory for so many bytes, if there is some.
+    fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+        let most = self.account.quota().limit() / SHARE;
+        let take = |used: u64| used.checked_add(bytes).filter(|all| *all <= most);
+        self.used.fetch_update(Relaxed, Relaxed, take).ok()?;
+        let charge = self.account.try_reserve(bytes);
+        if charge.is_none() {
+            self.used.fetch_sub(bytes, Relaxed);
+        }
+        Some(Held { room: self.clone(), charge: charge? })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.charge.bytes(), Relaxed);
+    }
+}
 
 /// Rows in a file, in order.
 #[derive(Debug, Clone)]
@@ -58,22 +107,31 @@ impl StoredRows {
 pub(crate) struct RowsKept {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
+    held: RowsHeld,
     bytes: u64,
     count: u64,
     memory_max: u64,
+    room: Arc<RowsRoom>,
     scratch: Arc<Scratch>,
     stored: Option<(Arc<ScratchFile>, StreamWriter<ScratchWriter>)>,
 }
 
 impl RowsKept {
-    /// For rows of `schema`: at most `memory_max` bytes stay in memory, the rest goes to `scratch`.
-    pub(crate) fn new(schema: SchemaRef, memory_max: u64, scratch: Arc<Scratch>) -> Self {
+    /// For rows of `schema`: at most `memory_max` bytes stay in memory as long as `room` has some, more go to `scratch`.
+    pub(crate) fn new(
+        schema: SchemaRef,
+        memory_max: u64,
+        room: Arc<RowsRoom>,
+        scratch: Arc<Scratch>,
+    ) -> Self {
         RowsKept {
             schema,
             batches: Vec::new(),
+            held: RowsHeld::default(),
             bytes: 0,
             count: 0,
             memory_max,
+            room,
             scratch,
             stored: None,
         }
@@ -85,15 +143,13 @@ impl RowsKept {
     /// A file that cannot be written, or no room for it.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<(), Error> {
         self.count += batch.num_rows() as u64;
-        self.bytes = self.bytes.saturating_add(batch.get_array_memory_size() as u64);
-        if self.stored.is_none() && self.bytes > self.memory_max {
-            let file = Arc::new(self.scratch.file()?);
-            let writer = StreamWriter::try_new(ScratchWriter(file.clone()), &self.schema)
-                .map_err(refused)?;
-            let (_, writer) = self.stored.insert((file, writer));
-            for early in self.batches.drain(..) {
-                writer.write(&early).map_err(refused)?;
-            }
+        let bytes = batch.get_array_memory_size() as u64;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let fits = self.stored.is_none() && self.bytes <= self.memory_max;
+        match if fits { self.room.hold(bytes) } else { None } {
+            Some(held) => self.held.0.push(Arc::new(held)),
+            None if self.stored.is_none() => self.store()?,
+            None => {}
         }
         match &mut self.stored {
             Some((_, writer)) => writer.write(&batch).map_err(refused),
@@ -104,10 +160,25 @@ impl RowsKept {
         }
     }
 
+    /// Puts the rows so far into a file, where the next ones go too.
+    fn store(&mut self) -> Result<(), Error> {
+        let file = Arc::new(self.scratch.file()?);
+        let writer =
+            StreamWriter::try_new(ScratchWriter(file.clone()), &self.schema).map_err(refused)?;
+        let (_, writer) = self.stored.insert((file, writer));
+        for early in self.batches.drain(..) {
+            writer.write(&early).map_err(refused)?;
+        }
+        self.held = RowsHeld::default();
+        Ok(())
+    }
+
     /// The rows as an answer.
     pub(crate) fn finish(self) -> Result<Answer, Error> {
         match self.stored {
-            None => Ok(Answer::Rows { schema: self.schema, batches: self.batches }),
+            None => {
+                Ok(Answer::Rows { schema: self.schema, batches: self.batches, held: self.held })
+            }
             Some((file, mut writer)) => {
                 writer.finish().map_err(refused)?;
                 Ok(Answer::Stored(StoredRows {
@@ -147,12 +218,23 @@ mod tests {
             let a: ArrayRef = Arc::new(Int64Array::from_iter_values(i * 100..(i + 1) * 100));
             RecordBatch::try_from_iter([("a", a)]).unwrap()
         };
+        let quota = Quota::new(32_000);
+        let room = RowsRoom::new(&quota);
         let keep = |n: i64, memory_max| {
-            let mut kept = RowsKept::new(batch(0).schema(), memory_max, scratch.clone());
+            let (schema, room) = (batch(0).schema(), room.clone());
+            let mut kept = RowsKept::new(schema, memory_max, room, scratch.clone());
             (0..n).for_each(|i| kept.push(batch(i)).unwrap());
             kept.finish().unwrap()
         };
-        assert!(matches!(keep(3, 1 << 20), Answer::Rows { batches, .. } if batches.len() == 3));
+        let three = keep(3, 1 << 20);
+        assert!(matches!(&three, Answer::Rows { batches, .. } if batches.len() == 3));
+        assert_eq!(quota.used(), three.bytes().0);
+        // An eighth of the budget is all there is for rows that stay.
+        let nine = keep(9, 1 << 20);
+        assert!(matches!(&nine, Answer::Stored(rows) if rows.count() == 900));
+        assert_eq!(quota.used(), three.bytes().0);
+        drop((three, nine));
+        assert_eq!((quota.used(), scratch.used()), (0, 0));
         let Answer::Stored(rows) = keep(10, 2000) else { panic!("it is in memory") };
         let back: Vec<RecordBatch> = rows.batches().unwrap().map(Result::unwrap).collect();
         assert_eq!(back, (0..10).map(batch).collect::<Vec<_>>());
@@ -160,7 +242,7 @@ mod tests {
         drop(rows);
         assert_eq!(scratch.used(), 0);
         let small = Scratch::new(Store::open(dir.path(), 3000));
-        let mut kept = RowsKept::new(batch(0).schema(), 0, small);
+        let mut kept = RowsKept::new(batch(0).schema(), 0, room, small);
         let e = (0..9).find_map(|i| kept.push(batch(i)).err()).unwrap();
         assert_eq!(e.code(), "result_storage");
     }

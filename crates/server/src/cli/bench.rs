@@ -221,7 +221,7 @@ fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
     let last = replies.into_iter().rev().find(has).map(Reply::whole).transpose()?;
     let tensors = match last.as_ref().map(|r| &r.answer) {
         Some(Answer::Tensors(t)) => t,
-        Some(Answer::Rows { schema, batches }) => {
+        Some(Answer::Rows { schema, batches, .. }) => {
             columns = Tensor::from_rows(schema, batches)?;
             &columns
         }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::answer::{Answer, Reply, Surface, Tensor};
+use crate::answer::{Answer, Reply, RowsHeld, Surface, Tensor};
 use arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn rows() -> Answer {
     let name: ArrayRef = Arc::new(StringArray::from(vec![Some("a,\"b\""), None]));
     let n: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), Some(-20)]));
     let batch = RecordBatch::try_from_iter([("lat", lat), ("name", name), ("n", n)]).unwrap();
-    Answer::Rows { schema: batch.schema(), batches: vec![batch] }
+    Answer::Rows { schema: batch.schema(), batches: vec![batch], held: RowsHeld::default() }
 }
 
 #[test]
@@ -125,7 +125,10 @@ fn a_long_box_shows_its_ends() {
     // Batches of any size give the same box.
     for size in [1000, 333, 30, 7] {
         let batches = (0..1000).step_by(size).map(|i| batch.slice(i, size.min(1000 - i))).collect();
-        let out = text(Format::Table, vec![Answer::Rows { schema: batch.schema(), batches }]);
+        let out = text(
+            Format::Table,
+            vec![Answer::Rows { schema: batch.schema(), batches, held: RowsHeld::default() }],
+        );
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines.len(), 3 + 41 + 2, "{out}");
         assert_eq!((lines[3], lines[22]), ("│   0 │", "│  19 │"));
@@ -268,7 +271,7 @@ fn parquet_reads_back() {
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
         let schema = reader.schema();
         let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
-        Answer::Rows { schema, batches }
+        Answer::Rows { schema, batches, held: RowsHeld::default() }
     };
     // The long form, cell by cell, with its NaN and its mask.
     let t = Answer::Tensors(vec![t2m()]);
@@ -283,8 +286,14 @@ fn arrow_reads_back() {
     let mut reader = StreamReader::try_new(&bytes[..], None).unwrap();
     assert_eq!(reader.schema().metadata()[SURFACE_KEY], "tensor");
     let batch = reader.next().unwrap().unwrap();
-    let csv =
-        text(Format::Csv, vec![Answer::Rows { schema: batch.schema(), batches: vec![batch] }]);
+    let csv = text(
+        Format::Csv,
+        vec![Answer::Rows {
+            schema: batch.schema(),
+            batches: vec![batch],
+            held: RowsHeld::default(),
+        }],
+    );
     assert_eq!(csv, text(Format::Csv, vec![Answer::Tensors(vec![t2m()])]));
 
     let options = Options { arrow_file: true, ..Options::default() };
@@ -320,8 +329,14 @@ fn formats_are_found_by_name_file_and_accept() {
 fn data_cannot_move_the_cursor() {
     let name: ArrayRef = Arc::new(StringArray::from(vec!["a\u{1b}[31m\nb"]));
     let batch = RecordBatch::try_from_iter([("x", name)]).unwrap();
-    let out =
-        text(Format::Table, vec![Answer::Rows { schema: batch.schema(), batches: vec![batch] }]);
+    let out = text(
+        Format::Table,
+        vec![Answer::Rows {
+            schema: batch.schema(),
+            batches: vec![batch],
+            held: RowsHeld::default(),
+        }],
+    );
     assert!(out.contains("│ a [31m b │"), "{out}");
 }
 

@@ -108,7 +108,8 @@ impl Session {
         let run = async {
             let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
             let memory = limit.min(self.memory_result_bytes);
-            let mut rows = RowsKept::new(stream.schema(), memory, self.host.scratch.clone());
+            let (room, scratch) = (self.host.rows_room.clone(), self.host.scratch.clone());
+            let mut rows = RowsKept::new(stream.schema(), memory, room, scratch);
             while let Some(batch) = stream.next().await {
                 rows.push(batch.map_err(rows_error)?)?;
             }

@@ -1,6 +1,6 @@
 //! SHOW and DESCRIBE: what there is, as rows.
 
-use crate::answer::{Answer, Reply};
+use crate::answer::{Answer, Reply, RowsHeld};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
@@ -273,5 +273,5 @@ fn rows_of<const N: usize>(names: [&str; N], rows: Vec<[String; N]>) -> Result<R
         .collect();
     let batch =
         RecordBatch::try_new(schema.clone(), columns).map_err(|source| Error::Rows { source })?;
-    Ok(Answer::Rows { schema, batches: vec![batch] }.into())
+    Ok(Answer::Rows { schema, batches: vec![batch], held: RowsHeld::default() }.into())
 }

@@ -70,7 +70,8 @@ def main() -> int:
             for w in some:
                 if args.prepare:
                     family.worker(run.OURS).ask(do="prepare", workload=w.name)
-                elif args.check:
+                    continue
+                if args.check:
                     fine &= run.check(family, w)
                     continue
                 row = run.measure(family, w, args.seconds, args.turns)

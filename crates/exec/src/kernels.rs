@@ -21,7 +21,7 @@ mod elem;
 pub mod factor;
 pub mod fill;
 pub mod fused;
-mod level;
+pub(crate) mod level;
 pub mod lines;
 mod math;
 mod ops;

@@ -23,6 +23,7 @@ mod npz;
 mod reader;
 pub(crate) mod store;
 mod time_units;
+mod unpack;
 mod variables;
 mod zarr;
 

@@ -1,9 +1,15 @@
 #![expect(unsafe_code, reason = "c-blosc is C: each call says why its pointers are sound")]
 //! Blosc buffers, decoded straight into place, or only the blocks of them that are wanted.
 //!
+//! Those of zstd, which are the most common, are decoded here ([`frame`]), others by c-blosc.
+//!
 //! # Source
 //! c-blosc 1.x, `README_CHUNK_FORMAT.rst` and `blosc.h`.
 
+mod frame;
+mod shuffle;
+
+use frame::Frame;
 use std::ffi::c_int;
 use std::ops::Range;
 
@@ -36,6 +42,11 @@ impl<'a> Buffer<'a> {
 
     /// Writes all of it to `out` and gives the bytes written.
     pub(super) fn decode(&self, out: &mut [u8]) -> Result<usize, String> {
+        if let (Some(frame), Some(out)) =
+            (Frame::new(self.bytes, self.decoded), out.get_mut(..self.decoded))
+        {
+            return frame.decode(0..self.decoded, out).map(|()| self.decoded);
+        }
         // SAFETY: source and destination are slices of the lengths that the header and the argument say: c-blosc reads
         // no more than the header's length, which was checked, and writes no more than `out.len()` bytes.
         let n = unsafe {
@@ -55,6 +66,9 @@ impl<'a> Buffer<'a> {
             range.start.is_multiple_of(self.item) && range.len().is_multiple_of(self.item);
         if !aligned || range.end > self.decoded || out.len() != range.len() {
             return Ok(false);
+        }
+        if let Some(frame) = Frame::new(self.bytes, self.decoded) {
+            return frame.decode(range, out).map(|()| true);
         }
         let item = |n: usize| c_int::try_from(n / self.item);
         let (Ok(first), Ok(count)) = (item(range.start), item(range.len())) else {
@@ -116,6 +130,36 @@ mod tests {
     fn encoded(cells: &[u8], shuffle: BloscShuffleMode, compressor: BloscCompressor) -> Vec<u8> {
         let level = 5u8.try_into().unwrap();
         blosc_compress_bytes(cells, level, shuffle, 4, compressor, 4096, 1).unwrap()
+    }
+
+    #[test]
+    fn blocks_of_all_items_and_lengths() {
+        // The last block is short, and ends within an item.
+        let cells: Vec<u8> = (0..70_001u32).map(|i| (i / 3 % 251) as u8).collect();
+        for (item, block) in [(1, 0), (2, 1024), (3, 999), (4, 0), (8, 4096), (16, 4096), (32, 640)]
+        {
+            for shuffle in [BloscShuffleMode::NoShuffle, BloscShuffleMode::Shuffle] {
+                let level = 3u8.try_into().unwrap();
+                let bytes = blosc_compress_bytes(
+                    &cells,
+                    level,
+                    shuffle,
+                    item,
+                    BloscCompressor::Zstd,
+                    block,
+                    1,
+                )
+                .unwrap();
+                let mut out = vec![0; cells.len() + 5];
+                let buffer = Buffer::new(&bytes, cells.len() as u64).unwrap();
+                assert_eq!(buffer.decode(&mut out).unwrap(), cells.len());
+                assert!(out[..cells.len()] == cells, "{item} {block}");
+                let range = 5 * item..(40_000 / item) * item;
+                let mut part = vec![0; range.len()];
+                assert!(buffer.decode_part(range.clone(), &mut part).unwrap());
+                assert!(part == cells[range], "{item} {block}");
+            }
+        }
     }
 
     #[test]

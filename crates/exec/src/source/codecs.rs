@@ -3,9 +3,8 @@
 //! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
-use crate::source::blosc;
+use crate::source::{blosc, unpack};
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io::Read;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -33,11 +32,6 @@ pub(crate) struct Codecs {
     limit: u64,
     /// True if what the compressors give are the cells, as they lie in memory.
     plain: bool,
-}
-
-thread_local! {
-    /// The thread's zstd context: making one costs more than a small chunk does.
-    static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
 }
 
 impl Codecs {
@@ -77,10 +71,7 @@ impl Codecs {
     pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
         match &self.outer[..] {
             [(codec, _)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
-                let limit = out.len();
-                ZSTD.with_borrow_mut(|z| z.decompress_to_buffer(bytes, out))
-                    .map(Some)
-                    .map_err(|e| format!("zstd: {e} (expected at most {limit} bytes)"))
+                unpack::whole(bytes, out).map(Some)
             }
             [(codec, _)] if self.plain && codec.as_any().is::<BloscCodec>() => {
                 blosc::Buffer::new(bytes, out.len() as u64)?.decode(out).map(Some)
@@ -107,6 +98,15 @@ impl Codecs {
             [(codec, decoded)] if self.plain && codec.as_any().is::<BloscCodec>() => {
                 let limit = decoded.size().unwrap_or(self.limit).min(self.limit);
                 blosc::Buffer::new(bytes, limit)?.decode_part(range, out)
+            }
+            [(codec, decoded)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
+                // Up to the end, decoding it whole is quicker: then cells go where they belong at once.
+                let all = decoded.size().unwrap_or(self.limit).min(self.limit);
+                match (range.end as u64) < all - all / 8 {
+                    true if unpack::part(bytes, range.clone(), out)? => Ok(true),
+                    true => Err(format!("zstd: fewer than the {} bytes wanted", range.end)),
+                    false => Ok(false),
+                }
             }
             [] if self.plain => {
                 let part = bytes.get(range.clone()).ok_or_else(|| {

@@ -12,14 +12,12 @@ use crate::source::boxes::{copy_box, fill_box};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
+use crate::source::unpack::{at_least, forget_large};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use tessera_planner::region::{Dims, Region};
-
-/// A thread keeps each of its buffers up to this size.
-const KEPT_BYTES_MAX: usize = 32 << 20;
 
 thread_local! {
     /// The chunk that the thread decodes: new pages for each one would cost more than the decoding.
@@ -157,9 +155,7 @@ impl Chunked {
         }
         let size = reader.source.dtype.size();
         UNIT.with_borrow_mut(|buffer| {
-            if buffer.len() < all {
-                buffer.resize(all, 0);
-            }
+            at_least(buffer, all);
             let mut part: Dims = unit.clone();
             let mut from = goal.from.clone();
             let mut decoded = wanted.len() < all;
@@ -223,11 +219,5 @@ impl Chunked {
             ));
         }
         Ok(self.meta.raw.convert(if self.meta.delta { self.meta.raw.sum_up(cells) } else { cells }))
-    }
-}
-
-fn forget_large(buffer: &mut Vec<u8>) {
-    if buffer.len() > KEPT_BYTES_MAX {
-        *buffer = Vec::new();
     }
 }

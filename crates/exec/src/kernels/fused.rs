@@ -19,6 +19,7 @@
 
 mod compile;
 mod feed;
+mod rows;
 mod run;
 mod steady;
 mod walk;

@@ -58,6 +58,13 @@ pub(crate) struct Piece {
 /// The pointers are those of a reducer that was checked against its buffers.
 pub(crate) type PieceFn = unsafe fn(&Piece);
 
+/// Enters the tiles of several kept rows into the same cells of a state, one row after the other: whole tiles, none of
+/// them masked. The piece tells the cells.
+///
+/// # Safety
+/// As of [`PieceFn`]; every pointer is good for a tile of values.
+pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
+
 /// How one part of a state takes in cells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fns {
@@ -67,6 +74,8 @@ pub(crate) struct Fns {
     pub(crate) seq: PieceFn,
     /// A kept run.
     pub(crate) row: PieceFn,
+    /// Several kept runs, where that is worth it.
+    pub(crate) rows: Option<RowsFn>,
     /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them.
@@ -152,6 +161,25 @@ unsafe fn mono_row<M: Mono>(p: &Piece) {
         }
     }
 }
+/// Cells of a tile that wait in registers while several rows enter them.
+const HELD: usize = 16;
+#[inline(always)]
+unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
+    // SAFETY: a kept run's cells are cells of the state from `out` on.
+    let s = unsafe { &mut *p.fields[0].cast::<M::S>().add(p.out).cast::<[M::S; N]>() };
+    for (part, s) in s.chunks_exact_mut(HELD).enumerate() {
+        let mut held = [M::id(); HELD];
+        held.copy_from_slice(s);
+        for v in values {
+            // SAFETY: the tile has N cells.
+            let v = unsafe { &*v.cast::<M::T>().add(part * HELD).cast::<[M::T; HELD]>() };
+            for i in 0..HELD {
+                held[i] = M::put(held[i], v[i]);
+            }
+        }
+        s.copy_from_slice(&held);
+    }
+}
 unsafe fn mono_group<M: Mono>(p: &Piece) {
     for i in p.from..p.to {
         // SAFETY: codes were checked to be below the number of groups.
@@ -190,6 +218,7 @@ unsafe fn mono_reset<M: Mono>(p: &Piece) {
 leveled!(pick_lanes, mono_lanes<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_lanes_mul, mono_lanes_mul<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_row, mono_row<M: Mono>(p: &Piece) as PieceFn);
+leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
 fn mono<M: Mono>(l: Level) -> Fns {
@@ -197,6 +226,7 @@ fn mono<M: Mono>(l: Level) -> Fns {
         lanes: pick_lanes::<M>(l),
         seq: mono_seq::<M>,
         row: pick_row::<M>(l),
+        rows: Some(pick_rows::<M>(l)),
         group: mono_group::<M>,
         fold: pick_fold::<M>(l),
         init: mono_init::<M>,
@@ -372,6 +402,7 @@ fn wide<W: Wide>(l: Level) -> Fns {
         lanes: pick_wide_seq::<W>(l),
         seq: pick_wide_seq::<W>(l),
         row: pick_wide_row::<W>(l),
+        rows: None,
         group: wide_group::<W>,
         fold: nothing,
         init: wide_init,
@@ -439,6 +470,7 @@ pub(crate) fn count(l: Level) -> Fns {
         lanes: pick_count_seq::<Plain>(l),
         seq: pick_count_seq::<Plain>(l),
         row: pick_count_row::<Plain>(l),
+        rows: None,
         group: count_group,
         fold: nothing,
         init: count_init,
@@ -710,6 +742,40 @@ unsafe fn var_row<T: Float>(p: &Piece) {
         m2[i] = if take { new_m2 } else { m2[i] };
     }
 }
+#[inline(always)]
+unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
+    // SAFETY: a kept run's cells are cells of the state from `out` on; fields do not overlap.
+    let (count, mean, m2) = unsafe {
+        (
+            &mut *p.fields[0].cast::<i64>().add(p.out).cast::<[i64; N]>(),
+            &mut *p.fields[1].cast::<f64>().add(p.out).cast::<[f64; N]>(),
+            &mut *p.fields[2].cast::<f64>().add(p.out).cast::<[f64; N]>(),
+        )
+    };
+    let before = count[0];
+    count.fill(before + values.len() as i64);
+    let blocks = mean.chunks_exact_mut(HELD).zip(m2.chunks_exact_mut(HELD));
+    for (part, (mean, m2)) in blocks.enumerate() {
+        let (mut means, mut squares) = ([0.0; HELD], [0.0; HELD]);
+        means.copy_from_slice(mean);
+        squares.copy_from_slice(m2);
+        let mut n = before;
+        for v in values {
+            // SAFETY: the tile has N cells.
+            let v = unsafe { &*v.cast::<T>().add(part * HELD).cast::<[T; HELD]>() };
+            let w = 1.0 / (n + 1) as f64;
+            let grown = n as f64 * w;
+            n += 1;
+            for i in 0..HELD {
+                let d = v[i].to_f64() - means[i];
+                means[i] += d * w;
+                squares[i] += d * d * grown;
+            }
+        }
+        mean.copy_from_slice(&means);
+        m2.copy_from_slice(&squares);
+    }
+}
 unsafe fn var_group<T: Float>(p: &Piece) {
     for i in p.from..p.to {
         // SAFETY: codes were checked to be below the number of groups; the tile has N cells.
@@ -734,6 +800,7 @@ unsafe fn var_init(p: &Piece) {
 leveled!(pick_var_lanes, var_lanes<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_seq, var_seq<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_fold, var_fold<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_rows, var_rows<T: Float>(p: &Piece, values: &[*const u8]) as RowsFn);
 leveled!(pick_var_row, var_row<T: Float>(p: &Piece) as PieceFn);
 
 fn var<T: Float>(l: Level) -> Fns {
@@ -741,6 +808,7 @@ fn var<T: Float>(l: Level) -> Fns {
         lanes: pick_var_lanes::<T>(l),
         seq: pick_var_seq::<T>(l),
         row: pick_var_row::<T>(l),
+        rows: Some(pick_var_rows::<T>(l)),
         group: var_group::<T>,
         fold: pick_var_fold::<T>(l),
         init: var_init,
@@ -867,6 +935,7 @@ fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         lanes: pick_arg_seq::<B, T>(l),
         seq: pick_arg_seq::<B, T>(l),
         row: pick_arg_row::<B, T>(l),
+        rows: None,
         group: arg_group::<B, T>,
         fold: nothing,
         init: arg_init::<B, T>,

@@ -3,6 +3,7 @@
 
 use super::compile::{Compiled, InputSlot, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
+use super::rows::{self, Rows};
 use super::steady::{Loop, check};
 use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
@@ -16,7 +17,7 @@ use tessera_planner::region::Region;
 
 /// Bytes from one tile buffer to the next: a tile of 8-byte cells, and some more so that buffers do not compete for
 /// the same sets of the cache.
-const SLOT_BYTES: usize = N * 8 + 128;
+pub(super) const SLOT_BYTES: usize = N * 8 + 128;
 /// Bytes of a line of the caches, at which tile buffers begin.
 const LINE_BYTES: usize = 64;
 /// Bytes of the lanes of a reduction.
@@ -110,7 +111,8 @@ impl Compiled {
             .iter()
             .map(|o| if let OutputSlot::Reduce(r) = o { r.parts.len() } else { 0 })
             .sum::<usize>();
-        let base = scratch.room(self.slots * SLOT_BYTES + lanes * LANES_BYTES);
+        let spare = if lanes > 0 { rows::spare_bytes(self) } else { 0 };
+        let base = scratch.room(self.slots * SLOT_BYTES + lanes * LANES_BYTES + spare);
         let buffer = |slot: usize| base.wrapping_add(slot * SLOT_BYTES);
         let mut lane_room = base.wrapping_add(self.slots * SLOT_BYTES);
         let ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
@@ -171,6 +173,16 @@ impl Compiled {
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
         let mut inner = Loop::new(code, self.count, ptr);
+        // What is left of the room after the lanes.
+        let of_rows = stores
+            .is_empty()
+            .then(|| Rows::find(self, region, inputs, &reductions, lane_room))
+            .flatten();
+        if let Some(rows) = of_rows {
+            rows.run(&inner, &mut reductions, cancel)?;
+            reductions.iter().for_each(|r| r.copies.iter().for_each(Copied::run));
+            return Ok(());
+        }
         let mut feeds = self.feeds(region, inputs, &buffer);
         self.tiles(cells, &mut inner, &mut feeds, &stores, &mut reductions, cancel)?;
         if stores.iter().any(|s| s.stream.is_some()) {
@@ -355,10 +367,10 @@ fn begin(
         room(bytes, *dtype, walk.cells)?;
         fields.push(bytes.as_mut_ptr());
     }
-    if let Some(f) = r.static_count {
-        let to = fields[f].cast::<i64>();
-        // SAFETY: the field was checked to have a cell for each of the state.
-        walk::counts(&r.axes, region, |cell, n| unsafe { to.add(cell).write(n) })?;
+    if let Some(f) = r.static_count.filter(|_| walk.cells > 0) {
+        // SAFETY: the field was checked to have an aligned cell for each of the state.
+        let to = unsafe { std::slice::from_raw_parts_mut(fields[f].cast::<i64>(), walk.cells) };
+        walk::counts(&r.axes, region, to);
     }
     let mut parts = Vec::new();
     for p in &r.parts {

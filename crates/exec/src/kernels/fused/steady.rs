@@ -60,7 +60,13 @@ impl Loop {
     /// Runs the operations of one tile.
     #[inline]
     pub(super) fn tile(&self) {
-        let ptr = self.ptr.as_ptr();
+        self.tile_at(&self.ptr);
+    }
+
+    /// [`Loop::tile`] with its tiles elsewhere: `ptr` has one for each slot.
+    #[inline]
+    pub(super) fn tile_at(&self, ptr: &[*mut u8]) {
+        let ptr = ptr.as_ptr();
         for i in &self.code {
             // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
             // destination is no source; instructions name slots of the program only.

@@ -161,6 +161,11 @@ impl Walk {
         self.axes.len() == 1 && self.run() == Run::Reduced { lanes: true }
     }
 
+    /// Cells of a run that is kept.
+    pub(super) fn kept_run(&self) -> Option<u64> {
+        (self.run() == Run::Kept).then(|| self.axes[self.last()].len)
+    }
+
     /// Cells left of the current run.
     pub(super) fn left(&self) -> u64 {
         self.axes[self.last()].len - self.at[self.last()]
@@ -231,15 +236,13 @@ impl Walk {
 }
 
 /// For each cell of a state the number of the region's cells that go to it.
-pub(super) fn counts(
-    axes: &[AxisReduce],
-    region: &Region,
-    mut put: impl FnMut(usize, i64),
-) -> Result<(), KernelError> {
-    // The count of a cell is the product of what each axis brings to its position.
-    let mut per_axis: Vec<Vec<i64>> = Vec::new();
-    for (a, r) in axes.iter().enumerate() {
-        per_axis.push(match r {
+pub(super) fn counts(axes: &[AxisReduce], region: &Region, to: &mut [i64]) {
+    // The count of a cell is the product of what each axis brings to its position. The inner axes' products are written
+    // first, and once for each position of the next axis.
+    let mut done = 1;
+    to.iter_mut().take(1).for_each(|n| *n = 1);
+    for (a, r) in axes.iter().enumerate().rev() {
+        let brings: Vec<i64> = match r {
             AxisReduce::Keep => vec![1; region.len(a) as usize],
             AxisReduce::All => vec![region.len(a) as i64],
             AxisReduce::Group(g) => {
@@ -249,19 +252,15 @@ pub(super) fn counts(
                 }
                 n
             }
-        });
-    }
-    let cells: usize = per_axis.iter().map(Vec::len).product();
-    let mut at = vec![0usize; axes.len()];
-    for cell in 0..cells {
-        put(cell, per_axis.iter().zip(&at).map(|(n, i)| n[*i]).product());
-        for a in (0..axes.len()).rev() {
-            at[a] += 1;
-            if at[a] < per_axis[a].len() {
-                break;
-            }
-            at[a] = 0;
+        };
+        let (first, rest) = to.split_at_mut(done.min(to.len()));
+        for (block, n) in rest.chunks_exact_mut(done).zip(brings.iter().skip(1)) {
+            block.iter_mut().zip(&*first).for_each(|(to, inner)| *to = inner * n);
         }
+        match brings.first() {
+            Some(n) => first.iter_mut().for_each(|to| *to *= n),
+            None => return,
+        }
+        done *= brings.len();
     }
-    Ok(())
 }

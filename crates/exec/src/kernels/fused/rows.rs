@@ -1,0 +1,405 @@
+#![expect(unsafe_code, reason = "tiles are passed by pointer; each block says why it is sound")]
+//! Reductions that keep whole rows, several rows at a time.
+//!
+//! ```text
+//!   rows of 5 tiles      state                 walked    1 4 7 …
+//!   a a a a a            s s s s s                       2 5 8 …
+//!   b b b b b                                            3 6 9 …
+//!   c c c c c
+//! ```
+//! A state of a row is read and written for each row that enters it. Where the rows of a band enter it tile by tile, it
+//! comes from the far caches once a band and not once a row, while each row is still read from its first cell to its
+//! last. Every cell of the state meets its cells in the same order, so no bit depends on the bands.
+//!
+//! Tiles begin where rows do, so the last one of a row may be short: it has cells of the next row at its end, of which
+//! nothing is made.
+
+use super::StridedInput;
+use super::compile::{Compiled, InputSource};
+use super::run::{Reduction, SLOT_BYTES};
+use super::steady::{Loop, check};
+use crate::kernels::KernelError;
+use crate::kernels::ops::N;
+use crate::kernels::partial::{Piece, PieceFn, RowsFn};
+use smallvec::SmallVec;
+use tessera_planner::region::Region;
+
+/// Most rows of a band.
+pub(crate) const ROWS: usize = 8;
+/// Rows that are read at a time over all inputs: the processor follows so many streams.
+const STREAMS: usize = 16;
+/// Cells between two questions whether to stop.
+const CANCEL_CELLS: usize = 1 << 16;
+
+/// How an input lies in a row.
+enum Lie {
+    /// Bytes of the row's first cell from the input's base, and from cell to cell.
+    Moves { base: *const u8, size: usize, end: *const u8 },
+    /// One cell for the whole row: base and size.
+    Still { base: *const u8, size: usize },
+    /// An index and its step.
+    Counts { step: i64 },
+}
+
+/// An input that is the same for all rows but for where each begins.
+struct RowInput {
+    slot: usize,
+    lie: Lie,
+    /// Bytes (or index) of the first cell of the region's first row.
+    first: i64,
+    /// Bytes (or index) from position to position of the outer axes.
+    steps: Vec<i64>,
+}
+
+/// A row of a band.
+struct Row {
+    /// Where each slot's tile lies.
+    ptr: Vec<*mut u8>,
+    /// Indices: slot, value, step.
+    counts: Vec<(usize, i64, i64)>,
+    /// Slots that move, with their steps in bytes.
+    moves: Vec<(usize, usize)>,
+    /// What enters the states.
+    entries: Vec<Entry>,
+}
+
+/// A part of a reduction in a row.
+struct Entry {
+    f: PieceFn,
+    rows: Option<RowsFn>,
+    piece: Piece,
+    value: usize,
+    valid: Option<usize>,
+}
+
+/// A region whose rows all reductions keep.
+pub(super) struct Rows<'a> {
+    compiled: &'a Compiled,
+    inputs: Vec<RowInput>,
+    /// Lengths of the outer axes.
+    outer: Vec<u64>,
+    /// Cells of a row.
+    len: usize,
+    /// Most rows of a band.
+    band: usize,
+    /// Tile buffers for cells that repeat, one for each of them and row of a band, and for short tiles.
+    spare: *mut u8,
+}
+
+/// Bytes of tile buffers that rows need beside those of the program.
+pub(super) fn spare_bytes(compiled: &Compiled) -> usize {
+    compiled.inputs.len() * ROWS * SLOT_BYTES
+}
+
+impl<'a> Rows<'a> {
+    /// `None` where rows are too short, or are not what every reduction keeps, or do not lie in memory as they are.
+    pub(super) fn find(
+        compiled: &'a Compiled,
+        region: &Region,
+        inputs: &[StridedInput<'_>],
+        reductions: &[Reduction],
+        spare: *mut u8,
+    ) -> Option<Rows<'a>> {
+        let len = reductions.first()?.walk.kept_run()?;
+        if len < N as u64 || reductions.iter().any(|r| r.walk.kept_run() != Some(len)) {
+            return None;
+        }
+        let shape = region.shape();
+        let (mut inner, mut cells) = (shape.len(), 1);
+        while cells < len {
+            inner = inner.checked_sub(1)?;
+            cells *= shape[inner];
+        }
+        if cells != len || shape[..inner].iter().product::<u64>() < 2 {
+            return None;
+        }
+        let mut rows = Rows {
+            compiled,
+            inputs: Vec::with_capacity(compiled.inputs.len()),
+            outer: shape[..inner].to_vec(),
+            len: len as usize,
+            band: ROWS,
+            spare,
+        };
+        for i in &compiled.inputs {
+            let (lie, first, steps) = match &i.source {
+                InputSource::Field(f, _) => {
+                    let input = &inputs[*f];
+                    let size = input.dtype.size();
+                    let base = input.bytes.as_ptr();
+                    let lie = match even(&shape[inner..], &input.strides[inner..])? {
+                        0 => Lie::Still { base, size },
+                        1 if base.align_offset(size) == 0 => {
+                            Lie::Moves { base, size, end: input.bytes.as_ptr_range().end }
+                        }
+                        _ => return None,
+                    };
+                    let bytes = |n: i64| n * size as i64;
+                    let steps = input.strides[..inner].iter().map(|s| bytes(*s)).collect();
+                    (lie, bytes(input.offset), steps)
+                }
+                InputSource::Index(offset, strides) => {
+                    let step = even(&shape[inner..], &strides[inner..])?;
+                    let at = strides.iter().zip(&region.start);
+                    let first =
+                        at.fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
+                    (Lie::Counts { step }, first, strides[..inner].to_vec())
+                }
+            };
+            rows.inputs.push(RowInput { slot: i.slot as usize, lie, first, steps });
+        }
+        let moving = rows.inputs.iter().filter(|i| matches!(i.lie, Lie::Moves { .. })).count();
+        rows.band = (STREAMS / moving.max(1)).clamp(2, ROWS);
+        Some(rows)
+    }
+
+    /// Runs all rows.
+    pub(super) fn run(
+        &self,
+        inner: &Loop,
+        reductions: &mut [Reduction],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), KernelError> {
+        let mut left = self.outer.iter().product::<u64>();
+        let mut at = vec![0u64; self.outer.len()];
+        let mut band: Vec<Row> = (0..self.band).map(|_| Row::new(inner, &self.inputs)).collect();
+        let mut done = CANCEL_CELLS;
+        while left > 0 {
+            if done >= CANCEL_CELLS {
+                done = 0;
+                if cancel() {
+                    return Err(KernelError::Cancelled);
+                }
+            }
+            let many = (self.band as u64).min(left) as usize;
+            for (k, row) in band[..many].iter_mut().enumerate() {
+                self.place(k, &at, row);
+                row.enter(reductions, self.len);
+                next(&mut at, &self.outer);
+            }
+            self.tiles(inner, &mut band[..many])?;
+            left -= many as u64;
+            done += many * self.len;
+        }
+        Ok(())
+    }
+
+    /// Points a row's inputs at their first cells.
+    fn place(&self, k: usize, at: &[u64], row: &mut Row) {
+        row.counts.clear();
+        for (number, i) in self.inputs.iter().enumerate() {
+            let moved = at.iter().zip(&i.steps);
+            let first =
+                moved.fold(i.first, |s, (p, step)| s.wrapping_add(step.wrapping_mul(*p as i64)));
+            match i.lie {
+                // In bounds: the view was checked against its memory.
+                Lie::Moves { base, .. } => {
+                    row.ptr[i.slot] = base.wrapping_offset(first as isize).cast_mut();
+                }
+                Lie::Still { base, size } => {
+                    let to = self.spare(number, k);
+                    // SAFETY: the cell is in the memory that was checked; the buffer has N cells.
+                    unsafe { repeat(base.wrapping_offset(first as isize), to, size) };
+                    row.ptr[i.slot] = to;
+                }
+                Lie::Counts { step } => row.counts.push((i.slot, first, step)),
+            }
+        }
+    }
+
+    /// A buffer of an input's own for a row of a band.
+    fn spare(&self, input: usize, row: usize) -> *mut u8 {
+        self.spare.wrapping_add((input * ROWS + row) * SLOT_BYTES)
+    }
+
+    /// Runs the tiles of a band.
+    fn tiles(&self, inner: &Loop, band: &mut [Row]) -> Result<(), KernelError> {
+        let (whole, rest) = (self.len / N, self.len % N);
+        if self.together(inner, band) {
+            // SAFETY: whole tiles of rows that lie in memory enter the same states.
+            unsafe { enter_together(band, whole) };
+        } else {
+            for _ in 0..whole {
+                for row in &mut *band {
+                    row.tile(self.compiled, inner, N)?;
+                }
+            }
+        }
+        if rest > 0 {
+            for (k, row) in band.iter_mut().enumerate() {
+                self.shorten(k, rest, row);
+                row.tile(self.compiled, inner, rest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a row's last cells where a whole tile can be read.
+    fn shorten(&self, k: usize, n: usize, row: &mut Row) {
+        for (number, i) in self.inputs.iter().enumerate() {
+            let Lie::Moves { size, end, .. } = i.lie else { continue };
+            let from = row.ptr[i.slot].cast_const();
+            if from.wrapping_add(N * size) <= end {
+                continue;
+            }
+            let to = self.spare(number, k);
+            // SAFETY: n cells are left of the row, and the buffer has N.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, n * size) };
+            row.ptr[i.slot] = to;
+        }
+    }
+
+    /// True if nothing is computed, and the rows of the band enter the same states.
+    fn together(&self, inner: &Loop, band: &[Row]) -> bool {
+        let Some((first, rest)) = band.split_first() else { return false };
+        let moves = |slot: usize| {
+            self.inputs.iter().any(|i| i.slot == slot && matches!(i.lie, Lie::Moves { .. }))
+        };
+        inner.code.is_empty()
+            && first.entries.iter().enumerate().all(|(p, e)| {
+                e.rows.is_some()
+                    && e.valid.is_none()
+                    && moves(e.value)
+                    && rest.iter().all(|r| r.entries[p].piece.out == e.piece.out)
+            })
+    }
+}
+
+impl Row {
+    fn new(inner: &Loop, inputs: &[RowInput]) -> Row {
+        let moves = inputs.iter().filter_map(|i| match i.lie {
+            Lie::Moves { size, .. } => Some((i.slot, size * N)),
+            _ => None,
+        });
+        Row {
+            ptr: inner.ptr.clone(),
+            moves: moves.collect(),
+            counts: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Takes the states of the current row, and moves the reductions to the next one.
+    fn enter(&mut self, reductions: &mut [Reduction], len: usize) {
+        self.entries.clear();
+        for r in reductions {
+            let (position, step) = r.walk.position();
+            for part in &r.parts {
+                let mut piece = part.piece;
+                (piece.out, piece.from, piece.to) = (r.walk.out(), 0, N);
+                (piece.position, piece.step) = (position, step);
+                piece.codes = std::ptr::null();
+                self.entries.push(Entry {
+                    f: part.fns.row,
+                    rows: part.fns.rows,
+                    piece,
+                    value: part.value,
+                    valid: part.valid,
+                });
+            }
+            r.walk.advance(len as u64);
+            r.ended();
+        }
+    }
+
+    /// Runs the row's next tile, of which `n` cells count.
+    #[inline]
+    fn tile(&mut self, compiled: &Compiled, inner: &Loop, n: usize) -> Result<(), KernelError> {
+        for (slot, value, step) in &mut self.counts {
+            // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
+            unsafe { (compiled.count)(self.ptr[*slot], *value, *step) };
+            *value = value.wrapping_add(step.wrapping_mul(N as i64));
+        }
+        inner.tile_at(&self.ptr);
+        if !compiled.checks.is_empty() {
+            check(&compiled.checks, &self.ptr, n)?;
+        }
+        for e in &mut self.entries {
+            e.piece.to = n;
+            e.piece.values = self.ptr[e.value];
+            e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
+            // SAFETY: fields were given at the start for this state, the walk stays in it, and the tiles are valid.
+            unsafe { (e.f)(&e.piece) };
+            e.piece.out += N;
+        }
+        for (slot, step) in &self.moves {
+            self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step);
+        }
+        Ok(())
+    }
+}
+
+/// Lets the next `tiles` whole tiles of some rows enter their states, which are those of the first row.
+///
+/// # Safety
+/// The values of all entries lie in memory for so many tiles, and all entries take several rows.
+unsafe fn enter_together(band: &mut [Row], tiles: usize) {
+    let mut values = [std::ptr::null::<u8>(); ROWS];
+    let many = band.len().min(ROWS);
+    let entries = band.first().map_or(0, |r| r.entries.len());
+    let steps: SmallVec<[usize; 4]> = (0..entries)
+        .map(|p| {
+            let row = &band[0];
+            let moves = row.moves.iter().find(|(slot, _)| *slot == row.entries[p].value);
+            moves.map_or(0, |(_, step)| *step)
+        })
+        .collect();
+    for t in 0..tiles {
+        for (p, step) in steps.iter().enumerate() {
+            for (v, row) in values.iter_mut().zip(&*band) {
+                *v = row.ptr[row.entries[p].value].wrapping_add(t * step);
+            }
+            let mut piece = band[0].entries[p].piece;
+            piece.out += t * N;
+            if let Some(f) = band[0].entries[p].rows {
+                // SAFETY: the caller's promise.
+                unsafe { f(&piece, &values[..many]) };
+            }
+        }
+    }
+    for row in band {
+        for (slot, step) in &row.moves {
+            row.ptr[*slot] = row.ptr[*slot].wrapping_add(tiles * step);
+        }
+        for e in &mut row.entries {
+            e.piece.out += tiles * N;
+        }
+    }
+}
+
+/// The next position, row-major; after the last one the first.
+fn next(at: &mut [u64], shape: &[u64]) {
+    for (p, n) in at.iter_mut().zip(shape).rev() {
+        *p += 1;
+        if *p < *n {
+            return;
+        }
+        *p = 0;
+    }
+}
+
+/// The step of axes that make one run; `None` if they do not.
+fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
+    let mut run: Option<(u64, i64)> = None;
+    for (&n, &step) in shape.iter().zip(steps).rev().filter(|(n, _)| **n != 1) {
+        run = match run {
+            None => Some((n, step)),
+            Some((len, inner)) if inner.checked_mul(len as i64) == Some(step) => {
+                Some((len * n, inner))
+            }
+            Some(_) => return None,
+        };
+    }
+    Some(run.map_or(0, |(_, step)| step))
+}
+
+/// Fills a tile with one cell.
+///
+/// # Safety
+/// `from` is good for a cell of `size` bytes, `to` for N of them.
+unsafe fn repeat(from: *const u8, to: *mut u8, size: usize) {
+    for i in 0..N {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.add(i * size), size) };
+    }
+}

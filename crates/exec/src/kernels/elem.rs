@@ -250,13 +250,16 @@ casts! { i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 }
 /// The smaller; NaN if either is.
 #[inline(always)]
 pub(crate) fn minimum<T: Elem>(a: T, b: T) -> T {
-    if a < b || a.is_nan() { a } else { b }
+    // The first choice is one instruction.
+    let least = if a < b { a } else { b };
+    if a.is_nan() { a } else { least }
 }
 
 /// The larger; NaN if either is.
 #[inline(always)]
 pub(crate) fn maximum<T: Elem>(a: T, b: T) -> T {
-    if a > b || a.is_nan() { a } else { b }
+    let greatest = if a > b { a } else { b };
+    if a.is_nan() { a } else { greatest }
 }
 
 /// The smaller; the other one where one is NaN.

@@ -14,17 +14,21 @@ use tessera_planner::time::DatePart;
 /// Cells of a tile.
 pub(crate) const N: usize = 64;
 
-/// An operation on a tile: destination, up to three sources, and a parameter.
-///
-/// # Safety
-/// All pointers are aligned for their types and good for [`N`] cells; the destination overlaps no source.
-pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64);
+/// Most tiles that operations take at a time.
+pub(crate) const TILES: usize = 8;
 
-/// Writes a tile of `int64`: the first value and the step.
+/// An operation on tiles that lie one after the other: destination, up to three sources, a parameter, and the number of
+/// tiles.
 ///
 /// # Safety
-/// The pointer is aligned and good for [`N`] cells.
-pub(crate) type IotaFn = unsafe fn(*mut u8, i64, i64);
+/// All pointers are aligned for their types and good for [`N`] cells a tile; the destination overlaps no source.
+pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64, usize);
+
+/// Writes tiles of `int64`: the first value, the step, and the number of tiles.
+///
+/// # Safety
+/// The pointer is aligned and good for [`N`] cells a tile.
+pub(crate) type IotaFn = unsafe fn(*mut u8, i64, i64, usize);
 
 /// An operation as tiles run it: a program's, or one that compilation makes of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,26 @@ pub(crate) enum TileOp {
     IsNegative,
 }
 
+/// The cells of some tiles.
+///
+/// # Safety
+/// As of [`OpFn`].
+#[inline(always)]
+unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(from.cast(), N * tiles) }
+}
+
+/// The cells of some tiles, to write.
+///
+/// # Safety
+/// As of [`OpFn`].
+#[inline(always)]
+unsafe fn cells_mut<'a, A>(to: *mut u8, tiles: usize) -> &'a mut [A] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(to.cast(), N * tiles) }
+}
+
 /// A function of one cell.
 trait Op1<A, R> {
     fn f(a: A) -> R;
@@ -71,14 +95,15 @@ unsafe fn body1<O: Op1<A, R>, A: Copy, R: Copy>(
     _: *const u8,
     _: *const u8,
     _: u64,
+    tiles: usize,
 ) {
     // SAFETY: as the type of the function demands.
-    let (d, a) = unsafe { (&mut *d.cast::<[R; N]>(), &*a.cast::<[A; N]>()) };
-    for i in 0..N {
-        d[i] = O::f(a[i]);
+    let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
+    for (d, a) in d.iter_mut().zip(a) {
+        *d = O::f(*a);
     }
 }
-leveled!(op1, body1<O: Op1<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op1, body1<O: Op1<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 #[inline(always)]
 unsafe fn body2<O: Op2<A, R>, A: Copy, R: Copy>(
@@ -87,40 +112,48 @@ unsafe fn body2<O: Op2<A, R>, A: Copy, R: Copy>(
     b: *const u8,
     _: *const u8,
     _: u64,
+    tiles: usize,
 ) {
     // SAFETY: as the type of the function demands.
     let (d, a, b) =
-        unsafe { (&mut *d.cast::<[R; N]>(), &*a.cast::<[A; N]>(), &*b.cast::<[A; N]>()) };
-    for i in 0..N {
-        d[i] = O::f(a[i], b[i]);
+        unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
+    for ((d, a), b) in d.iter_mut().zip(a).zip(b) {
+        *d = O::f(*a, *b);
     }
 }
-leveled!(op2, body2<O: Op2<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op2, body2<O: Op2<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 #[inline(always)]
-unsafe fn body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, _: u64) {
+unsafe fn body3<O: Op3<A>, A: Copy>(
+    d: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    _: u64,
+    tiles: usize,
+) {
     // SAFETY: as the type of the function demands.
     let (d, a, b, c) = unsafe {
-        (&mut *d.cast::<[A; N]>(), &*a.cast::<[A; N]>(), &*b.cast::<[A; N]>(), &*c.cast::<[A; N]>())
+        (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles), cells::<A>(c, tiles))
     };
-    for i in 0..N {
-        d[i] = O::f(a[i], b[i], c[i]);
+    for (((d, a), b), c) in d.iter_mut().zip(a).zip(b).zip(c) {
+        *d = O::f(*a, *b, *c);
     }
 }
-leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 /// Lets [`body_iota`] go through `leveled!`.
 trait Plain {}
 impl Plain for i64 {}
 #[inline(always)]
-unsafe fn body_iota<M: Plain>(d: *mut u8, first: i64, step: i64) {
+unsafe fn body_iota<M: Plain>(d: *mut u8, first: i64, step: i64, tiles: usize) {
     // SAFETY: as the type of the function demands.
-    let d = unsafe { &mut *d.cast::<[i64; N]>() };
+    let d = unsafe { cells_mut::<i64>(d, tiles) };
     for (i, d) in d.iter_mut().enumerate() {
         *d = first.wrapping_add(step.wrapping_mul(i as i64));
     }
 }
-leveled!(pick_iota, body_iota<M: Plain>(d: *mut u8, first: i64, step: i64) as IotaFn);
+leveled!(pick_iota, body_iota<M: Plain>(d: *mut u8, first: i64, step: i64, tiles: usize) as IotaFn);
 
 /// What writes indices at a level.
 pub(crate) fn iota(level: Level) -> IotaFn {
@@ -135,52 +168,69 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
     _: *const u8,
     _: *const u8,
     _: u64,
+    tiles: usize,
 ) {
     // SAFETY: as the type of the function demands.
-    let (d, a) = unsafe { (&mut *d.cast::<[A; N]>(), &*a.cast::<[A; N]>()) };
-    for i in 0..N {
-        d[i] = a[i].fun::<F>();
+    let (d, a) = unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles)) };
+    for (d, a) in d.iter_mut().zip(a) {
+        *d = a.fun::<F>();
     }
     if F::LIMIT.is_some() && a.iter().fold(false, |any, x| any | x.is_far::<F>()) {
-        for i in 0..N {
-            if a[i].is_far::<F>() {
-                d[i] = a[i].far::<F>();
+        for (d, a) in d.iter_mut().zip(a) {
+            if a.is_far::<F>() {
+                *d = a.far::<F>();
             }
         }
     }
 }
-leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 /// Cells as their bits.
 trait Word: Int + From<bool> {}
 impl<T: Int + From<bool>> Word for T {}
 
 #[inline(always)]
-unsafe fn body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, _: u64) {
+unsafe fn body_where<A: Word>(
+    d: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    _: u64,
+    tiles: usize,
+) {
     // SAFETY: as the type of the function demands.
     let (d, a, b, c) = unsafe {
         (
-            &mut *d.cast::<[A; N]>(),
-            &*a.cast::<[u8; N]>(),
-            &*b.cast::<[A; N]>(),
-            &*c.cast::<[A; N]>(),
+            cells_mut::<A>(d, tiles),
+            cells::<u8>(a, tiles),
+            cells::<A>(b, tiles),
+            cells::<A>(c, tiles),
         )
     };
-    for i in 0..N {
+    for (((d, a), b), c) in d.iter_mut().zip(a).zip(b).zip(c) {
         // By bits, so that both are loaded: a choice of addresses becomes a gather.
-        let mask = A::default().sub(A::from(a[i] != 0));
-        d[i] = b[i].and(mask).or(c[i].and(mask.not()));
+        let mask = A::default().sub(A::from(*a != 0));
+        *d = b.and(mask).or(c.and(mask.not()));
     }
 }
-leveled!(op_where, body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op_where, body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 #[inline(always)]
-unsafe fn body_random<R: Stream>(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, seed: u64) {
-    // SAFETY: as the type of the function demands.
-    let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>(), &*a.cast::<[i64; N]>()) };
-    R::draw(d, a, seed);
+unsafe fn body_random<R: Stream>(
+    d: *mut u8,
+    a: *const u8,
+    _: *const u8,
+    _: *const u8,
+    seed: u64,
+    tiles: usize,
+) {
+    for t in 0..tiles {
+        // SAFETY: as the type of the function demands.
+        let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>().add(t), &*a.cast::<[i64; N]>().add(t)) };
+        R::draw(d, a, seed);
+    }
 }
-leveled!(op_random, body_random<R: Stream>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64) as OpFn);
+leveled!(op_random, body_random<R: Stream>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 trait Stream {
     fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64);
@@ -225,13 +275,13 @@ const PARTS: [DatePart; 11] = [
     DatePart::Season,
 ];
 
-unsafe fn date_part(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, imm: u64) {
+unsafe fn date_part(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, imm: u64, tiles: usize) {
     // SAFETY: as the type of the function demands.
-    let (d, a) = unsafe { (&mut *d.cast::<[i64; N]>(), &*a.cast::<[i64; N]>()) };
+    let (d, a) = unsafe { (cells_mut::<i64>(d, tiles), cells::<i64>(a, tiles)) };
     let part = PARTS[(imm & 15) as usize % PARTS.len()];
     let calendar = CALENDARS[(imm >> 4) as usize % CALENDARS.len()];
-    for i in 0..N {
-        d[i] = part.of(a[i], calendar);
+    for (d, a) in d.iter_mut().zip(a) {
+        *d = part.of(*a, calendar);
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a program to a list of tile operations.
 
 use crate::kernels::elem::Kind;
-use crate::kernels::ops::{self, IotaFn, OpFn, TileOp};
+use crate::kernels::ops::{self, IotaFn, N, OpFn, TILES, TileOp};
 use crate::kernels::partial::{self, Fns};
 use crate::kernels::stream::{self, StreamFn};
 use crate::kernels::{KernelError, Level, unsupported};
@@ -26,7 +26,9 @@ pub struct Compiled {
     pub(super) checks: Vec<Check>,
     pub(super) outputs: Vec<OutputSlot>,
     pub(super) fields: usize,
-    /// Writes a tile of an index.
+    /// Tiles of a block.
+    pub(super) block: usize,
+    /// Writes tiles of an index.
     pub(super) count: IotaFn,
     /// Writes tiles past the caches, where the machine can.
     pub(super) stream: Option<StreamFn>,
@@ -561,6 +563,7 @@ impl Body {
             code: Vec::new(),
             checks: Vec::new(),
             outputs: Vec::new(),
+            block: 1,
             count: ops::iota(self.level),
             stream: stream::copy(self.level),
             fields: fused.inputs.iter().filter(|i| matches!(i, FusedInput::Field { .. })).count(),
@@ -736,9 +739,19 @@ impl Body {
             }
         }
         out.slots = regs.next as usize;
+        out.block = block(out.slots);
         Ok(out)
     }
 }
+
+/// Tiles of a block: as many as leave a program's registers half of the first-level cache.
+fn block(slots: usize) -> usize {
+    let fit = BLOCK_BYTES / (slots.max(1) * N * 8);
+    [8, 4, 2].into_iter().find(|k| *k <= fit.min(TILES)).unwrap_or(1)
+}
+
+/// Bytes of all registers of a block.
+const BLOCK_BYTES: usize = 16 << 10;
 
 /// In which cells a value is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

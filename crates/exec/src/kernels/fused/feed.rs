@@ -4,7 +4,7 @@
 
 use super::StridedInput;
 use crate::kernels::copy::{Strided, copy_box};
-use crate::kernels::ops::N;
+use crate::kernels::ops::{N, TILES};
 use tessera_planner::region::strides;
 
 /// Reads a view in row-major order, a tile at a time.
@@ -220,10 +220,7 @@ impl Feed {
         }
         match self.kind {
             Source::Memory { .. } if step == 0 => {
-                if !self.filled {
-                    self.pack(0, N);
-                    self.filled = true;
-                }
+                self.repeat(len);
                 (tiles, Steady::Still(self.buffer))
             }
             Source::Memory { base, size, aligned: true } if step == size as i64 => {
@@ -235,6 +232,14 @@ impl Feed {
                 (tiles, Steady::Moves(self.in_panel(base, size), size * N))
             }
             Source::Index => (tiles, Steady::Counts(self.buffer, self.here, step)),
+        }
+    }
+
+    /// Fills the buffer with the cell of a run of `len` that repeats it, as far as one block can read.
+    fn repeat(&mut self, len: u64) {
+        if !self.filled {
+            self.pack(0, len.min((TILES * N) as u64) as usize);
+            self.filled = true;
         }
     }
 
@@ -266,10 +271,7 @@ impl Feed {
                 return p;
             }
         } else if step == 0 && left >= n as u64 {
-            if !self.filled {
-                self.pack(0, N);
-                self.filled = true;
-            }
+            self.repeat(len);
             self.advance(last, n as u64);
             return self.buffer;
         }

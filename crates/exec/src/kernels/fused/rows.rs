@@ -16,7 +16,7 @@
 
 use super::StridedInput;
 use super::compile::{Compiled, InputSource};
-use super::run::{Reduction, SLOT_BYTES};
+use super::run::{Reduction, TILE_BYTES};
 use super::steady::{Loop, check};
 use crate::kernels::KernelError;
 use crate::kernels::ops::N;
@@ -88,7 +88,7 @@ pub(super) struct Rows<'a> {
 
 /// Bytes of tile buffers that rows need beside those of the program.
 pub(super) fn spare_bytes(compiled: &Compiled) -> usize {
-    compiled.inputs.len() * ROWS * SLOT_BYTES
+    compiled.inputs.len() * ROWS * TILE_BYTES
 }
 
 impl<'a> Rows<'a> {
@@ -209,7 +209,7 @@ impl<'a> Rows<'a> {
 
     /// A buffer of an input's own for a row of a band.
     fn spare(&self, input: usize, row: usize) -> *mut u8 {
-        self.spare.wrapping_add((input * ROWS + row) * SLOT_BYTES)
+        self.spare.wrapping_add((input * ROWS + row) * TILE_BYTES)
     }
 
     /// Runs the tiles of a band.
@@ -307,7 +307,7 @@ impl Row {
     fn tile(&mut self, compiled: &Compiled, inner: &Loop, n: usize) -> Result<(), KernelError> {
         for (slot, value, step) in &mut self.counts {
             // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
-            unsafe { (compiled.count)(self.ptr[*slot], *value, *step) };
+            unsafe { (compiled.count)(self.ptr[*slot], *value, *step, 1) };
             *value = value.wrapping_add(step.wrapping_mul(N as i64));
         }
         inner.tile_at(&self.ptr);

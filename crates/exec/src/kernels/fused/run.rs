@@ -8,16 +8,18 @@ use super::steady::{Loop, check};
 use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
-use crate::kernels::ops::N;
+use crate::kernels::ops::{N, TILES};
 use crate::kernels::partial::{Fns, Piece};
 use crate::kernels::stream::{self, StreamFn};
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 
-/// Bytes from one tile buffer to the next: a tile of 8-byte cells, and some more so that buffers do not compete for
-/// the same sets of the cache.
-pub(super) const SLOT_BYTES: usize = N * 8 + 128;
+/// Bytes from one slot's buffer to the next: a block of tiles of 8-byte cells, and some more so that buffers do not
+/// compete for the same sets of the cache.
+const SLOT_BYTES: usize = TILES * TILE_BYTES;
+/// Bytes from one tile buffer to the next.
+pub(super) const TILE_BYTES: usize = N * 8 + 128;
 /// Bytes of a line of the caches, at which tile buffers begin.
 const LINE_BYTES: usize = 64;
 /// Bytes of the lanes of a reduction.
@@ -118,8 +120,8 @@ impl Compiled {
         let ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
         for (slot, c) in &self.consts {
             let size = c.dtype().size();
-            for i in 0..N {
-                // SAFETY: a tile buffer has N cells of up to 8 bytes.
+            for i in 0..cells.next_multiple_of(N).min(self.block * N) {
+                // SAFETY: a slot's buffer has TILES tiles of N cells of up to 8 bytes.
                 unsafe {
                     let to = buffer(*slot as usize).add(i * size);
                     std::ptr::copy_nonoverlapping(native(*c).as_ptr(), to, size);
@@ -172,7 +174,7 @@ impl Compiled {
 
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
-        let mut inner = Loop::new(code, self.count, ptr);
+        let mut inner = Loop::new(code, self.count, ptr, self.block);
         // What is left of the room after the lanes.
         let of_rows = stores
             .is_empty()

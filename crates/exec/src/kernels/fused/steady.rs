@@ -2,10 +2,11 @@
 //! The loop over tiles where nothing but addresses changes.
 //!
 //! ```text
-//!   row of 1250 cells:   | 19 tiles, one steady stretch | a tile that two rows share | …
+//!   row of 1250 cells:   | 19 tiles, one steady stretch: blocks of 8, 8 and 3 | a tile that two rows share | …
 //! ```
-//! A tile of a cheap program takes less time than finding out where it lies. So feeds, stores and reductions are asked
-//! once how many tiles they go on evenly, and these run with addresses that only move on. Nothing is fetched ahead by
+//! A tile of a cheap program takes less time than finding out where it lies, and than calling its operations. So feeds,
+//! stores and reductions are asked once how many tiles they go on evenly, and these run in blocks, each operation over
+//! all tiles of a block, with addresses that only move on. Nothing is fetched ahead by
 //! instructions: the processor sees the few streams itself, and such fetches took more time than they saved.
 
 use super::compile::{Check, Ins};
@@ -13,7 +14,7 @@ use super::feed::{Feed, Steady};
 use super::run::{Reduction, Store};
 use super::walk::Run;
 use crate::kernels::KernelError;
-use crate::kernels::ops::{IotaFn, N};
+use crate::kernels::ops::{IotaFn, N, TILES};
 use crate::kernels::partial::{Piece, PieceFn};
 use crate::kernels::stream::StreamFn;
 
@@ -24,6 +25,8 @@ pub(super) struct Loop {
     pub(super) count: IotaFn,
     /// Where each slot's tile lies. As long as the program has slots: instructions name no others.
     pub(super) ptr: Vec<*mut u8>,
+    /// Tiles of a block, at most [`TILES`].
+    block: usize,
     /// Lists of a stretch, kept for the next one.
     stretch: Stretch,
 }
@@ -31,17 +34,17 @@ pub(super) struct Loop {
 /// What changes from tile to tile of a stretch.
 #[derive(Default)]
 struct Stretch {
-    /// Slots that move, with their steps in bytes.
+    /// Slots that move, with their steps in bytes a tile.
     moves: Vec<(usize, usize)>,
     /// Slots of indices, with their values and steps.
     counts: Vec<(usize, i64, i64)>,
-    /// Stores past the caches: the tile's slot, where it goes, its bytes.
+    /// Stores past the caches: the tile's slot, where it goes, bytes a tile.
     streams: Vec<(StreamFn, usize, *mut u8, usize)>,
     /// Parts of reductions.
     even: Vec<Even>,
 }
 
-/// A part of a reduction that goes on evenly.
+/// A part of a reduction that goes on evenly: the steps are those of a tile.
 struct Even {
     f: PieceFn,
     piece: Piece,
@@ -53,26 +56,38 @@ struct Even {
 
 impl Loop {
     /// A loop over tiles that lie at `ptr`.
-    pub(super) fn new(code: Vec<Ins>, count: IotaFn, ptr: Vec<*mut u8>) -> Loop {
-        Loop { code, count, ptr, stretch: Stretch::default() }
+    pub(super) fn new(code: Vec<Ins>, count: IotaFn, ptr: Vec<*mut u8>, block: usize) -> Loop {
+        Loop { code, count, ptr, block: block.clamp(1, TILES), stretch: Stretch::default() }
     }
 
     /// Runs the operations of one tile.
     #[inline]
     pub(super) fn tile(&self) {
-        self.tile_at(&self.ptr);
+        // SAFETY: a tile is the least that slots point to.
+        unsafe { self.tiles_at(&self.ptr, 1) };
     }
 
-    /// [`Loop::tile`] with its tiles elsewhere: `ptr` has one for each slot.
+    /// [`Loop::tile`] with its tile elsewhere: `ptr` has one for each slot.
     #[inline]
     pub(super) fn tile_at(&self, ptr: &[*mut u8]) {
+        // SAFETY: a tile is the least that slots point to.
+        unsafe { self.tiles_at(ptr, 1) };
+    }
+
+    /// Runs the operations of some tiles.
+    ///
+    /// # Safety
+    /// Every slot points to so many tiles: those of inputs and stores lie in memory, and so many are no more than
+    /// [`TILES`], for which every slot's buffer has room.
+    #[inline]
+    unsafe fn tiles_at(&self, ptr: &[*mut u8], tiles: usize) {
         let ptr = ptr.as_ptr();
         for i in &self.code {
-            // SAFETY: every slot points to N aligned cells: a buffer of its own, or memory that was checked; a
-            // destination is no source; instructions name slots of the program only.
+            // SAFETY: every slot points to aligned cells: a buffer of its own, or memory that was checked; a
+            // destination is no source; instructions name slots of the program only; the caller's promise.
             unsafe {
                 let at = |s: u16| *ptr.add(s as usize);
-                (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm);
+                (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm, tiles);
             }
         }
     }
@@ -149,32 +164,38 @@ impl Loop {
         s: &mut Stretch,
         checks: &[Check],
     ) -> Result<(), KernelError> {
-        for _ in 0..tiles {
+        let mut left = tiles as usize;
+        while left > 0 {
+            let k = left.min(self.block);
+            left -= k;
+            let cells = k * N;
             for (slot, value, step) in &mut s.counts {
-                // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
-                unsafe { (self.count)(self.ptr[*slot], *value, *step) };
-                *value = value.wrapping_add(step.wrapping_mul(N as i64));
+                // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
+                unsafe { (self.count)(self.ptr[*slot], *value, *step, k) };
+                *value = value.wrapping_add(step.wrapping_mul(cells as i64));
             }
-            self.tile();
+            // SAFETY: inputs and stores go on for so many tiles, and buffers have room for a block.
+            unsafe { self.tiles_at(&self.ptr, k) };
             if !checks.is_empty() {
-                check(checks, &self.ptr, N)?;
+                check(checks, &self.ptr, cells)?;
             }
             for e in &mut s.even {
                 e.piece.values = self.ptr[e.values];
                 e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
+                e.piece.to = cells;
                 // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
                 // tiles are valid.
                 unsafe { (e.f)(&e.piece) };
-                e.piece.out += e.out;
-                e.piece.position = e.piece.position.wrapping_add(e.position);
+                e.piece.out += e.out * k;
+                e.piece.position = e.piece.position.wrapping_add(e.position.wrapping_mul(k as i64));
             }
             for (f, slot, at, bytes) in &mut s.streams {
                 // SAFETY: the output has room for these tiles and begins at a line, as tiles and their buffers do.
-                unsafe { f(*at, self.ptr[*slot], *bytes) };
-                *at = at.wrapping_add(*bytes);
+                unsafe { f(*at, self.ptr[*slot], *bytes * k) };
+                *at = at.wrapping_add(*bytes * k);
             }
             for (slot, step) in &s.moves {
-                self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step);
+                self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step * k);
             }
         }
         Ok(())
@@ -221,7 +242,7 @@ fn even_parts(reductions: &[Reduction], even: &mut Vec<Even>) {
 /// Refuses a tile in which a check's `bool` is true for one of the first `n` cells.
 pub(super) fn check(checks: &[Check], ptr: &[*mut u8], n: usize) -> Result<(), KernelError> {
     for c in checks {
-        // SAFETY: the slot is a tile of N bytes that the code has written.
+        // SAFETY: the slot has n bytes that the code has written.
         let bad = unsafe { std::slice::from_raw_parts(ptr[c.slot as usize], n) };
         if bad.iter().any(|b| *b != 0) {
             return Err(c.error.clone());

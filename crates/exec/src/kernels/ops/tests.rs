@@ -34,7 +34,7 @@ fn run<A: Copy + Default, R: Copy + Default + std::fmt::Debug>(
         let mut d = [R::default(); N];
         let p = |i: usize| tiles[i.min(tiles.len() - 1)].as_ptr().cast::<u8>();
         // SAFETY: tiles of N cells of the operation's types.
-        unsafe { f(d.as_mut_ptr().cast(), p(0), p(1), p(2), imm) };
+        unsafe { f(d.as_mut_ptr().cast(), p(0), p(1), p(2), imm, 1) };
         all.push(d);
     }
     for d in &all {

@@ -1,0 +1,384 @@
+#![expect(
+    unsafe_code,
+    reason = "cells are typed by pointer casts; each block says why it is sound"
+)]
+//! Variances: count, mean and sum of squared deviations, in one pass.
+
+use super::count::count_init;
+use super::{Fns, HELD, Piece, PieceFn, RowsFn};
+use crate::kernels::elem::Float;
+use crate::kernels::level::{Level, leveled};
+use crate::kernels::ops::N;
+
+/// Merges (count, mean, sum of squared deviations) of two parts.
+///
+/// # Source
+/// T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+/// variances", 1979.
+#[inline(always)]
+pub(crate) fn chan(a: (i64, f64, f64), b: (i64, f64, f64)) -> (i64, f64, f64) {
+    if a.0 == 0 {
+        return b;
+    }
+    if b.0 == 0 {
+        return a;
+    }
+    let n = a.0 + b.0;
+    let d = b.1 - a.1;
+    let w = b.0 as f64 / n as f64;
+    (n, a.1 + d * w, a.2 + b.2 + d * d * (a.0 as f64 * w))
+}
+/// The sum of some lanes, by halves.
+#[inline(always)]
+fn fold<const L: usize>(mut x: [f64; L]) -> f64 {
+    let mut w = L / 2;
+    while w > 0 {
+        for i in 0..w {
+            x[i] += x[i + w];
+        }
+        w /= 2;
+    }
+    x[0]
+}
+/// Lanes of a variance: two vectors of the widest machine, so that the next addition need not wait for the last.
+const VAR_LANES: usize = 16;
+/// Cells after which the lanes of a variance enter the state.
+const VAR_BLOCK: u32 = 1024;
+
+/// The lanes of a variance: sums of deviations from a point and of their squares.
+///
+/// The point is the mean of all blocks before (of the first piece, if there are none). Then what cancels in
+/// `squares - deviations² / n` is less than what the merge adds for the distance of the two means, so that the total
+/// loses no digits, wherever the cells lie.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct VarLanes {
+    deviations: [f64; VAR_LANES],
+    squares: [f64; VAR_LANES],
+    from: f64,
+    count: u32,
+}
+const _: () = assert!(size_of::<VarLanes>() <= N * 8);
+
+impl VarLanes {
+    const EMPTY: VarLanes =
+        VarLanes { deviations: [0.0; VAR_LANES], squares: [0.0; VAR_LANES], from: 0.0, count: 0 };
+}
+
+#[inline(always)]
+unsafe fn var_lanes<T: Float>(p: &Piece) {
+    // SAFETY: there is room for the lanes.
+    let lanes = unsafe { &mut *p.lanes.cast::<VarLanes>() };
+    if !p.is_whole() {
+        // SAFETY: as the caller promises.
+        unsafe { var_some::<T>(p, lanes) };
+        if lanes.count >= VAR_BLOCK {
+            // SAFETY: as the caller promises.
+            unsafe { var_fold::<T>(p) };
+        }
+        return;
+    }
+    // SAFETY: the piece has so many tiles of values.
+    let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N) };
+    let mut t = 0;
+    while t < tiles.len() {
+        if p.valid.is_null() {
+            if lanes.count == 0 {
+                // SAFETY: `out` is a cell of the state.
+                lanes.from = unsafe { var_mean(p) }
+                    .unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
+            }
+            // As many tiles as the block still takes.
+            let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
+            let some = &tiles[t..(t + room).min(tiles.len())];
+            var_tiles(some, lanes);
+            t += some.len();
+        } else {
+            // SAFETY: the piece has a tile of validity for each of values.
+            let valid = unsafe { &*p.valid.cast::<[u8; N]>().add(t) };
+            if lanes.count > 0 {
+                var_masked(&tiles[t], valid, lanes);
+            } else {
+                let mut one = *p;
+                (one.values, one.valid) = (tiles[t].as_ptr().cast(), valid.as_ptr());
+                one.to = N;
+                // SAFETY: a tile of the piece.
+                unsafe { var_some::<T>(&one, lanes) };
+            }
+            t += 1;
+        }
+        if lanes.count >= VAR_BLOCK {
+            // SAFETY: as the caller promises.
+            unsafe { var_fold::<T>(p) };
+        }
+    }
+}
+/// Takes in tiles of which no cell is masked.
+#[inline(always)]
+fn var_tiles<T: Float>(tiles: &[[T; N]], lanes: &mut VarLanes) {
+    let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
+    for part in tiles.as_flattened().as_chunks::<VAR_LANES>().0 {
+        for i in 0..VAR_LANES {
+            let x = part[i].to_f64() - from;
+            d[i] += x;
+            q[i] += x * x;
+        }
+    }
+    (lanes.deviations, lanes.squares) = (d, q);
+    lanes.count += (tiles.len() * N) as u32;
+}
+/// Takes in the valid cells of a tile.
+#[inline(always)]
+fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
+    let (mut d, mut q) = (lanes.deviations, lanes.squares);
+    for (part, valid) in v.chunks_exact(VAR_LANES).zip(valid.chunks_exact(VAR_LANES)) {
+        for i in 0..VAR_LANES {
+            // By bits: a choice would become a gather.
+            let keep = 0u64.wrapping_sub(u64::from(valid[i] != 0));
+            let x = f64::from_bits((part[i].to_f64() - lanes.from).to_bits() & keep);
+            d[i] += x;
+            q[i] += x * x;
+        }
+    }
+    (lanes.deviations, lanes.squares) = (d, q);
+    // 64 times 1 fits a byte.
+    lanes.count += u32::from(valid.iter().fold(0u8, |s, x| s.wrapping_add(*x)));
+}
+/// A piece that is no whole tile, or that can be masked.
+///
+/// # Safety
+/// As of [`var_lanes`].
+#[inline(always)]
+unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
+    // SAFETY: the tile has N cells.
+    let v = unsafe { &*p.values.cast::<[T; N]>() };
+    let mut keep = [0.0f64; N];
+    for (i, k) in keep.iter_mut().enumerate() {
+        *k = f64::from(u8::from(i >= p.from && i < p.to));
+    }
+    if !p.valid.is_null() {
+        // SAFETY: the tile has N cells.
+        let valid = unsafe { &*p.valid.cast::<[u8; N]>() };
+        for i in 0..N {
+            keep[i] *= f64::from(valid[i]);
+        }
+    }
+    let n = fold(keep);
+    if n == 0.0 {
+        return;
+    }
+    let mut x = [0.0; N];
+    if lanes.count == 0 {
+        for i in 0..N {
+            x[i] = if keep[i] != 0.0 { v[i].to_f64() } else { 0.0 };
+        }
+        // SAFETY: `out` is a cell of the state.
+        lanes.from = unsafe { var_mean(p) }.unwrap_or_else(|| fold(x) / n);
+    }
+    for i in 0..N {
+        x[i] = if keep[i] != 0.0 { v[i].to_f64() - lanes.from } else { 0.0 };
+    }
+    for part in x.chunks_exact(VAR_LANES) {
+        for (i, x) in part.iter().enumerate() {
+            lanes.deviations[i] += x;
+            lanes.squares[i] += x * x;
+        }
+    }
+    lanes.count += n as u32;
+}
+/// The mean that the state has so far.
+///
+/// # Safety
+/// `out` is a cell of the three fields.
+#[inline(always)]
+unsafe fn var_mean(p: &Piece) -> Option<f64> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let n = *p.fields[0].cast::<i64>().add(p.out);
+        (n > 0).then(|| *p.fields[1].cast::<f64>().add(p.out))
+    }
+}
+#[inline(always)]
+unsafe fn var_fold<T: Float>(p: &Piece) {
+    // SAFETY: there is room for the lanes.
+    let lanes = unsafe { &mut *p.lanes.cast::<VarLanes>() };
+    if lanes.count == 0 {
+        return;
+    }
+    let n = f64::from(lanes.count);
+    let (d, q) = (fold(lanes.deviations), fold(lanes.squares));
+    let m2 = q - d * d / n;
+    // Rounding may leave less than nothing; NaN stays.
+    let m2 = if m2 < 0.0 { 0.0 } else { m2 };
+    let block = (i64::from(lanes.count), lanes.from + d / n, m2);
+    // SAFETY: `out` is a cell of the three fields.
+    unsafe { var_merge(p, p.out, block) };
+    *lanes = VarLanes::EMPTY;
+}
+unsafe fn var_reset(p: &Piece) {
+    // SAFETY: there is room for the lanes.
+    unsafe { p.lanes.cast::<VarLanes>().write(VarLanes::EMPTY) };
+}
+#[inline(always)]
+unsafe fn var_seq<T: Float>(p: &Piece) {
+    // SAFETY: the tile has N cells, of which the piece is a part.
+    unsafe { var_short(p, &(&*p.values.cast::<[T; N]>())[p.from..p.to]) }
+}
+/// A piece of few cells, one after the other.
+///
+/// # Safety
+/// As of [`var_seq`].
+#[inline(always)]
+unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
+    // SAFETY: validity, if there is any, has N cells.
+    let keep = |i: usize| p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
+    let (mut n, mut sum) = (0i64, 0.0);
+    for (i, x) in v.iter().enumerate() {
+        if keep(i) {
+            n += 1;
+            sum += x.to_f64();
+        }
+    }
+    if n == 0 {
+        return;
+    }
+    let mean = sum / n as f64;
+    let mut m2 = 0.0;
+    for (i, x) in v.iter().enumerate() {
+        if keep(i) {
+            let d = x.to_f64() - mean;
+            m2 += d * d;
+        }
+    }
+    // SAFETY: `out` is a cell of the three fields.
+    unsafe { var_merge(p, p.out, (n, mean, m2)) }
+}
+/// # Safety
+/// `out` is a cell of the three fields.
+#[inline(always)]
+unsafe fn var_merge(p: &Piece, out: usize, b: (i64, f64, f64)) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let n = p.fields[0].cast::<i64>().add(out);
+        let mean = p.fields[1].cast::<f64>().add(out);
+        let m2 = p.fields[2].cast::<f64>().add(out);
+        (*n, *mean, *m2) = chan((*n, *mean, *m2), b);
+    }
+}
+#[inline(always)]
+unsafe fn var_row<T: Float>(p: &Piece) {
+    let n = p.to - p.from;
+    // SAFETY: a kept run's cells are cells of the state from `out` on; the tile has N cells; fields do not overlap.
+    let (count, mean, m2, v) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[1].cast::<f64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[2].cast::<f64>().add(p.out), n),
+            std::slice::from_raw_parts(p.values.cast::<T>().add(p.from), n),
+        )
+    };
+    if n == 0 {
+        return;
+    }
+    if p.valid.is_null() {
+        // Every cell of a row has met as many cells as the others.
+        let (before, c) = (count[0] as f64, count[0] + 1);
+        let w = 1.0 / c as f64;
+        let grown = before * w;
+        count.fill(c);
+        for ((mean, m2), v) in mean.iter_mut().zip(m2).zip(v) {
+            let d = v.to_f64() - *mean;
+            *mean += d * w;
+            *m2 += d * d * grown;
+        }
+        return;
+    }
+    // SAFETY: validity has N cells.
+    let valid = unsafe { std::slice::from_raw_parts(p.valid.add(p.from), n) };
+    for i in 0..n {
+        // One more cell: Chan's merge with a part of one.
+        let c = count[i] + 1;
+        let d = v[i].to_f64() - mean[i];
+        let w = 1.0 / c as f64;
+        let new_mean = mean[i] + d * w;
+        let new_m2 = m2[i] + d * d * (count[i] as f64 * w);
+        let take = valid[i] != 0;
+        count[i] = if take { c } else { count[i] };
+        mean[i] = if take { new_mean } else { mean[i] };
+        m2[i] = if take { new_m2 } else { m2[i] };
+    }
+}
+#[inline(always)]
+unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
+    // SAFETY: a kept run's cells are cells of the state from `out` on; fields do not overlap.
+    let (count, mean, m2) = unsafe {
+        (
+            &mut *p.fields[0].cast::<i64>().add(p.out).cast::<[i64; N]>(),
+            &mut *p.fields[1].cast::<f64>().add(p.out).cast::<[f64; N]>(),
+            &mut *p.fields[2].cast::<f64>().add(p.out).cast::<[f64; N]>(),
+        )
+    };
+    let before = count[0];
+    count.fill(before + values.len() as i64);
+    let blocks = mean.chunks_exact_mut(HELD).zip(m2.chunks_exact_mut(HELD));
+    for (part, (mean, m2)) in blocks.enumerate() {
+        let (mut means, mut squares) = ([0.0; HELD], [0.0; HELD]);
+        means.copy_from_slice(mean);
+        squares.copy_from_slice(m2);
+        for (n, v) in (before..).zip(values) {
+            // SAFETY: the tile has N cells.
+            let v = unsafe { &*v.cast::<T>().add(part * HELD).cast::<[T; HELD]>() };
+            let w = 1.0 / (n + 1) as f64;
+            let grown = n as f64 * w;
+            for i in 0..HELD {
+                let d = v[i].to_f64() - means[i];
+                means[i] += d * w;
+                squares[i] += d * d * grown;
+            }
+        }
+        mean.copy_from_slice(&means);
+        m2.copy_from_slice(&squares);
+    }
+}
+unsafe fn var_group<T: Float>(p: &Piece) {
+    for i in p.from..p.to {
+        // SAFETY: codes were checked to be below the number of groups; the tile has N cells.
+        unsafe {
+            if p.valid.is_null() || *p.valid.add(i) != 0 {
+                let out = p.out + *p.codes.add(i - p.from) as usize;
+                var_merge(p, out, (1, (*p.values.cast::<T>().add(i)).to_f64(), 0.0));
+            }
+        }
+    }
+}
+unsafe fn var_init(p: &Piece) {
+    // SAFETY: `from..to` are cells of the three fields.
+    unsafe {
+        count_init(p);
+        for f in 1..3 {
+            std::slice::from_raw_parts_mut(p.fields[f].cast::<f64>().add(p.from), p.to - p.from)
+                .fill(0.0);
+        }
+    }
+}
+leveled!(pick_var_lanes, var_lanes<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_seq, var_seq<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_fold, var_fold<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_rows, var_rows<T: Float>(p: &Piece, values: &[*const u8]) as RowsFn);
+leveled!(pick_var_row, var_row<T: Float>(p: &Piece) as PieceFn);
+
+/// How a variance takes cells in.
+pub(super) fn var<T: Float>(l: Level) -> Fns {
+    Fns {
+        lanes: pick_var_lanes::<T>(l),
+        seq: pick_var_seq::<T>(l),
+        row: pick_var_row::<T>(l),
+        rows: Some(pick_var_rows::<T>(l)),
+        group: var_group::<T>,
+        fold: pick_var_fold::<T>(l),
+        init: var_init,
+        reset: var_reset,
+        lanes_mul: None,
+        uses_lanes: true,
+    }
+}

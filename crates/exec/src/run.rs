@@ -5,8 +5,6 @@
 
 mod here;
 
-pub use here::is_small;
-
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::config::Config;
@@ -171,7 +169,7 @@ impl Runtime {
         self.start_on(plan, runner, sink, cancel, false)
     }
 
-    /// Starts a plan that [`is_small`] with a sink that does not wait, and runs it on this thread as far as it goes
+    /// Starts a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait, and runs it on this thread as far as it goes
     /// without waiting: most often to its end.
     pub fn start_here(
         &self,

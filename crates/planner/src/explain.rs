@@ -1,12 +1,12 @@
 //! Plans as text: exactly what will run, with the numbers that decide.
 
+use crate::cost::{cost, peak_max, time};
 use crate::factor::Factor;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
 use crate::reduce::ReduceKind;
-use crate::region::cells;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::tile::Tiling;
 use crate::window::Frame;
@@ -102,51 +102,6 @@ fn reduction(kind: ReduceKind, axes: &[AxisReduce]) -> String {
 /// A source as users know it; credentials are never part of it.
 fn source_name(url: &str, path: &str) -> String {
     if path.is_empty() { url.into() } else { format!("{url}#{path}") }
-}
-
-/// What a plan costs, from its numbers alone.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Cost {
-    /// Operands over all stages; saturates.
-    pub operands: u64,
-    /// Bytes of array cells read from sources (decoded).
-    pub bytes_loaded: u64,
-    /// Peak bytes of the most demanding operand, without the chunks it reads.
-    pub operand_bytes_max: u64,
-    /// Bytes of the results.
-    pub result_bytes: u64,
-}
-
-/// The cost of a plan that runs once through.
-pub fn cost(tiling: &Tiling) -> Cost {
-    let plan = tiling.plan();
-    let mut cost = Cost::default();
-    for (i, stage) in plan.stages.iter().enumerate() {
-        let id = StageId(i as u32);
-        cost.operands = cost.operands.saturating_add(stage.grid.count());
-        if let Task::Load { source, .. } = &stage.task {
-            let n = cells(&stage.grid.shape()).unwrap_or(u64::MAX);
-            cost.bytes_loaded =
-                cost.bytes_loaded.saturating_add(n.saturating_mul(source.dtype.size() as u64));
-        }
-        cost.operand_bytes_max = cost.operand_bytes_max.max(peak_max(tiling, id));
-    }
-    for r in &plan.results {
-        let o = plan.output(*r);
-        let n = cells(&o.grid.shape()).unwrap_or(u64::MAX);
-        cost.result_bytes =
-            cost.result_bytes.saturating_add(n.saturating_mul(o.cell_bytes() as u64));
-    }
-    cost
-}
-
-/// Peak bytes of a stage's most demanding operand: that of its first full chunk, which no other exceeds by more than
-/// what partial chunks assemble.
-fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
-    let grid = &tiling.plan().stage(stage).grid;
-    let full: Vec<u64> =
-        grid.axes.iter().map(|a| u64::from(a.first < a.chunk && a.count() > 1)).collect();
-    tiling.peak(stage, &full)
 }
 
 /// The stages of a plan, one line each with what they read and make, then the cost.
@@ -276,12 +231,14 @@ pub fn plan(tiling: &Tiling) -> String {
     let c = cost(tiling);
     let _ = writeln!(
         out,
-        "results {}\n{} operands, {} loaded, {} of results, largest operand {}",
+        "results {}\n{} operands, {} loaded, {} of results, largest operand {}\nabout {} of work, {}",
         results.join(", "),
         c.operands,
         bytes(c.bytes_loaded),
         bytes(c.result_bytes),
-        bytes(c.operand_bytes_max)
+        bytes(c.operand_bytes_max),
+        time(c.work_us),
+        if c.here { "by the thread that asks" } else { "for all threads" }
     );
     out
 }

@@ -11,7 +11,7 @@
 //!    `Combine` (the tree) → `Fused` (subtract, divide, store). Elementwise nodes never become stages of their own.
 //! 4. [`tile::Tiling`] answers for any operand which chunks it reads, who reads its chunk and how many bytes it needs.
 //!
-//! [`compile`] is these steps in one function; [`explain`] prints each of them.
+//! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] says what they take.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
 //! and what decides bits (grids, trees, orders) depends on nothing but the query, the sources' grids and [`config`].
@@ -19,6 +19,7 @@
 pub mod build;
 pub mod catalog;
 pub mod config;
+pub mod cost;
 pub mod dtype;
 pub mod error;
 pub mod explain;

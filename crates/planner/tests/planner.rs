@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::config::Config;
+use tessera_planner::cost::cost;
 use tessera_planner::dtype::DType;
 use tessera_planner::factor::Factor;
 use tessera_planner::grid::Grid;
@@ -119,7 +120,7 @@ fn small_chunks_share_an_operand() {
         let m = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
         let t = plan(b, &[m]);
         let text = explain::plan(&t);
-        (explain::cost(&t).operands, text.contains("chunks [10000000/100], 256 an operand"))
+        (cost(&t).operands, text.contains("chunks [10000000/100], 256 an operand"))
     };
     assert_eq!(operands(0), (100_000 + 6_250 + 391 + 25 + 2 + 1, false));
     assert_eq!(operands(128 << 10), (391 + 25 + 2 + 1, true));

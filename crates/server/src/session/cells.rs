@@ -23,7 +23,6 @@ use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
 };
 use tessera_exec::error::Error as ExecError;
-use tessera_exec::run::is_small;
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::Context;
@@ -31,6 +30,7 @@ use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::cost::is_small;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::{compile, explain};
 

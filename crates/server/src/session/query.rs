@@ -12,13 +12,13 @@ use crate::session::{Session, later};
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
-use tessera_exec::run::is_small;
 use tessera_exec::schedule::Sink;
 use tessera_exec::store::{Fill, Resident};
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
+use tessera_planner::cost::{cost, is_small};
 use tessera_planner::grid::Grid;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::OutputRef;
@@ -90,7 +90,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<Vec<Chunks>, Error> {
         let (tiling, sources) = (&planned.tiling, &planned.sources);
-        let cost = explain::cost(tiling);
+        let cost = cost(tiling);
         if cost.result_bytes <= self.memory_result_bytes {
             let arrays = self.run_arrays(planned, cancel).await?;
             return Ok(arrays.into_iter().map(Chunks::Resident).collect());
@@ -117,7 +117,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<Vec<Arc<Resident>>, Error> {
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
-        let cost = explain::cost(tiling);
+        let cost = cost(tiling);
         let limit = runtime.quota().limit().saturating_add(runtime.store().limit());
         let many = grids(tiling).iter().any(|g| g.count() > RESULT_CHUNKS_MAX);
         if cost.result_bytes > limit || many {
@@ -197,7 +197,7 @@ impl Session {
     ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error>
     {
         let grids = grids(tiling);
-        let cost = explain::cost(tiling);
+        let cost = cost(tiling);
         let quota = self.host.runtime.quota();
         if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX)
         {

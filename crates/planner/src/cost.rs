@@ -1,0 +1,224 @@
+//! What a plan costs: operands and bytes, and about how long it takes. EXPLAIN tells it, and it decides whether a plan
+//! is run by the thread that asks or by all: that changes when the answer is there, never what it is.
+//!
+//! The times are those of one thread at the rates that the benchmarks measured on two cores of an AMD EPYC (Zen 4,
+//! AVX-512; see `docs/performance.md`). Another machine is faster or slower by a factor, which is why they are only told
+//! as "about" and compared with each other.
+
+use crate::factor::Factor;
+use crate::plan::{Fused, FusedInput, FusedOutput, Stage, StageId, Task};
+use crate::program::{Program, ScalarOp};
+use crate::reduce::ReduceKind;
+use crate::region::cells;
+use crate::sort::SortWhat;
+use crate::tile::Tiling;
+
+/// What a plan costs, from its numbers alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cost {
+    /// Operands over all stages; saturates.
+    pub operands: u64,
+    /// Bytes of array cells read from sources (decoded).
+    pub bytes_loaded: u64,
+    /// Peak bytes of the most demanding operand, without the chunks it reads.
+    pub operand_bytes_max: u64,
+    /// Bytes of the results.
+    pub result_bytes: u64,
+    /// About how long one thread works for it, in microseconds.
+    pub work_us: u64,
+    /// True if the thread that asks runs it ([`is_small`]).
+    pub here: bool,
+}
+
+/// The cost of a plan that runs once through.
+pub fn cost(tiling: &Tiling) -> Cost {
+    let plan = tiling.plan();
+    let mut cost = Cost { work_us: work_us(tiling), here: is_small(tiling), ..Cost::default() };
+    for (i, stage) in plan.stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        cost.operands = cost.operands.saturating_add(stage.grid.count());
+        if let Task::Load { source, .. } = &stage.task {
+            let n = cells(&stage.grid.shape()).unwrap_or(u64::MAX);
+            cost.bytes_loaded =
+                cost.bytes_loaded.saturating_add(n.saturating_mul(source.dtype.size() as u64));
+        }
+        cost.operand_bytes_max = cost.operand_bytes_max.max(peak_max(tiling, id));
+    }
+    for r in &plan.results {
+        let o = plan.output(*r);
+        let n = cells(&o.grid.shape()).unwrap_or(u64::MAX);
+        cost.result_bytes =
+            cost.result_bytes.saturating_add(n.saturating_mul(o.cell_bytes() as u64));
+    }
+    cost
+}
+
+/// Peak bytes of a stage's most demanding operand: that of its first full chunk, which no other exceeds by more than
+/// what partial chunks assemble.
+pub(crate) fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
+    let grid = &tiling.plan().stage(stage).grid;
+    let full: Vec<u64> =
+        grid.axes.iter().map(|a| u64::from(a.first < a.chunk && a.count() > 1)).collect();
+    tiling.peak(stage, &full)
+}
+
+/// A plan of no more work than this is run by the thread that asks: to wake another one takes some ten microseconds,
+/// and half of the work is all it could take over.
+const HERE_US: u64 = 200;
+/// Operands of such a plan: the thread looks for the next ones itself.
+const HERE_OPERANDS_MAX: u64 = 64;
+
+/// True for a plan that takes little longer than it takes to wake a thread, and that waits for nothing.
+pub fn is_small(tiling: &Tiling) -> bool {
+    let stages = &tiling.plan().stages;
+    let waits = |s: &Stage| matches!(&s.task, Task::Load { source, .. } if !source.is_resident());
+    let operands = stages.iter().fold(0u64, |n, s| n.saturating_add(s.grid.count()));
+    operands <= HERE_OPERANDS_MAX && !stages.iter().any(waits) && work_us(tiling) <= HERE_US
+}
+
+/// About how long one thread works for a plan, in microseconds; saturates.
+pub fn work_us(tiling: &Tiling) -> u64 {
+    let stages = tiling.plan().stages.iter();
+    let ns: f64 = stages.map(|s| s.grid.count() as f64 * OPERAND_NS + stage_ns(tiling, s)).sum();
+    (ns / 1000.0) as u64
+}
+
+/// Rates, in nanoseconds of one thread.
+const OPERAND_NS: f64 = 1600.0;
+/// For each byte that is read from or written to memory.
+const BYTE_NS: f64 = 0.04;
+/// For each decoded byte of a stored chunk: zstd, and the way out of the page cache.
+const STORED_BYTE_NS: f64 = 0.8;
+/// For each multiplication and addition of a product, by bytes of a cell.
+const PRODUCT_BYTE_NS: f64 = 0.0047;
+
+/// Nanoseconds of one thread for all operands of a stage.
+fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
+    let shape = stage.grid.shape();
+    let n: f64 = shape.iter().map(|&d| d as f64).product();
+    let line = |axis: usize| (shape[axis].max(2) as f64).log2();
+    let chunk_line = |axis: usize| (stage.grid.axes[axis].chunk.max(2) as f64).log2();
+    let out_bytes: usize = stage.outputs.iter().map(|o| o.cell_bytes()).sum();
+    match &stage.task {
+        Task::Load { source, .. } if source.is_resident() => 0.0,
+        Task::Load { source, .. } => n * source.dtype.size() as f64 * STORED_BYTE_NS,
+        Task::Const(_) => 0.0,
+        Task::Fused(fused) => n * fused_ns(fused),
+        Task::Combine { .. } => n * 3.0,
+        Task::Scan { .. } => n * 1.2,
+        Task::Window { .. } => n * 2.5,
+        Task::Sort { axis, what, .. } => n * line(*axis) * sort_ns(*what),
+        Task::Runs { runs, .. } => {
+            n * chunk_line(stage.grid.axes.len().saturating_sub(1)) * sort_ns(runs.what)
+        }
+        Task::Merge { .. } => n * 8.0,
+        Task::Quantile { .. } => n * 6.0,
+        Task::Select { .. } => n * 0.5,
+        Task::Lookup { .. } => {
+            let table = stage.inputs.get(1).map_or(2, |t| {
+                cells(&tiling.plan().output(t.from).grid.shape()).unwrap_or(u64::MAX)
+            });
+            n * (table.max(2) as f64).log2() * 1.5
+        }
+        Task::Bin { .. } => n * 1.2,
+        Task::Contract { dtype } => n * dtype.size() as f64 * PRODUCT_BYTE_NS,
+        Task::Factor { kind, .. } => n * factor_ns(*kind, &shape),
+        Task::Copy => n * 2.0 * out_bytes as f64 * BYTE_NS,
+    }
+}
+
+/// For each cell of a fused stage: its bytes, its instructions, its reductions.
+fn fused_ns(fused: &Fused) -> f64 {
+    let field = |(k, input): (usize, &FusedInput)| match input {
+        FusedInput::Field { .. } => fused.program.inputs[k].size() as f64 * BYTE_NS,
+        FusedInput::Index { .. } => 0.1,
+    };
+    let read: f64 = fused.inputs.iter().enumerate().map(field).sum();
+    let kept = |o: &FusedOutput| match o {
+        FusedOutput::Store { value, .. } => fused.program.dtype(*value).size() as f64 * BYTE_NS,
+        FusedOutput::Reduce { kind: ReduceKind::Var { .. }, .. } => 0.8,
+        FusedOutput::Reduce { .. } => 0.15,
+    };
+    read + program_ns(&fused.program) + fused.outputs.iter().map(kept).sum::<f64>()
+}
+
+fn program_ns(program: &Program) -> f64 {
+    program.insts.iter().map(|i| op_ns(i.op) * i.dtype.size() as f64 / 8.0).sum()
+}
+
+/// For each cell of eight bytes.
+fn op_ns(op: ScalarOp) -> f64 {
+    use ScalarOp::*;
+    match op {
+        Div | Sqrt => 0.6,
+        Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sin | Cos | RandomUniform { .. } => 1.5,
+        Tan | Arctan | Arctan2 | Sinh | Cosh | Tanh | Pow => 4.0,
+        FloorDiv | Rem | Fmod | TruncDiv | TruncRem | DatePart(_) => 4.0,
+        RandomNormal { .. } => 8.0,
+        Cbrt | Arcsin | Arccos | Arcsinh | Arccosh | Arctanh | Hypot | Nextafter | Logaddexp => {
+            15.0
+        }
+        _ => 0.15,
+    }
+}
+
+fn sort_ns(what: SortWhat) -> f64 {
+    match what {
+        SortWhat::Values => 1.5,
+        SortWhat::Positions => 3.0,
+    }
+}
+
+/// For each cell of a matrix: operations grow with its side.
+fn factor_ns(kind: Factor, shape: &[u64]) -> f64 {
+    let side = shape.iter().rev().take(2).min().copied().unwrap_or(1).max(1) as f64;
+    match kind {
+        Factor::Svd | Factor::Eigh { .. } => 20.0 + 0.3 * side,
+        _ => 10.0 + 0.1 * side,
+    }
+}
+
+/// A time as EXPLAIN tells it: `12 µs`, `3.4 ms`, `1.2 s`.
+pub(crate) fn time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::build::Builder;
+    use crate::compile;
+    use crate::config::Config;
+    use crate::dtype::DType;
+    use crate::optimize::Rooted;
+
+    /// The sum of `n` squared numbers made on the fly.
+    fn squares(n: u64) -> Tiling {
+        let config = Config::default();
+        let mut b = Builder::new(config.clone());
+        let i = b.iota(&[n], None).unwrap();
+        let x = b.cast(i, DType::Float64).unwrap();
+        let x = b.map(ScalarOp::Mul, &[x, x]).unwrap();
+        let sum = b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap();
+        compile(Rooted { graph: b.graph, roots: vec![sum] }, &config, &mut |_, _| {}).unwrap()
+    }
+
+    #[test]
+    fn work_grows_with_the_cells_and_small_plans_stay_here() {
+        let (small, large) = (cost(&squares(1000)), cost(&squares(1_000_000_000)));
+        assert!(small.here && small.work_us < 20, "{small:?}");
+        assert!(!large.here && (200_000..2_000_000).contains(&large.work_us), "{large:?}");
+        // What no machine computes still has a cost.
+        assert!(cost(&squares(1 << 60)).work_us > large.work_us);
+    }
+
+    #[test]
+    fn times_are_told_in_the_unit_that_suits_them() {
+        assert_eq!([7, 3_400, 1_200_000].map(time), ["7 µs", "3.4 ms", "1.2 s"]);
+    }
+}

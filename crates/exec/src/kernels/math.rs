@@ -7,6 +7,7 @@
 mod circle;
 mod poly;
 mod power;
+mod single;
 
 /// A function of one float.
 pub(crate) trait Fun {
@@ -62,23 +63,23 @@ macro_rules! fast {
 fast! {
     Exp exp_f32, exp_f64;
     Log log_f32, log_f64;
-    Exp2 |x| poly::exp2(f64::from(x)) as f32, poly::exp2;
-    Expm1 |x| poly::expm1(f64::from(x)) as f32, poly::expm1;
+    Exp2 single::exp2, poly::exp2;
+    Expm1 single::expm1, poly::expm1;
     Log2 |x| poly::log2(f64::from(x)) as f32, poly::log2;
     Log1p |x| poly::log1p(f64::from(x)) as f32, poly::log1p;
-    Tanh |x| poly::tanh(f64::from(x)) as f32, poly::tanh;
+    Tanh single::tanh, poly::tanh;
     Log10 |x| power::log10(f64::from(x)) as f32, power::log10;
-    Arctan |x| circle::arctan(f64::from(x)) as f32, circle::arctan;
-    Sinh |x| circle::sinh(f64::from(x)) as f32, circle::sinh;
-    Cosh |x| circle::cosh(f64::from(x)) as f32, circle::cosh;
+    Arctan single::arctan, circle::arctan;
+    Sinh single::sinh, circle::sinh;
+    Cosh single::cosh, circle::cosh;
 }
 macro_rules! circular {
-    ($($name:ident $f64:path, $far32:path, $far64:path;)*) => { $(
+    ($($name:ident $f32:path, $f64:path, $far32:path, $far64:path;)*) => { $(
         pub(crate) struct $name;
         impl Fun for $name {
             const FAST: bool = true;
             const LIMIT: Option<f64> = Some(poly::CIRCULAR_LIMIT);
-            #[inline(always)] fn f32(x: f32) -> f32 { $f64(f64::from(x)) as f32 }
+            #[inline(always)] fn f32(x: f32) -> f32 { $f32(x) }
             #[inline(always)] fn f64(x: f64) -> f64 { $f64(x) }
             fn far_f32(x: f32) -> f32 { $far32(x) }
             fn far_f64(x: f64) -> f64 { $far64(x) }
@@ -86,9 +87,9 @@ macro_rules! circular {
     )* };
 }
 circular! {
-    Sin poly::sin, libm::sinf, libm::sin;
-    Cos poly::cos, libm::cosf, libm::cos;
-    Tan circle::tan, libm::tanf, libm::tan;
+    Sin single::sin, poly::sin, libm::sinf, libm::sin;
+    Cos single::cos, poly::cos, libm::cosf, libm::cos;
+    Tan single::tan, circle::tan, libm::tanf, libm::tan;
 }
 
 macro_rules! funs2 {
@@ -101,7 +102,7 @@ macro_rules! funs2 {
     )* };
 }
 funs2! {
-    Pow |x, y| power::pow(f64::from(x), f64::from(y)) as f32, power::pow;
+    Pow single::pow, power::pow;
     Arctan2 |y, x| circle::arctan2(f64::from(y), f64::from(x)) as f32, circle::arctan2;
     Hypot libm::hypotf, libm::hypot;
     Logaddexp logaddexp_f32, logaddexp_f64;

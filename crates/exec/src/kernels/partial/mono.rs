@@ -9,10 +9,6 @@ use crate::kernels::elem::{self, Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
 
-/// Lanes that wait in registers while several tiles enter them: few enough for the registers of AVX2, and enough that an
-/// addition need not wait for the last.
-const BESIDE: usize = 32;
-
 /// A reduction whose state is one field and whose merge is the same as taking in a value.
 pub(super) trait Mono {
     type T: Elem;
@@ -27,19 +23,16 @@ unsafe fn mono_lanes<M: Mono>(p: &Piece) {
     // SAFETY: there are N lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
     if p.is_whole() {
-        for (part, lanes) in lanes.as_chunks_mut::<BESIDE>().0.iter_mut().enumerate() {
-            let mut held = *lanes;
-            for t in 0..p.to / N {
-                // SAFETY: the piece has so many tiles.
-                let v = unsafe {
-                    &*p.values.cast::<M::T>().add(t * N + part * BESIDE).cast::<[M::T; BESIDE]>()
-                };
-                for i in 0..BESIDE {
-                    held[i] = M::put(held[i], v[i]);
-                }
+        // Cells in the order of the memory: another one costs more of its bandwidth than lanes in registers save.
+        let mut acc = *lanes;
+        for t in 0..p.to / N {
+            // SAFETY: the piece has so many tiles.
+            let v = unsafe { &*p.values.cast::<[M::T; N]>().add(t) };
+            for i in 0..N {
+                acc[i] = M::put(acc[i], v[i]);
             }
-            *lanes = held;
         }
+        *lanes = acc;
     } else {
         // SAFETY: the tile has N cells.
         let v = unsafe { &*p.values.cast::<[M::T; N]>() };
@@ -53,23 +46,17 @@ unsafe fn mono_lanes_mul<M: Mono>(p: &Piece) {
     // SAFETY: there are N lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
     if p.is_whole() {
-        for (part, lanes) in lanes.as_chunks_mut::<BESIDE>().0.iter_mut().enumerate() {
-            let mut held = *lanes;
-            for t in 0..p.to / N {
-                // SAFETY: the piece has so many tiles of both.
-                let (a, b) = unsafe {
-                    let at = t * N + part * BESIDE;
-                    (
-                        &*p.values.cast::<M::T>().add(at).cast::<[M::T; BESIDE]>(),
-                        &*p.valid.cast::<M::T>().add(at).cast::<[M::T; BESIDE]>(),
-                    )
-                };
-                for i in 0..BESIDE {
-                    held[i] = M::put(held[i], a[i].mul(b[i]));
-                }
+        let mut acc = *lanes;
+        for t in 0..p.to / N {
+            // SAFETY: the piece has so many tiles of both.
+            let (a, b) = unsafe {
+                (&*p.values.cast::<[M::T; N]>().add(t), &*p.valid.cast::<[M::T; N]>().add(t))
+            };
+            for i in 0..N {
+                acc[i] = M::put(acc[i], a[i].mul(b[i]));
             }
-            *lanes = held;
         }
+        *lanes = acc;
     } else {
         // SAFETY: the tiles have N cells.
         let (a, b) = unsafe { (&*p.values.cast::<[M::T; N]>(), &*p.valid.cast::<[M::T; N]>()) };

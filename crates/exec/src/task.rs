@@ -14,9 +14,11 @@ mod fused;
 mod gather;
 mod lines;
 mod load;
+mod pieces;
 mod product;
 mod runs;
 mod tables;
+mod take;
 mod tiling;
 
 pub use crate::store::Resident;

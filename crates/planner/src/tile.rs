@@ -8,12 +8,13 @@
 
 use crate::catalog::SourceRef;
 use crate::grid::{ChunkIndex, Grid};
-use crate::plan::{Access, Input, OutputRef, Plan, Stage, StageId, Task};
+use crate::plan::{Access, OutputRef, Plan, Stage, StageId, Task};
 use crate::region::{Dims, Region};
 use crate::runs::Runs;
 use crate::view::View;
 use crate::window::{self, Frame};
 use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that a running operand uses beside chunks: tiles, registers, accumulators.
@@ -31,13 +32,18 @@ pub struct Tiling {
     depth: Vec<u32>,
     /// For each stage and output, the stages and inputs that read it.
     users: Vec<Vec<Vec<(StageId, usize)>>>,
+    taken: Taken,
 }
+
+/// For each input that is taken along an axis, and each chunk of its stage along it, the chunks that hold what it takes:
+/// as many numbers as there are positions, at most.
+type Taken = BTreeMap<(StageId, usize), Vec<Arc<[u64]>>>;
 
 /// Chunks along one axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Hits {
     Run(u64, u64),
-    List(Vec<u64>),
+    List(Arc<[u64]>),
 }
 
 impl Hits {
@@ -80,7 +86,8 @@ impl Tiling {
                 users[from][input.from.output as usize].push((StageId(i as u32), k));
             }
         }
-        Tiling { plan, depth, users }
+        let taken = taken(&plan);
+        Tiling { plan, depth, users, taken }
     }
 
     /// The plan.
@@ -102,8 +109,8 @@ impl Tiling {
     pub fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex)) {
         let s = self.plan.stage(stage);
         let mut seen: SmallVec<[(OutputRef, Touched); 3]> = SmallVec::new();
-        for input in &s.inputs {
-            let Some(hits) = self.touched(s, index, input) else { continue };
+        for (k, input) in s.inputs.iter().enumerate() {
+            let Some(hits) = self.touched(stage, index, k) else { continue };
             each(&hits, &mut |chunk| {
                 let holds = |h: &Touched| h.iter().zip(&chunk).all(|(h, &c)| h.contains(c));
                 if !seen.iter().any(|(o, h)| *o == input.from && holds(h)) {
@@ -116,16 +123,17 @@ impl Tiling {
 
     /// The chunks of one input that the operand reads, row-major: what exec gathers the input from.
     pub fn pieces(&self, stage: StageId, index: &[u64], input: usize) -> Vec<ChunkIndex> {
-        let s = self.plan.stage(stage);
         let mut out = Vec::new();
-        if let Some(hits) = self.touched(s, index, &s.inputs[input]) {
+        if let Some(hits) = self.touched(stage, index, input) {
             each(&hits, &mut |c| out.push(c));
         }
         out
     }
 
     /// The chunks of one input that the operand reads, as runs along axes; `None` if it reads nothing.
-    fn touched(&self, s: &Stage, index: &[u64], input: &Input) -> Option<Touched> {
+    fn touched(&self, stage: StageId, index: &[u64], number: usize) -> Option<Touched> {
+        let s = self.plan.stage(stage);
+        let input = &s.inputs[number];
         let grid = &self.plan.output(input.from).grid;
         match &input.access {
             Access::View(view) => view_hits(view, &s.grid.region(index), grid),
@@ -140,21 +148,17 @@ impl Tiling {
                 let region = part_region(&s.grid.region(index), *axis, *offset, *len)?;
                 view_hits(view, &region, grid)
             }
-            Access::Take { axis, positions } => {
+            Access::Take { axis, .. } => {
                 let region = s.grid.region(index);
                 if region.is_empty() {
                     return None;
                 }
                 let mut hits = box_hits(grid, &region, Some(*axis))?;
-                let (lo, hi) = (region.start[*axis] as usize, region.end[*axis] as usize);
-                let mut list: Vec<u64> =
-                    positions[lo..hi].iter().map(|&p| grid.axes[*axis].find(p)).collect();
-                list.sort_unstable();
-                list.dedup();
+                let list = self.taken.get(&(stage, number))?.get(index[*axis] as usize)?;
                 if list.is_empty() {
                     return None;
                 }
-                hits[*axis] = Hits::List(list);
+                hits[*axis] = Hits::List(list.clone());
                 Some(hits)
             }
             Access::Reshape(from) => {
@@ -201,7 +205,7 @@ impl Tiling {
                 users.iter().filter(|(s, _)| s == stage).map(|(_, k)| *k).collect();
             let s = self.plan.stage(*stage);
             if let [k] = inputs[..] {
-                total = total.saturating_add(self.readers_by(s, k, of, index));
+                total = total.saturating_add(self.readers_by(*stage, k, of, index));
                 continue;
             }
             // An operand that reads the chunk by several inputs is one reader.
@@ -216,14 +220,24 @@ impl Tiling {
         total
     }
 
-    fn readers_by(&self, s: &Stage, k: usize, of: OutputRef, index: &[u64]) -> u64 {
+    fn readers_by(&self, stage: StageId, k: usize, of: OutputRef, index: &[u64]) -> u64 {
+        let s = self.plan.stage(stage);
         let Some(candidates) = self.reader_box(s, k, of, index) else { return 0 };
         match &s.inputs[k].access {
             // Here not every operand of the box need read the chunk.
-            Access::Take { .. } | Access::Reshape(_) => {
+            Access::Take { axis, .. } => {
+                let lists = self.taken.get(&(stage, k)).map_or(&[][..], |l| l.as_slice());
+                let along = candidates.start[*axis]..candidates.end[*axis];
+                let reads = |op: &u64| {
+                    lists.get(*op as usize).is_some_and(|l| l.binary_search(&index[*axis]).is_ok())
+                };
+                let beside = candidates.cells() / candidates.len(*axis).max(1);
+                beside.saturating_mul(along.filter(reads).count() as u64)
+            }
+            Access::Reshape(_) => {
                 let mut n = 0;
                 for_each_index(&candidates, &mut |op| {
-                    let reads = self.touched(s, op, &s.inputs[k]);
+                    let reads = self.touched(stage, op, k);
                     let hit =
                         reads.is_some_and(|h| h.iter().zip(index).all(|(h, &c)| h.contains(c)));
                     n += u64::from(hit);
@@ -341,7 +355,7 @@ impl Tiling {
                 let k = region.len(rank - 1).min(PRODUCT_STRIP);
                 for (input, along) in [(0, rank - 3), (1, rank - 2)] {
                     let several = self
-                        .touched(s, index, &s.inputs[input])
+                        .touched(stage, index, input)
                         .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));
                     if several {
                         let cells = region.len(along).saturating_mul(k);
@@ -426,7 +440,7 @@ impl Tiling {
             }
             _ => return 0,
         };
-        match self.touched(s, index, i) {
+        match self.touched(stage, index, input) {
             Some(hits) if hits.iter().any(|h| h.count() > 1) => {
                 let out = self.plan.output(i.from);
                 view.image(&region).cells().saturating_mul(out.cell_bytes() as u64)
@@ -490,10 +504,37 @@ fn view_hits(view: &View, region: &Region, grid: &Grid) -> Option<Touched> {
                 .collect();
             list.sort_unstable();
             list.dedup();
-            hits[d] = Hits::List(list);
+            hits[d] = Hits::List(list.into());
         }
     }
     Some(hits)
+}
+
+/// The chunks behind all takes of a plan.
+fn taken(plan: &Plan) -> Taken {
+    let mut all = Taken::new();
+    for (i, stage) in plan.stages.iter().enumerate() {
+        for (k, input) in stage.inputs.iter().enumerate() {
+            let Access::Take { axis, positions } = &input.access else { continue };
+            let (from, to) = (&plan.output(input.from).grid.axes[*axis], &stage.grid.axes[*axis]);
+            let mut seen = vec![false; from.count() as usize];
+            let lists = (0..to.count()).map(|chunk| {
+                let (lo, hi) = to.interval(chunk);
+                let mut list: Vec<u64> = Vec::new();
+                for &p in &positions[lo as usize..hi as usize] {
+                    let here = from.find(p);
+                    if !std::mem::replace(&mut seen[here as usize], true) {
+                        list.push(here);
+                    }
+                }
+                list.sort_unstable();
+                list.iter().for_each(|&chunk| seen[chunk as usize] = false);
+                list.into()
+            });
+            all.insert((StageId(i as u32), k), lists.collect());
+        }
+    }
+    all
 }
 
 /// Chunks that hold cells of a box, as runs; `except` is an axis that the caller fills in.

@@ -2,6 +2,7 @@
 
 use super::Operand;
 use super::gather::{copy_held, gather, lie};
+use super::take;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
@@ -25,6 +26,11 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let mut buffers = op.buffers(0);
     let masked = buffers.len() > 1;
     for (k, input) in op.stage.inputs.iter().enumerate() {
+        if let Access::Take { axis, positions } = &input.access
+            && take::rows(op, k, *axis, positions, &mut buffers)?
+        {
+            continue;
+        }
         let grid = &op.plan().output(input.from).grid;
         for piece in op.tiling.pieces(op.id, op.index, k) {
             op.cx.cancel.check()?;

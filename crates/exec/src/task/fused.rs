@@ -3,6 +3,7 @@
 use super::Operand;
 use super::batch::Climb;
 use super::gather::{Seen, gather};
+use super::pieces::Pieces;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::combine;
@@ -26,6 +27,15 @@ pub(super) fn run(
     fused: &Fused,
     compiled: &Compiled,
 ) -> Result<Vec<Chunk>, Error> {
+    if let Some(pieces) = Pieces::find(op, fused)? {
+        let mut buffers = stored(op);
+        let mut outputs = fields(op, &mut buffers);
+        SCRATCH.with(|scratch| {
+            pieces.run(op, fused, compiled, &mut outputs, &mut scratch.borrow_mut())
+        })?;
+        drop((outputs, pieces));
+        return buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect();
+    }
     let region = op.stage.grid.region(op.index);
     let seen: Vec<Seen> = op
         .stage
@@ -54,16 +64,8 @@ pub(super) fn run(
         let climb = Climb::new(op, batch, compiled, &fused.outputs, inputs)?;
         return SCRATCH.with(|scratch| climb.run(&mut scratch.borrow_mut()));
     }
-    let mut buffers: Vec<Vec<PooledBuf>> =
-        (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect();
-    let mut outputs: Vec<OutputFields<'_>> = buffers
-        .iter_mut()
-        .enumerate()
-        .map(|(o, fields)| OutputFields {
-            fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),
-            stream: streams(op, o),
-        })
-        .collect();
+    let mut buffers = stored(op);
+    let mut outputs = fields(op, &mut buffers);
     let cancelled = op.cancelled();
     SCRATCH.with(|scratch| {
         let mut scratch = scratch.borrow_mut();
@@ -78,6 +80,20 @@ pub(super) fn run(
     })?;
     drop(outputs);
     buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect()
+}
+
+/// Buffers for all outputs.
+fn stored(op: &Operand<'_>) -> Vec<Vec<PooledBuf>> {
+    (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect()
+}
+
+/// The outputs as the kernel takes them.
+fn fields<'b>(op: &Operand<'_>, buffers: &'b mut [Vec<PooledBuf>]) -> Vec<OutputFields<'b>> {
+    let one = |(o, fields): (usize, &'b mut Vec<PooledBuf>)| OutputFields {
+        fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),
+        stream: streams(op, o),
+    };
+    buffers.iter_mut().enumerate().map(one).collect()
 }
 
 /// True if an output's chunk is better stored past the caches: it fills a good part of one, and no operand reads it.

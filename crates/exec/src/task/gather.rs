@@ -28,8 +28,8 @@ pub(super) enum Gathered {
 
 /// A gathered input: the memory and how the operand's cells lie in it.
 pub(super) struct Seen {
-    data: Gathered,
-    fields: SmallVec<[DType; 3]>,
+    pub(super) data: Gathered,
+    pub(super) fields: SmallVec<[DType; 3]>,
     /// Element of the operand's first cell.
     pub(super) offset: i64,
     /// Elements for one step along each axis of the operand.

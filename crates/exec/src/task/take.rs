@@ -1,0 +1,110 @@
+//! Cells at listed positions of an axis, out of chunks in memory.
+//!
+//! ```text
+//!   positions  7 0 3 …      chunks  |0 1 2 3|4 5 6 7|      each position has a row of cells, which lies in one chunk
+//! ```
+//! The rows are copied in the order of the positions: the target is written once from its first cell to its last, however
+//! many chunks the positions jump between.
+
+use super::Operand;
+use crate::chunk::Chunk;
+use crate::error::Error;
+use crate::pool::PooledBuf;
+use crate::store::Held;
+use std::sync::Arc;
+use tessera_planner::grid::AxisGrid;
+
+/// Rows between two questions whether to stop.
+const CANCEL_ROWS: usize = 1 << 16;
+
+/// Fills the operand's chunk with input `k`, whose cells are taken along `axis`. `false`, with nothing done, where a
+/// chunk waits in a file, or where rows do not lie together.
+pub(super) fn rows(
+    op: &Operand<'_>,
+    k: usize,
+    axis: usize,
+    positions: &[u64],
+    buffers: &mut [PooledBuf],
+) -> Result<bool, Error> {
+    let region = op.stage.grid.region(op.index);
+    let from = op.stage.inputs[k].from;
+    let grid = &op.plan().output(from).grid;
+    let along = grid.axes[axis];
+    let mut chunks: Vec<Option<Arc<Chunk>>> = vec![None; along.count() as usize];
+    for piece in op.tiling.pieces(op.id, op.index, k) {
+        let held = grid.region(&piece);
+        let whole = (0..held.rank())
+            .all(|a| a == axis || (held.start[a], held.end[a]) == (region.start[a], region.end[a]));
+        match op.inputs.held(from, &piece)? {
+            Held::Memory(chunk) if whole => chunks[piece[axis] as usize] = Some(chunk.clone()),
+            _ => return Ok(false),
+        }
+    }
+    let shape = region.shape();
+    let outer = shape[..axis].iter().product::<u64>() as usize;
+    let inner = shape[axis + 1..].iter().product::<u64>() as usize;
+    let taken = &positions[region.start[axis] as usize..region.end[axis] as usize];
+    let fields = chunks.iter().flatten().next().map_or(0, |c| c.fields().len());
+    for (f, buffer) in buffers.iter_mut().enumerate() {
+        if f >= fields {
+            buffer.as_mut_slice().fill(1);
+            continue;
+        }
+        let size = op.stage.outputs[0].fields[f].size();
+        let mut sources: Vec<&[u8]> = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            sources.push(match chunk {
+                Some(chunk) => chunk.field(f)?.buffer().as_slice(),
+                None => &[],
+            });
+        }
+        let rows = Rows { along, sources: &sources, taken, outer, row: inner * size };
+        let cancelled = op.cancelled();
+        let to = buffer.as_mut_slice();
+        let done = match rows.row {
+            1 => rows.copy::<1>(to, &cancelled),
+            2 => rows.copy::<2>(to, &cancelled),
+            4 => rows.copy::<4>(to, &cancelled),
+            8 => rows.copy::<8>(to, &cancelled),
+            _ => rows.copy::<0>(to, &cancelled),
+        };
+        if !done {
+            op.cx.cancel.check()?;
+        }
+    }
+    Ok(true)
+}
+
+/// One field's rows.
+struct Rows<'a> {
+    along: AxisGrid,
+    /// The chunks along the axis; those that nothing is taken of are empty.
+    sources: &'a [&'a [u8]],
+    taken: &'a [u64],
+    /// Positions of the axes before.
+    outer: usize,
+    /// Bytes of a row.
+    row: usize,
+}
+
+impl Rows<'_> {
+    /// Copies rows of `N` bytes (of any number where that is 0); `false` if it was stopped.
+    fn copy<const N: usize>(&self, to: &mut [u8], cancelled: &dyn Fn() -> bool) -> bool {
+        let row = if N == 0 { self.row } else { N };
+        let mut targets = to.chunks_exact_mut(row.max(1));
+        for o in 0..self.outer {
+            for part in self.taken.chunks(CANCEL_ROWS) {
+                if cancelled() {
+                    return false;
+                }
+                for (&p, to) in part.iter().zip(&mut targets) {
+                    let chunk = self.along.find(p);
+                    let (start, end) = self.along.interval(chunk);
+                    let at = (o as u64 * (end - start) + (p - start)) as usize * row;
+                    to.copy_from_slice(&self.sources[chunk as usize][at..at + row]);
+                }
+            }
+        }
+        true
+    }
+}

@@ -89,10 +89,12 @@ impl Builder {
     }
 
     /// Raw cells of a box of a stored array; the box lies within it. Small source chunks are grouped towards the
-    /// configured size.
+    /// configured size, which is that of the chunks and not of what the box has of them.
     pub fn load_region(&mut self, source: Arc<SourceRef>, region: Region) -> Result<NodeId> {
-        let grid =
-            source.grid.slice(&region).grouped(source.dtype.size(), self.config.chunk_bytes_target);
+        let slice = source.grid.slice(&region);
+        // Of a tensor in memory nothing is decoded.
+        let stored = if source.is_resident() { &slice } else { &source.grid };
+        let grid = slice.grouped(stored, source.dtype.size(), self.config.chunk_bytes_target);
         let (shape, dtype, nullable) = (region.shape(), source.dtype, source.nullable);
         self.push(Op::Load { source, region }, &[], shape, dtype, nullable, grid)
     }

@@ -201,10 +201,11 @@ impl Grid {
         }
     }
 
-    /// Neighbouring chunks joined until they hold about `target` bytes: innermost axis first, so that what is joined
-    /// lies together in a row-major file. Chunks more than 16 × `target` are cut along the outermost axes instead.
-    /// A pure function of grid, type and target.
-    pub fn grouped(&self, cell_bytes: usize, target: u64) -> Grid {
+    /// Neighbouring chunks joined until about `target` bytes are read for them: innermost axis first, so that what is
+    /// joined lies together in a row-major file. Chunks more than 16 × `target` are cut along the outermost axes
+    /// instead. `stored` is the grid that this one is a part of: of its chunks a thin slice needs few cells, but as a
+    /// rule they are decoded whole. A pure function of grids, type and target.
+    pub fn grouped(&self, stored: &Grid, cell_bytes: usize, target: u64) -> Grid {
         let mut axes = self.axes.clone();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
         let size = |axes: &SmallVec<[AxisGrid; 6]>| {
@@ -228,8 +229,9 @@ impl Grid {
             }
             return Grid { axes };
         }
+        let mut read = size(&stored.axes);
         for a in (0..axes.len()).rev() {
-            let room = (u128::from(limit) / size(&axes).max(1)) as u64;
+            let room = (u128::from(limit) / read.max(1)) as u64;
             if room < 2 {
                 break;
             }
@@ -237,6 +239,9 @@ impl Grid {
             let count = g.count();
             if count <= room {
                 axes[a] = AxisGrid::regular(g.len, g.len);
+                let whole = stored.axes[a];
+                let joined = whole.chunk.saturating_mul(count).min(whole.len).max(whole.chunk);
+                read = read / u128::from(whole.chunk.max(1)) * u128::from(joined);
             } else {
                 let chunk = g.chunk * room;
                 // Cuts stay at multiples of the old ones: the short first chunk takes `room - 1` neighbours with it.

@@ -23,6 +23,9 @@ use zarrs::array::{ArrayBytes, FillValue, data_type};
 /// Chunks fetched at the same time for one region.
 const CONCURRENT_MAX: usize = 16;
 
+/// Bytes between two chunks of a shard that are read with them rather than left out by another request.
+const GAP_BYTES_MAX: u64 = 64 << 10;
+
 /// Bytes of shard indices that one array keeps.
 const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
 
@@ -56,18 +59,13 @@ impl Chunked {
                 .map(|at| async move {
                     let key = self.key(&at);
                     let bytes = reader.store.get(&key, self.encoded_max()).await?;
-                    Ok(Piece { at, len: Dims::new(), bytes })
+                    Ok(Piece { at, len: Dims::new(), bytes, range: None })
                 })
                 .buffered(CONCURRENT_MAX)
                 .try_collect()
                 .await;
         };
-        let mut by_shard: BTreeMap<Dims, Vec<Dims>> = BTreeMap::new();
-        for at in units {
-            let of = at.iter().zip(&shard.counts).map(|(i, n)| i / n).collect();
-            by_shard.entry(of).or_default().push(at);
-        }
-        let parts: Vec<Vec<Piece>> = stream::iter(by_shard)
+        let parts: Vec<Vec<Piece>> = stream::iter(by_shard(shard, units))
             .map(|(of, units)| self.fetch_shard(reader, shard, of, units))
             .buffered(CONCURRENT_MAX)
             .try_collect()
@@ -75,16 +73,30 @@ impl Chunked {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// The chunks that `region` touches, none of them read.
-    pub(crate) fn list(&self, reader: &ArrayReader, region: &Region) -> Vec<Piece> {
+    /// The chunks of a local array that `region` touches, none of them read, and where they lie in shards.
+    pub(crate) async fn list(
+        &self,
+        reader: &ArrayReader,
+        region: &Region,
+    ) -> Result<Vec<Piece>, SourceError> {
         let units = indices(&self.units(region));
         reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
-        units.into_iter().map(|at| Piece { at, len: Dims::new(), bytes: None }).collect()
-    }
-
-    /// True if several chunks lie in one object.
-    pub(crate) fn is_sharded(&self) -> bool {
-        self.meta.shard.is_some()
+        let piece = |at, range| Piece { at, len: Dims::new(), bytes: None, range };
+        let Some(shard) = &self.meta.shard else {
+            return Ok(units.into_iter().map(|at| piece(at, None)).collect());
+        };
+        let mut out = Vec::with_capacity(units.len());
+        for (of, units) in by_shard(shard, units) {
+            let index = self.index(reader, shard, &of).await?;
+            for at in units {
+                let range = match &index {
+                    Some(index) => self.range(reader, shard, index, &at)?,
+                    None => None,
+                };
+                out.push(piece(at, range));
+            }
+        }
+        Ok(out)
     }
 
     /// The longest object that a chunk may be. Codecs may make one longer, but not by much.
@@ -99,37 +111,28 @@ impl Chunked {
         of: Dims,
         units: Vec<Dims>,
     ) -> Result<Vec<Piece>, SourceError> {
-        let piece = |at: Dims, bytes| Piece { at, len: Dims::new(), bytes };
+        let piece = |at: Dims, bytes| Piece { at, len: Dims::new(), bytes, range: None };
         let Some(index) = self.index(reader, shard, &of).await? else {
             return Ok(units.into_iter().map(|at| piece(at, None)).collect());
         };
         let key = self.key(&of);
-        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
         let mut present: Vec<(Dims, Range<u64>)> = Vec::new();
         let mut out = Vec::with_capacity(units.len());
         for at in units {
-            let local = at.iter().zip(&shard.counts).fold(0, |n, (i, c)| n * c + i % c);
-            let [offset, length] = index[local as usize];
-            if (offset, length) == (u64::MAX, u64::MAX) {
-                out.push(piece(at, None));
-                continue;
+            match self.range(reader, shard, &index, &at)? {
+                None => out.push(piece(at, None)),
+                Some(range) => present.push((at, range)),
             }
-            let end = offset.checked_add(length).filter(|_| length <= limit);
-            let Some(end) = end else {
-                return Err(self.damaged(
-                    reader,
-                    &at,
-                    format!("the shard's index says {length} bytes at {offset}"),
-                ));
-            };
-            present.push((at, offset..end));
         }
         // Neighbours in the file come with one request.
         present.sort_by_key(|(_, r)| (r.start, r.end));
         let mut merged: Vec<Range<u64>> = Vec::new();
         for (_, r) in &present {
             match merged.last_mut() {
-                Some(last) if last.end == r.start => last.end = r.end,
+                // What lies between them is less than another request would cost.
+                Some(last) if r.start <= last.end.saturating_add(GAP_BYTES_MAX) => {
+                    last.end = last.end.max(r.end);
+                }
                 _ => merged.push(r.clone()),
             }
         }
@@ -139,7 +142,7 @@ impl Chunked {
             .await?
             .ok_or_else(|| SourceError::Changed { what: reader.store.show(&key) })?;
         for (at, r) in present {
-            let i = merged.partition_point(|m| m.end <= r.start && m.end < r.end);
+            let i = merged.partition_point(|m| m.end < r.end);
             let (start, end) =
                 ((r.start - merged[i].start) as usize, (r.end - merged[i].start) as usize);
             match parts[i].get(start..end) {
@@ -158,6 +161,30 @@ impl Chunked {
             }
         }
         Ok(out)
+    }
+
+    /// Where a unit lies in its shard, `None` if it is absent.
+    fn range(
+        &self,
+        reader: &ArrayReader,
+        shard: &Shard,
+        index: &ShardIndex,
+        at: &Dims,
+    ) -> Result<Option<Range<u64>>, SourceError> {
+        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+        let local = at.iter().zip(&shard.counts).fold(0, |n, (i, c)| n * c + i % c);
+        let [offset, length] = index[local as usize];
+        if (offset, length) == (u64::MAX, u64::MAX) {
+            return Ok(None);
+        }
+        match offset.checked_add(length).filter(|_| length <= limit) {
+            Some(end) => Ok(Some(offset..end)),
+            None => Err(self.damaged(
+                reader,
+                at,
+                format!("the shard's index says {length} bytes at {offset}"),
+            )),
+        }
     }
 
     /// The index of a shard, `None` if the shard is absent.
@@ -242,9 +269,14 @@ impl Chunked {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };
-        // Encoded chunks are at most as long as decoded ones (and a header); of decoded ones there are two while a
-        // codec that is not the last one works.
-        let encoded = self.units(region).cells().saturating_mul(raw.saturating_add(64));
+        // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
+        // of decoded ones there are two while a codec that is not the last one works.
+        let (count, gap) = match (reader.is_local(), &self.meta.shard) {
+            (true, _) => (1, 0),
+            (false, None) => (self.units(region).cells(), 0),
+            (false, Some(_)) => (self.units(region).cells(), GAP_BYTES_MAX),
+        };
+        let encoded = count.saturating_mul(raw.saturating_add(64 + gap));
         encoded.saturating_add(raw.saturating_mul(2)).saturating_add(converted)
     }
 
@@ -266,15 +298,19 @@ impl Chunked {
     }
 
     fn damaged(&self, reader: &ArrayReader, at: &Dims, reason: String) -> SourceError {
-        let stored: Dims = match &self.meta.shard {
-            Some(s) => at.iter().zip(&s.counts).map(|(i, n)| i / n).collect(),
-            None => at.clone(),
-        };
         SourceError::Chunk {
             array: reader.name.clone(),
             chunk: show(at),
-            path: reader.store.show(&self.key(&stored)),
+            path: reader.store.show(&self.object(at)),
             reason,
+        }
+    }
+
+    /// Key of the object that holds a unit.
+    fn object(&self, at: &Dims) -> String {
+        match &self.meta.shard {
+            Some(s) => self.key(&at.iter().zip(&s.counts).map(|(i, n)| i / n).collect::<Dims>()),
+            None => self.key(at),
         }
     }
 
@@ -330,6 +366,16 @@ impl Chunked {
             ArrayBytes::Optional(_) => Err("texts that may be null are not supported".into()),
         }
     }
+}
+
+/// Units by the shards that hold them.
+fn by_shard(shard: &Shard, units: Vec<Dims>) -> BTreeMap<Dims, Vec<Dims>> {
+    let mut out: BTreeMap<Dims, Vec<Dims>> = BTreeMap::new();
+    for at in units {
+        let of = at.iter().zip(&shard.counts).map(|(i, n)| i / n).collect();
+        out.entry(of).or_default().push(at);
+    }
+    out
 }
 
 /// The indices of a box, row-major.

@@ -66,6 +66,11 @@ impl Codecs {
         Ok(Codecs { inner, outer, shape, dtype: dtype.clone(), fill: fill.clone(), limit, plain })
     }
 
+    /// True if a chunk is stored as its cells lie in memory.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.plain && self.outer.is_empty()
+    }
+
     /// Writes the cells of a chunk straight to `out`, which has their size, and gives the bytes written; `None` if
     /// these codecs need steps in between.
     pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {

@@ -70,7 +70,7 @@ impl Flat {
         if reader.is_local() || self.memory.is_some() {
             return Ok(parts
                 .into_iter()
-                .map(|p| Piece { len: p.shape(), at: p.start, bytes: None })
+                .map(|p| Piece { len: p.shape(), at: p.start, bytes: None, range: None })
                 .collect());
         }
         let shape = self.file_order(&reader.source.shape);
@@ -83,7 +83,7 @@ impl Flat {
         Ok(parts
             .into_iter()
             .zip(bytes)
-            .map(|(p, b)| Piece { len: p.shape(), at: p.start, bytes: Some(b) })
+            .map(|(p, b)| Piece { len: p.shape(), at: p.start, bytes: Some(b), range: None })
             .collect())
     }
 
@@ -147,7 +147,7 @@ impl Flat {
         let file_strides = byte_strides(&shape, size as u64);
         let file = match self.memory {
             Some(_) => None,
-            None => reader.store.local_file(&self.key)?,
+            None => reader.store.local_file(&self.key)?.map(|(file, _)| file),
         };
         let mut scratch = Vec::new();
         for piece in fetched.pieces {

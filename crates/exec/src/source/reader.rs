@@ -5,6 +5,7 @@ use crate::source::error::SourceError;
 use crate::source::flat::Flat;
 use crate::source::store::Store;
 use bytes::Bytes;
+use std::ops::Range;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::region::{Dims, Region};
 
@@ -42,8 +43,10 @@ pub(crate) struct Piece {
     pub(crate) at: Dims,
     /// Cells of the stretch along each axis, in the file's order; empty for chunks.
     pub(crate) len: Dims,
-    /// `None` if the chunk is absent, or if `decode` shall read the stretch itself.
+    /// `None` if the chunk is absent, or if `decode` shall read it, or the stretch, itself.
     pub(crate) bytes: Option<Bytes>,
+    /// Where a chunk lies in its shard, for `decode` to read; `None` if it is absent or the object is not a shard.
+    pub(crate) range: Option<Range<u64>>,
 }
 
 impl Fetched {
@@ -70,15 +73,15 @@ impl ArrayReader {
     }
 
     /// Brings the encoded bytes of exactly the stored chunks that `region` touches. Of local files nothing is brought
-    /// but parts of shards: `decode` reads into memory that is used again, or straight into place.
+    /// but indices of shards: `decode` reads into memory that is used again, or straight into place.
     pub async fn fetch(&self, region: &Region) -> Result<Fetched, SourceError> {
         self.check(region)?;
         if region.is_empty() {
             return Ok(Fetched::default());
         }
         let pieces = match &self.layout {
-            Layout::Chunked(c) if self.is_local() && !c.is_sharded() => {
-                let pieces = c.list(self, region);
+            Layout::Chunked(c) if self.is_local() => {
+                let pieces = c.list(self, region).await?;
                 return Ok(Fetched { pieces, bytes: 0, later: true });
             }
             Layout::Chunked(c) => c.fetch(self, region).await?,

@@ -10,7 +10,7 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -19,9 +19,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Requests in flight for one region.
 const CONCURRENT_MAX: usize = 16;
+
+/// Requests in flight over all statements, each on a connection that is kept for the next one.
+const REQUESTS_MAX: usize = 128;
 
 /// The most that a metadata document may have.
 pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
@@ -72,6 +76,7 @@ pub struct Stores {
     environment: BTreeMap<String, String>,
     timeout: Duration,
     counters: Arc<Counters>,
+    requests: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Stores {
@@ -97,6 +102,7 @@ impl Stores {
             environment: environment.into_iter().filter(|(k, _)| k.starts_with("AWS_")).collect(),
             timeout,
             counters: Arc::default(),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
     }
 
@@ -174,6 +180,7 @@ impl Stores {
             display: location.display.as_str().into(),
             timeout: self.timeout,
             counters: self.counters.clone(),
+            requests: self.requests.clone(),
             dropped_whole: options.dropped_whole,
         })
     }
@@ -304,6 +311,8 @@ pub(crate) struct Store {
     display: Arc<str>,
     timeout: Duration,
     counters: Arc<Counters>,
+    /// Each request takes a permit.
+    requests: Arc<Semaphore>,
     /// See [`Options::dropped_whole`].
     dropped_whole: bool,
 }
@@ -404,8 +413,8 @@ impl Store {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
             Kind::Local(root) => {
-                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
-                let len = self.io(key, file.metadata())?.len();
+                let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
+                let len = meta.len();
                 if len > limit {
                     return Err(too_large(len));
                 }
@@ -463,8 +472,8 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
         let Kind::Local(root) = &self.kind else { return Ok(None) };
-        let Some(file) = self.open_file(root, key)? else { return Ok(None) };
-        let len = self.io(key, file.metadata())?.len();
+        let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
+        let len = meta.len();
         ranges
             .iter()
             .map(|r| self.read_at(&file, key, r.start.min(len)..r.end.min(len)))
@@ -476,8 +485,8 @@ impl Store {
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
             Kind::Local(root) => {
-                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
-                let len = self.io(key, file.metadata())?.len();
+                let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
+                let len = meta.len();
                 self.read_at(&file, key, len - n.min(len)..len).map(Some)
             }
             Kind::Object { client, prefix } => {
@@ -490,33 +499,14 @@ impl Store {
         }
     }
 
-    /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
-    pub(crate) fn local_file(&self, key: &str) -> Result<Option<File>, SourceError> {
+    /// A local file of this store, opened, and its length; `None` if the store is not local or the file does not exist.
+    pub(crate) fn local_file(&self, key: &str) -> Result<Option<(File, u64)>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => self.open_file(root, key),
+            Kind::Local(root) => {
+                Ok(self.open_file(root, key)?.map(|(file, meta)| (file, meta.len())))
+            }
             Kind::Object { .. } => Ok(None),
         }
-    }
-
-    /// Reads a local file of at most `limit` bytes into the first bytes of `room`, which grows as it needs to, and
-    /// gives their number; `None` if the file does not exist.
-    pub(crate) fn read_local(
-        &self,
-        key: &str,
-        limit: u64,
-        room: &mut Vec<u8>,
-    ) -> Result<Option<usize>, SourceError> {
-        let Some(file) = self.local_file(key)? else { return Ok(None) };
-        let bytes = self.io(key, file.metadata())?.len();
-        if bytes > limit {
-            return Err(SourceError::ObjectTooLarge { what: self.show(key), bytes, limit });
-        }
-        let n = bytes as usize;
-        if room.len() < n {
-            room.resize(n, 0);
-        }
-        self.read_exact_at(&file, key, &mut room[..n], 0)?;
-        Ok(Some(n))
     }
 
     /// Reads `out.len()` bytes at `offset` of a file opened by [`Store::local_file`].
@@ -538,8 +528,7 @@ impl Store {
     ) -> Result<Option<(u64, Option<String>)>, SourceError> {
         match &self.kind {
             Kind::Local(root) => {
-                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
-                let meta = self.io(key, file.metadata())?;
+                let Some((_, meta)) = self.open_file(root, key)? else { return Ok(None) };
                 Ok(Some((meta.len(), local_version(&meta))))
             }
             Kind::Object { client, prefix } => {
@@ -612,11 +601,15 @@ impl Store {
             .map_err(|e| SourceError::BadUrl { url: self.show(key), reason: e.to_string() })
     }
 
-    fn open_file(&self, root: &std::path::Path, key: &str) -> Result<Option<File>, SourceError> {
+    fn open_file(
+        &self,
+        root: &std::path::Path,
+        key: &str,
+    ) -> Result<Option<(File, Metadata)>, SourceError> {
         let path = join_path(root, key);
         match File::open(&path) {
             Ok(f) => match f.metadata() {
-                Ok(m) if m.is_file() => Ok(Some(f)),
+                Ok(m) if m.is_file() => Ok(Some((f, m))),
                 // A directory, a pipe or a device is no object.
                 Ok(_) => Ok(None),
                 Err(e) => Err(self.io_error(key, &e)),
@@ -663,7 +656,11 @@ impl Store {
         key: &str,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<Option<T>, SourceError> {
-        match tokio::time::timeout(self.timeout, request).await {
+        // Whoever holds a permit gives it back within the time-out.
+        let permit = self.requests.acquire().await;
+        let answered = tokio::time::timeout(self.timeout, request).await;
+        drop(permit);
+        match answered {
             Err(_) => {
                 self.counters.count(0);
                 Err(SourceError::Timeout {

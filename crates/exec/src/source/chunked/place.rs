@@ -16,6 +16,7 @@ use crate::source::unpack::{at_least, forget_large};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::fs::File;
 use std::ops::Range;
 use tessera_planner::region::{Dims, Region};
 
@@ -39,6 +40,21 @@ struct Goal<'a> {
     len: Dims,
 }
 
+/// A local file that chunks are read from.
+struct Local {
+    key: String,
+    file: File,
+    len: u64,
+}
+
+/// Rows of a chunk along its first axis.
+struct Rows {
+    /// Bytes of the decoded chunk.
+    wanted: Range<usize>,
+    /// Where they go, if they are rows of the goal too.
+    place: Option<Range<usize>>,
+}
+
 impl Chunked {
     pub(crate) fn decode(
         &self,
@@ -58,6 +74,8 @@ impl Chunked {
         }
         let fill = self.meta.raw.convert(Cow::Borrowed(self.meta.array.fill_value().as_ne_bytes()));
         let mut absent = false;
+        // Chunks of a shard come one after the other: it is opened once.
+        let mut last: Option<Local> = None;
         for piece in fetched.pieces {
             let at = piece.at;
             let origin: Dims = at.iter().zip(&self.meta.unit).map(|(i, n)| i * n).collect();
@@ -71,10 +89,13 @@ impl Chunked {
                 from: part.relative_to(&origin).start,
                 len: part.shape(),
             };
-            let there = match &piece.bytes {
-                Some(bytes) => self.put(reader, &at, bytes, &mut goal).map(|()| true)?,
-                None if fetched.later => self.read_and_put(reader, &at, &mut goal)?,
-                None => false,
+            let there = match (&piece.bytes, piece.range) {
+                (Some(bytes), _) => self.put(reader, &at, bytes, &mut goal).map(|()| true)?,
+                (None, None) if self.meta.shard.is_some() => false,
+                (None, range) if fetched.later => {
+                    self.read_and_put(reader, &at, range, &mut last, &mut goal)?
+                }
+                (None, _) => false,
             };
             if !there {
                 absent |= fetched.later;
@@ -91,22 +112,114 @@ impl Chunked {
         Ok(())
     }
 
-    /// Reads a local chunk and decodes it; false if it is absent.
+    /// Reads a local chunk, or the part `range` of a shard, and decodes it; false if it is absent.
     fn read_and_put(
         &self,
         reader: &ArrayReader,
         at: &Dims,
+        range: Option<Range<u64>>,
+        last: &mut Option<Local>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
-        FILE.with_borrow_mut(|file| {
-            let read = reader.store.read_local(&self.key(at), self.encoded_max(), file)?;
-            let result = match read {
-                None => Ok(false),
-                Some(n) => self.put(reader, at, &file[..n], goal).map(|()| true),
+        let (store, key) = (&reader.store, self.object(at));
+        if last.as_ref().is_none_or(|l| l.key != key) {
+            let Some((file, len)) = store.local_file(&key)? else {
+                return match range {
+                    // Its index was there.
+                    Some(_) => Err(SourceError::Changed { what: store.show(&key) }),
+                    None => Ok(false),
+                };
             };
-            forget_large(file);
-            result
+            *last = Some(Local { key, file, len });
+        }
+        let Some(local) = last else { return Ok(false) };
+        let (start, bytes) = match range {
+            Some(r) if r.end > local.len => {
+                let reason = format!(
+                    "the shard's index says bytes {} to {}, the shard ends at {}",
+                    r.start, r.end, local.len
+                );
+                return Err(self.damaged(reader, at, reason));
+            }
+            Some(r) => (r.start, r.end - r.start),
+            None => (0, local.len),
+        };
+        let limit = self.encoded_max();
+        if bytes > limit {
+            return Err(SourceError::ObjectTooLarge { what: store.show(&local.key), bytes, limit });
+        }
+        if self.is_in_memory_order() && self.meta.codecs.is_raw() {
+            return self.read_raw(reader, at, local, start..start + bytes, goal).map(|()| true);
+        }
+        FILE.with_borrow_mut(|kept| {
+            let room = at_least(kept, bytes as usize);
+            let result = store
+                .read_exact_at(&local.file, &local.key, room, start)
+                .and_then(|()| self.put(reader, at, room, goal));
+            forget_large(kept);
+            result.map(|()| true)
         })
+    }
+
+    /// True if a decoded chunk has its cells as they lie in memory.
+    fn is_in_memory_order(&self) -> bool {
+        self.meta.raw.is_verbatim() && !self.meta.delta
+    }
+
+    /// Reads the rows that are wanted of a chunk without codecs, straight into place if they are rows of the goal.
+    fn read_raw(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        local: &Local,
+        stored: Range<u64>,
+        goal: &mut Goal<'_>,
+    ) -> Result<(), SourceError> {
+        let all = self.meta.unit_bytes();
+        if stored.end - stored.start != all {
+            let reason = format!("{} bytes, expected {all}", stored.end - stored.start);
+            return Err(self.damaged(reader, at, reason));
+        }
+        let rows = self.rows(goal);
+        let offset = stored.start + rows.wanted.start as u64;
+        let read =
+            |out: &mut [u8]| reader.store.read_exact_at(&local.file, &local.key, out, offset);
+        if let Some(place) = rows.place {
+            return read(&mut goal.out[place]);
+        }
+        UNIT.with_borrow_mut(|kept| {
+            let room = at_least(kept, rows.wanted.len());
+            let done = read(room);
+            if done.is_ok() {
+                self.copy_rows(reader, room, goal);
+            }
+            forget_large(kept);
+            done
+        })
+    }
+
+    /// The bytes of a chunk from the first to the last row that is wanted, and where they go at once.
+    fn rows(&self, goal: &Goal<'_>) -> Rows {
+        let unit = &self.meta.unit;
+        let count = unit.first().copied().unwrap_or(1).max(1);
+        let row = self.meta.unit_bytes() as usize / count as usize;
+        let first = |p: &Dims| p.first().copied().unwrap_or(0) as usize * row;
+        let bytes = goal.len.first().copied().unwrap_or(1) as usize * row;
+        let whole = (1..unit.len()).all(|a| goal.len[a] == unit[a] && goal.shape[a] == unit[a]);
+        let (from, to) = (first(&goal.from), first(&goal.to));
+        Rows { wanted: from..from + bytes, place: whole.then(|| to..to + bytes) }
+    }
+
+    /// Copies the wanted box out of the rows of a chunk that were read, the first of which is the first wanted one.
+    fn copy_rows(&self, reader: &ArrayReader, rows: &[u8], goal: &mut Goal<'_>) {
+        let (mut part, mut from) = (self.meta.unit.clone(), goal.from.clone());
+        if let (Some(len), Some(at), Some(n)) =
+            (part.first_mut(), from.first_mut(), goal.len.first())
+        {
+            (*len, *at) = (*n, 0);
+        }
+        let to = (goal.shape, &goal.to[..]);
+        copy_box(rows, (&part, &from), goal.out, to, &goal.len, reader.source.dtype.size());
     }
 
     /// Decodes a chunk to where its cells go.
@@ -117,10 +230,7 @@ impl Chunked {
         bytes: &[u8],
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
-        if self.meta.raw.is_verbatim()
-            && !self.meta.delta
-            && self.put_plain(reader, at, bytes, goal)?
-        {
+        if self.is_in_memory_order() && self.put_plain(reader, at, bytes, goal)? {
             return Ok(());
         }
         let cells = self.decode_unit(reader, at, bytes)?;
@@ -138,42 +248,26 @@ impl Chunked {
         bytes: &[u8],
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
-        let (unit, all) = (&self.meta.unit, self.meta.unit_bytes() as usize);
-        let rows = unit.first().copied().unwrap_or(1);
-        let row = all / rows.max(1) as usize;
-        let first = |p: &Dims| p.first().copied().unwrap_or(0) as usize;
-        let count = goal.len.first().copied().unwrap_or(1) as usize;
-        let start = first(&goal.from) * row;
-        let wanted = start..start + count * row;
-        let in_place = (1..unit.len()).all(|a| goal.len[a] == unit[a] && goal.shape[a] == unit[a]);
-        if in_place {
-            let to = first(&goal.to) * row;
-            let out = &mut goal.out[to..to + wanted.len()];
+        let all = self.meta.unit_bytes() as usize;
+        let Rows { wanted, place } = self.rows(goal);
+        if let Some(place) = place {
+            let out = &mut goal.out[place];
             if self.decode_rows(reader, at, bytes, wanted.clone(), out)? {
                 return Ok(true);
             }
         }
-        let size = reader.source.dtype.size();
-        UNIT.with_borrow_mut(|buffer| {
-            at_least(buffer, all);
-            let mut part: Dims = unit.clone();
-            let mut from = goal.from.clone();
-            let mut decoded = wanted.len() < all;
+        UNIT.with_borrow_mut(|kept| {
+            let room = at_least(kept, all);
+            let n = wanted.len();
+            let mut decoded =
+                n < all && self.decode_rows(reader, at, bytes, wanted.clone(), &mut room[..n])?;
             if decoded {
-                let n = wanted.len();
-                decoded = self.decode_rows(reader, at, bytes, wanted, &mut buffer[..n])?;
-                if decoded && let (Some(len), Some(at)) = (part.first_mut(), from.first_mut()) {
-                    (*len, *at) = (count as u64, 0);
-                }
+                self.copy_rows(reader, &room[..n], goal);
+            } else if self.decode_rows(reader, at, bytes, 0..all, room)? {
+                self.copy_rows(reader, &room[wanted], goal);
+                decoded = true;
             }
-            if !decoded {
-                decoded = self.decode_rows(reader, at, bytes, 0..all, &mut buffer[..all])?;
-            }
-            if decoded {
-                let to = (goal.shape, &goal.to[..]);
-                copy_box(buffer, (&part, &from), goal.out, to, &goal.len, size);
-            }
-            forget_large(buffer);
+            forget_large(kept);
             Ok(decoded)
         })
     }

@@ -21,6 +21,7 @@ pub(crate) mod meta;
 mod npy;
 mod npz;
 mod reader;
+mod seen;
 pub(crate) mod store;
 mod time_units;
 mod unpack;
@@ -37,6 +38,7 @@ pub use store::{Client, Counters, Found, Stores};
 mod tests;
 
 use location::Location;
+use seen::Seen;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::{Dataset, SourceRef};
@@ -63,26 +65,47 @@ impl Opened {
 }
 
 /// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy` or an `.npz`; `url#group/path` is a nested group.
+///
+/// What was opened before with the same options is used again if all that was read for it is as it was.
 pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
     let location = Location::parse(url)?;
     let store = stores.at(&location, options)?;
-    if let Some(opened) = npy::open(&store, &location).await? {
+    let (display, group) = (&location.display, &location.group);
+    let how = (options.decode_cf, options.dropped_whole);
+    let key = format!("{display:?} {group:?} {how:?} {}", store::key_of(options));
+    if let Some(opened) = stores.kept().get(&key, &store).await {
         return Ok(opened);
     }
-    if let Some(opened) = npz::open(&store, &location).await? {
+    let seen = Arc::new(Seen::default());
+    let opened = open_anew(&location, options, store.noting(&seen)).await?;
+    stores.kept().put(key, &opened, &seen);
+    Ok(opened)
+}
+
+async fn open_anew(
+    location: &Location,
+    options: &Options,
+    store: store::Store,
+) -> Result<Opened, SourceError> {
+    if let Some(opened) = npy::open(&store, location).await? {
+        return Ok(opened);
+    }
+    if let Some(opened) = npz::open(&store, location).await? {
         return Ok(opened);
     }
     match zarr::find(&store, &location.group).await? {
-        Some(found) => variables::assemble(&store, &location, options, found).await,
+        Some(found) => variables::assemble(&store, location, options, found).await,
         None if !location.group.is_empty() => {
             Err(SourceError::NotFound { what: format!("{}#{}", location.display, location.group) })
         }
         None => match store.local_exists() {
-            Some(false) => Err(SourceError::NotFound { what: location.display }),
-            Some(true) => Err(SourceError::NotAnArray { what: location.display }),
+            Some(false) => Err(SourceError::NotFound { what: location.display.clone() }),
+            Some(true) => Err(SourceError::NotAnArray { what: location.display.clone() }),
             // An object store has no directories: nothing below the prefix is nothing at all.
-            None if store.is_empty().await => Err(SourceError::NotFound { what: location.display }),
-            None => Err(SourceError::NotAnArray { what: location.display }),
+            None if store.is_empty().await => {
+                Err(SourceError::NotFound { what: location.display.clone() })
+            }
+            None => Err(SourceError::NotAnArray { what: location.display.clone() }),
         },
     }
 }

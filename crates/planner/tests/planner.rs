@@ -69,6 +69,23 @@ fn a_slice_reads_only_its_box() {
 }
 
 #[test]
+fn a_thin_slice_is_as_many_operands_as_its_chunks_are_worth() {
+    let mut b = Builder::new(Config::default());
+    // Chunks of 4 MB, of which the slice needs 40 bytes each: two of them are read at a time.
+    let x = b.load(source("x", &[1000, 1000, 100], &[5, 1000, 100])).unwrap();
+    let s = b.index(x, 1, 7).unwrap();
+    let s = b.index(s, 1, 11).unwrap();
+    let told = explain::plan(&plan(b, &[s]));
+    assert!(told.contains("100 operands"), "{told}");
+    // Small chunks are still read together.
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[1000, 10, 10], &[1, 10, 10])).unwrap();
+    let s = b.index(x, 1, 7).unwrap();
+    let told = explain::plan(&plan(b, &[s]));
+    assert!(told.contains("1 operand"), "{told}");
+}
+
+#[test]
 fn generators_take_the_new_shape() {
     let mut b = Builder::new(Config::default());
     let n = b.iota(&[1_500_000_000], None).unwrap();

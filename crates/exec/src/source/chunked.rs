@@ -35,7 +35,7 @@ type ShardIndex = Arc<Vec<[u64; 2]>>;
 /// How to read one Zarr array.
 #[derive(Debug)]
 pub(crate) struct Chunked {
-    meta: ArrayMeta,
+    meta: Arc<ArrayMeta>,
     /// Key of the array in its store; empty if the store is the array.
     prefix: String,
     /// Indices of shards read before; `None` for absent shards.
@@ -44,6 +44,12 @@ pub(crate) struct Chunked {
 
 impl Chunked {
     pub(crate) fn new(meta: ArrayMeta, prefix: String) -> Self {
+        Chunked { meta: Arc::new(meta), prefix, indices: Mutex::default() }
+    }
+
+    /// The same array, of which no index was read.
+    pub(crate) fn fresh(&self) -> Chunked {
+        let (meta, prefix) = (self.meta.clone(), self.prefix.clone());
         Chunked { meta, prefix, indices: Mutex::default() }
     }
 

@@ -26,7 +26,7 @@ const STRETCH_BYTES_MIN: u64 = 256 << 10;
 const SLAB_BYTES: u64 = 8 << 20;
 
 /// Where cells lie in a flat file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Flat {
     /// The file, as a key of the store.
     pub(crate) key: String,

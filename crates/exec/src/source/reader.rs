@@ -118,6 +118,16 @@ impl ArrayReader {
         }
     }
 
+    /// The same reader, which has read nothing yet.
+    pub(crate) fn fresh(&self) -> ArrayReader {
+        let layout = match &self.layout {
+            Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
+            Layout::Flat(f) => Layout::Flat(f.clone()),
+        };
+        let (source, name) = (self.source.clone(), self.name.clone());
+        ArrayReader { source, name, store: self.store.clone(), layout }
+    }
+
     /// Bytes that reading `region` needs beside its result: what `fetch` holds and what `decode` uses as scratch.
     pub fn estimate(&self, region: &Region) -> u64 {
         match &self.layout {

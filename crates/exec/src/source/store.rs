@@ -2,6 +2,7 @@
 
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, Place};
+use crate::source::seen::{self, Kept, Seen, Version};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -77,6 +78,7 @@ pub struct Stores {
     timeout: Duration,
     counters: Arc<Counters>,
     requests: Arc<Semaphore>,
+    kept: Kept,
 }
 
 impl std::fmt::Debug for Stores {
@@ -103,7 +105,13 @@ impl Stores {
             timeout,
             counters: Arc::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            kept: Kept::default(),
         }
+    }
+
+    /// Datasets that were opened before.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// What all reads through these stores have cost.
@@ -181,6 +189,7 @@ impl Stores {
             timeout: self.timeout,
             counters: self.counters.clone(),
             requests: self.requests.clone(),
+            seen: None,
             dropped_whole: options.dropped_whole,
         })
     }
@@ -283,8 +292,8 @@ impl Stores {
     }
 }
 
-fn key_of(o: &Options) -> String {
-    // In memory only, never shown: the key tells two sets of credentials apart.
+/// What tells two sets of options, and their credentials, apart. In memory only, never shown.
+pub(crate) fn key_of(o: &Options) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         o.endpoint,
@@ -313,6 +322,8 @@ pub(crate) struct Store {
     counters: Arc<Counters>,
     /// Each request takes a permit.
     requests: Arc<Semaphore>,
+    /// Where it notes what was looked at.
+    seen: Option<Arc<Seen>>,
     /// See [`Options::dropped_whole`].
     dropped_whole: bool,
 }
@@ -377,7 +388,65 @@ impl Store {
                 Kind::Object { client: client.clone(), prefix: format!("{prefix}{slash}{key}") }
             }
         };
-        Store { kind, display: self.show(key).into(), ..self.clone() }
+        Store { kind, display: self.show(key).into(), seen: None, ..self.clone() }
+    }
+
+    /// The same store, which notes what is looked at.
+    pub(crate) fn noting(&self, seen: &Arc<Seen>) -> Store {
+        Store { seen: Some(seen.clone()), ..self.clone() }
+    }
+
+    fn note(&self, key: &str, version: impl FnOnce() -> Option<Version>) {
+        if let Some(seen) = &self.seen {
+            seen.note(key, version);
+        }
+    }
+
+    /// What is there now under a key that was noted; `None` if that cannot be told.
+    pub(crate) async fn version(&self, key: &str) -> Option<Version> {
+        match (&self.kind, key.strip_suffix('/')) {
+            (_, Some(directory)) => {
+                let names = self.list(directory).await.ok()?.directories;
+                Some(Version::Names(names))
+            }
+            (Kind::Local(root), None) => match std::fs::metadata(join_path(root, key)) {
+                Ok(meta) if meta.is_file() => seen::of_file(&meta),
+                Ok(_) => Some(Version::Absent),
+                Err(e) if is_nothing(&e) => Some(Version::Absent),
+                Err(_) => None,
+            },
+            (Kind::Object { client, prefix }, None) => {
+                let path = self.path(prefix, key).ok()?;
+                match self.guard(key, client.head(&path)).await.ok()? {
+                    Some(meta) => meta.e_tag.map(Version::Object),
+                    None => Some(Version::Absent),
+                }
+            }
+        }
+    }
+
+    /// An object or a part of it, with its description.
+    async fn fetch(
+        &self,
+        client: &Arc<dyn ObjectStore>,
+        prefix: &str,
+        key: &str,
+        range: GetRange,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let path = self.path(prefix, key)?;
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let got = self
+            .guard(key, async {
+                let r = client.get_opts(&path, options).await?;
+                let tag = r.meta.e_tag.clone();
+                Ok((r.bytes().await?, tag))
+            })
+            .await?;
+        self.note(key, || match &got {
+            Some((_, tag)) => tag.clone().map(Version::Object),
+            None => Some(Version::Absent),
+        });
+        Ok(got.map(|(bytes, _)| bytes))
     }
 
     /// What it is made of.
@@ -425,17 +494,22 @@ impl Store {
                 let got = self
                     .guard(key, async {
                         let r = client.get(&path).await?;
-                        let size = r.meta.size;
+                        let (size, tag) = (r.meta.size, r.meta.e_tag.clone());
                         if size > limit {
                             return Ok(Err(size));
                         }
-                        Ok(Ok(r.bytes().await?))
+                        Ok(Ok((r.bytes().await?, tag)))
                     })
                     .await?;
+                self.note(key, || match &got {
+                    Some(Ok((_, tag))) => tag.clone().map(Version::Object),
+                    Some(Err(_)) => None,
+                    None => Some(Version::Absent),
+                });
                 match got {
                     None => Ok(None),
                     Some(Err(size)) => Err(too_large(size)),
-                    Some(Ok(bytes)) => Ok(Some(bytes)),
+                    Some(Ok((bytes, _))) => Ok(Some(bytes)),
                 }
             }
         }
@@ -451,11 +525,7 @@ impl Store {
         match &self.kind {
             Kind::Local(_) => self.get_ranges_local(key, ranges),
             Kind::Object { client, prefix } => {
-                let path = self.path(prefix, key)?;
-                let one = |r: Range<u64>| {
-                    let path = path.clone();
-                    async move { self.guard(key, client.get_range(&path, r)).await }
-                };
+                let one = |r: Range<u64>| self.fetch(client, prefix, key, GetRange::Bounded(r));
                 let parts: Vec<Option<Bytes>> = stream::iter(ranges.to_vec())
                     .map(one)
                     .buffered(CONCURRENT_MAX)
@@ -490,11 +560,7 @@ impl Store {
                 self.read_at(&file, key, len - n.min(len)..len).map(Some)
             }
             Kind::Object { client, prefix } => {
-                let path = self.path(prefix, key)?;
-                let options =
-                    GetOptions { range: Some(GetRange::Suffix(n)), ..GetOptions::default() };
-                self.guard(key, async { client.get_opts(&path, options).await?.bytes().await })
-                    .await
+                self.fetch(client, prefix, key, GetRange::Suffix(n)).await
             }
         }
     }
@@ -534,6 +600,10 @@ impl Store {
             Kind::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
+                self.note(key, || match &meta {
+                    Some(m) => m.e_tag.clone().map(Version::Object),
+                    None => Some(Version::Absent),
+                });
                 Ok(meta.map(|m| (m.size, m.e_tag)))
             }
         }
@@ -588,6 +658,7 @@ impl Store {
             }
         }
         out.directories.sort();
+        self.note(&format!("{key}/"), || Some(Version::Names(out.directories.clone())));
         Ok(out)
     }
 
@@ -609,14 +680,19 @@ impl Store {
         let path = join_path(root, key);
         match File::open(&path) {
             Ok(f) => match f.metadata() {
-                Ok(m) if m.is_file() => Ok(Some((f, m))),
+                Ok(m) if m.is_file() => {
+                    self.note(key, || seen::of_file(&m));
+                    Ok(Some((f, m)))
+                }
                 // A directory, a pipe or a device is no object.
-                Ok(_) => Ok(None),
+                Ok(_) => {
+                    self.note(key, || Some(Version::Absent));
+                    Ok(None)
+                }
                 Err(e) => Err(self.io_error(key, &e)),
             },
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
+            Err(e) if is_nothing(&e) => {
+                self.note(key, || Some(Version::Absent));
                 Ok(None)
             }
             Err(e) => Err(self.io_error(key, &e)),
@@ -724,15 +800,15 @@ trait Measured {
     fn bytes(&self) -> usize;
 }
 
-impl Measured for Bytes {
+impl Measured for (Bytes, Option<String>) {
     fn bytes(&self) -> usize {
-        self.len()
+        self.0.len()
     }
 }
 
-impl Measured for Result<Bytes, u64> {
+impl Measured for Result<(Bytes, Option<String>), u64> {
     fn bytes(&self) -> usize {
-        self.as_ref().map_or(0, Bytes::len)
+        self.as_ref().map_or(0, Measured::bytes)
     }
 }
 
@@ -746,6 +822,11 @@ impl Measured for object_store::ListResult {
     fn bytes(&self) -> usize {
         0
     }
+}
+
+/// True if an error says that a file does not exist.
+fn is_nothing(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn join_path(root: &std::path::Path, key: &str) -> PathBuf {

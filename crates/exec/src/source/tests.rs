@@ -4,6 +4,7 @@
 mod bad;
 mod fixtures;
 mod hand_made;
+mod kept;
 mod s3;
 
 use super::*;

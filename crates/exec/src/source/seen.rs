@@ -1,0 +1,195 @@
+//! Datasets that were opened before: used again if nothing that was read to open them has changed.
+//!
+//! While a dataset is opened its store notes each object and listing that is looked at, with what tells its versions
+//! apart ([`Seen`]). Later all of them are asked for at once: a request without a body each, or a look at a file.
+//!
+//! Invariants: cells are never kept, nor where chunks lie in shards; a file that was changed a moment before it was
+//! read is not trusted, as another change in the same moment might not show; what is kept is bounded.
+
+use crate::source::Opened;
+use crate::source::reader::{ArrayReader, Layout};
+use crate::source::store::Store;
+use futures::{StreamExt, stream};
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// A file that changed so recently may change again without a new time: clocks of file systems tick slowly.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Objects of one dataset that are worth asking for: beyond them opening it anew is no dearer.
+const OBJECTS_MAX: usize = 256;
+
+/// Requests of one check at a time.
+const CONCURRENT_MAX: usize = 16;
+
+/// Datasets that are kept.
+const DATASETS_MAX: usize = 64;
+
+/// Bytes of labels of all datasets that are kept, about.
+const LABEL_BYTES_MAX: u64 = 16 << 20;
+
+/// What was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Nothing.
+    Absent,
+    /// An object, with a text that another version does not have.
+    Object(String),
+    /// The names in a directory.
+    Names(Vec<String>),
+}
+
+/// Notes of one opening.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    notes: Mutex<Notes>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    objects: BTreeMap<String, Version>,
+    /// Something was seen that cannot be asked for again.
+    unsure: bool,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an object, or a directory (whose key has a slash behind it); without a version it cannot be checked.
+    pub(crate) fn note(&self, key: &str, version: impl FnOnce() -> Option<Version>) {
+        if self.closed.load(Relaxed) {
+            return;
+        }
+        let mut notes = self.lock();
+        match version() {
+            Some(v) if notes.objects.len() < OBJECTS_MAX => {
+                // An object that changed while the dataset was opened is neither version.
+                let before = notes.objects.insert(key.to_string(), v.clone());
+                notes.unsure |= before.is_some_and(|b| b != v);
+            }
+            _ => notes.unsure = true,
+        }
+    }
+
+    /// Ends the notes: cells that are read later are none of them. `None` if they do not tell all.
+    fn close(&self) -> Option<BTreeMap<String, Version>> {
+        self.closed.store(true, Relaxed);
+        let mut notes = self.lock();
+        let objects = std::mem::take(&mut notes.objects);
+        (!notes.unsure && !objects.is_empty()).then_some(objects)
+    }
+}
+
+/// A file's version; `None` if it changed too recently for its times to tell.
+pub(crate) fn of_file(meta: &Metadata) -> Option<Version> {
+    let moment = |s: i64, ns: i64| {
+        let since = Duration::new(u64::try_from(s).ok()?, u32::try_from(ns).ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    };
+    let changed =
+        moment(meta.ctime(), meta.ctime_nsec())?.max(moment(meta.mtime(), meta.mtime_nsec())?);
+    let age = SystemTime::now().duration_since(changed).ok()?;
+    (age > SETTLED).then(|| {
+        Version::Object(format!(
+            "{} {} {} {}.{} {}.{}",
+            meta.dev(),
+            meta.ino(),
+            meta.len(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec()
+        ))
+    })
+}
+
+/// Datasets by what opens them.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    by_key: BTreeMap<String, Entry>,
+    clock: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    opened: Arc<Opened>,
+    objects: Arc<BTreeMap<String, Version>>,
+    used: u64,
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The dataset that was opened with `key`, if nothing of it has changed since.
+    pub(crate) async fn get(&self, key: &str, store: &Store) -> Option<Opened> {
+        let entry = {
+            let mut state = self.lock();
+            state.clock += 1;
+            let clock = state.clock;
+            let entry = state.by_key.get_mut(key)?;
+            entry.used = clock;
+            entry.clone()
+        };
+        let objects = entry.objects.iter().map(|(key, was)| (key.clone(), was.clone()));
+        let checks = stream::iter(objects.collect::<Vec<_>>())
+            .map(|(key, was)| async move { store.version(&key).await.is_some_and(|is| is == was) })
+            .buffer_unordered(CONCURRENT_MAX);
+        if checks.all(|same| async move { same }).await {
+            return Some(again(&entry.opened));
+        }
+        self.lock().by_key.remove(key);
+        None
+    }
+
+    /// Keeps a dataset, if all that was looked at for it can be asked for again.
+    pub(crate) fn put(&self, key: String, opened: &Opened, seen: &Seen) {
+        let Some(objects) = seen.close() else { return };
+        let labels = label_bytes(opened);
+        if labels > LABEL_BYTES_MAX || opened.readers.iter().any(|r| holds_cells(r)) {
+            return;
+        }
+        let mut state = self.lock();
+        state.clock += 1;
+        let used = state.clock;
+        let entry = Entry { opened: Arc::new(again(opened)), objects: Arc::new(objects), used };
+        state.by_key.insert(key, entry);
+        let bytes = |s: &State| s.by_key.values().map(|e| label_bytes(&e.opened)).sum::<u64>();
+        while state.by_key.len() > DATASETS_MAX || bytes(&state) > LABEL_BYTES_MAX {
+            let oldest = state.by_key.iter().min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
+            let Some(oldest) = oldest else { break };
+            state.by_key.remove(&oldest);
+        }
+    }
+}
+
+/// The same dataset with readers that remember nothing of what they read.
+fn again(opened: &Opened) -> Opened {
+    Opened {
+        dataset: opened.dataset.clone(),
+        readers: opened.readers.iter().map(|r| Arc::new(r.fresh())).collect(),
+        unsupported: opened.unsupported.clone(),
+        groups: opened.groups.clone(),
+    }
+}
+
+fn label_bytes(opened: &Opened) -> u64 {
+    // A text is a pointer, two lengths, and some letters.
+    opened.dataset.coords.iter().map(|c| 48 * c.values.len() as u64).sum()
+}
+
+/// True for an array that was unpacked when it was opened.
+fn holds_cells(reader: &ArrayReader) -> bool {
+    matches!(&reader.layout, Layout::Flat(f) if f.memory.is_some())
+}

@@ -93,7 +93,7 @@ impl Builder {
     pub fn load_region(&mut self, source: Arc<SourceRef>, region: Region) -> Result<NodeId> {
         let slice = source.grid.slice(&region);
         // Of a tensor in memory nothing is decoded.
-        let stored = if source.is_resident() { &slice } else { &source.grid };
+        let stored = (!source.is_resident()).then_some(&source.grid);
         let grid = slice.grouped(stored, source.dtype.size(), self.config.chunk_bytes_target);
         let (shape, dtype, nullable) = (region.shape(), source.dtype, source.nullable);
         self.push(Op::Load { source, region }, &[], shape, dtype, nullable, grid)

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
+/// The most stored chunks that an operand reads, unless one of its own cells needs more.
+const JOINED_MAX: u64 = 1024;
+
 /// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one cut off at `len`.
 ///
 /// ```text
@@ -203,9 +206,10 @@ impl Grid {
 
     /// Neighbouring chunks joined until about `target` bytes are read for them: innermost axis first, so that what is
     /// joined lies together in a row-major file. Chunks more than 16 × `target` are cut along the outermost axes
-    /// instead. `stored` is the grid that this one is a part of: of its chunks a thin slice needs few cells, but as a
-    /// rule they are decoded whole. A pure function of grids, type and target.
-    pub fn grouped(&self, stored: &Grid, cell_bytes: usize, target: u64) -> Grid {
+    /// instead. `stored` is the grid that this one is a part of, if its chunks are objects: of those a thin slice needs
+    /// few cells, but as a rule they are decoded whole, and each costs something however small it is, so that no more
+    /// than [`JOINED_MAX`] are joined. A pure function of grids, type and target.
+    pub fn grouped(&self, stored: Option<&Grid>, cell_bytes: usize, target: u64) -> Grid {
         let mut axes = self.axes.clone();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
         let size = |axes: &SmallVec<[AxisGrid; 6]>| {
@@ -229,9 +233,11 @@ impl Grid {
             }
             return Grid { axes };
         }
+        let mut objects = if stored.is_some() { JOINED_MAX } else { u64::MAX };
+        let stored = stored.unwrap_or(self);
         let mut read = size(&stored.axes);
         for a in (0..axes.len()).rev() {
-            let room = (u128::from(limit) / read.max(1)) as u64;
+            let room = ((u128::from(limit) / read.max(1)) as u64).min(objects);
             if room < 2 {
                 break;
             }
@@ -239,6 +245,7 @@ impl Grid {
             let count = g.count();
             if count <= room {
                 axes[a] = AxisGrid::regular(g.len, g.len);
+                objects /= count;
                 let whole = stored.axes[a];
                 let joined = whole.chunk.saturating_mul(count).min(whole.len).max(whole.chunk);
                 read = read / u128::from(whole.chunk.max(1)) * u128::from(joined);

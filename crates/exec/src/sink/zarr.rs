@@ -268,9 +268,13 @@ impl ZarrWriter {
         if self.place.is_local() {
             self.place.put_local(&key, &bytes, self.durable)?;
             self.count(bytes.len());
+            encode::again(bytes);
             return Ok(());
         }
         self.count(bytes.len());
+        // It waits with no more room than its part of the budget.
+        let mut bytes = bytes;
+        bytes.shrink_to_fit();
         let place = self.place.clone();
         let mut uploads = self.uploads();
         // What has ended is taken note of, so that the set stays as small as the budget.

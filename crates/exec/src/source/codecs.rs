@@ -71,6 +71,16 @@ impl Codecs {
         self.plain && self.outer.is_empty()
     }
 
+    /// True if parts of a chunk are decoded without what comes before them.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        self.plain
+            && match &self.outer[..] {
+                [] => true,
+                [(codec, _)] => codec.as_any().is::<BloscCodec>(),
+                _ => false,
+            }
+    }
+
     /// Writes the cells of a chunk straight to `out`, which has their size, and gives the bytes written; `None` if
     /// these codecs need steps in between.
     pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {

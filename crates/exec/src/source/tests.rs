@@ -6,6 +6,7 @@ mod fixtures;
 mod hand_made;
 mod kept;
 mod s3;
+mod thin;
 
 use super::*;
 use std::time::Duration;

@@ -7,10 +7,13 @@
 //!   ----+                     f f f
 //! ```
 
+use super::Codec;
 use super::document::{ArrayDocument, Cells};
 use crate::kernels::copy::{Strided, copy_box};
 use crate::sink::SinkError;
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,6 +23,40 @@ use tessera_planner::scalar::Scalar;
 use zarrs::array::codec::CodecChain;
 use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
 use zarrs::array::{ArrayBytes, ArrayBytesOffsets, DataType, FillValue};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe;
+
+/// What a thread keeps of encoded objects.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+thread_local! {
+    /// The thread's zstd context with its level, and the buffer that it wrote to last: new pages for each object would
+    /// cost a tenth of compressing it.
+    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Compresses with the thread's context.
+fn compress(level: i32, cells: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = SPARE.take();
+    out.clear();
+    out.reserve(zstd_safe::compress_bound(cells.len()));
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some((of, compressor)) if *of == level => compressor,
+            _ => &mut kept.insert((level, Compressor::new(level)?)).1,
+        };
+        compressor.compress_to_buffer(cells, &mut out)
+    })?;
+    Ok(out)
+}
+
+/// Keeps the buffer of an object that was stored for the next one.
+pub(super) fn again(buffer: Vec<u8>) {
+    if buffer.capacity() <= KEPT_BYTES_MAX {
+        SPARE.set(buffer);
+    }
+}
 
 /// Encodes the objects of one array.
 #[derive(Debug)]
@@ -31,6 +68,8 @@ pub(super) struct Encoder {
     object: Dims,
     /// Bytes of a cell; 0 for texts.
     size: usize,
+    /// The level, if an object is its cells as they lie in memory and zstd over them.
+    zstd: Option<i32>,
 }
 
 /// The cells of an object.
@@ -55,6 +94,14 @@ impl Encoder {
             fill: meta.array.fill_value().clone(),
             object: document.object.clone(),
             size,
+            zstd: match document.codec {
+                Codec::Zstd(level)
+                    if document.inner.is_none() && size > 0 && cfg!(target_endian = "little") =>
+                {
+                    Some(level)
+                }
+                _ => None,
+            },
         })
     }
 
@@ -116,8 +163,14 @@ impl Encoder {
         fill.len() == self.size && cells.chunks_exact(self.size).all(|c| c == fill)
     }
 
-    /// The encoded object.
+    /// The encoded object, in a buffer that [`again`] takes back.
     pub(super) fn encode(&self, cells: Cow<'_, [u8]>) -> Result<Vec<u8>, SinkError> {
+        if let Some(level) = self.zstd {
+            return compress(level, &cells).map_err(|e| SinkError::Internal {
+                what: self.name.clone(),
+                reason: format!("zstd: {e}"),
+            });
+        }
         self.run(ArrayBytes::new_flen(cells))
     }
 

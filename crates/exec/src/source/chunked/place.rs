@@ -1,10 +1,10 @@
 //! Encoded chunks become cells in place.
 //!
 //! ```text
-//!   region  ┌─────────┐     of each chunk the rows that the region wants, along its first axis:
-//!           │ 1 1│2 2 │       * rows of the chunk that are rows of the region: decoded straight into it,
-//!           │ 1 1│2 2 │       * else decoded into the thread's buffer, and the box copied
-//!           └─────────┘
+//!   region  ┌─────────┐     * rows of a chunk (along its first axis) that are rows of the region are decoded, or
+//!           │ 1 1│2 2 │       read, straight into it;
+//!           │ 1 1│2 2 │     * else what the codecs allow to be read alone, from the first wanted cell to the last one
+//!           └─────────┘       or row by row, is decoded into the thread's buffer, and the box copied
 //! ```
 
 use super::Chunked;
@@ -19,6 +19,9 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::ops::Range;
 use tessera_planner::region::{Dims, Region};
+
+/// Where rows have more than this between what is wanted of them, each is decoded by itself.
+const GAP_BYTES_MIN: usize = 64 << 10;
 
 thread_local! {
     /// The chunk that the thread decodes: new pages for each one would cost more than the decoding.
@@ -45,14 +48,6 @@ struct Local {
     key: String,
     file: File,
     len: u64,
-}
-
-/// Rows of a chunk along its first axis.
-struct Rows {
-    /// Bytes of the decoded chunk.
-    wanted: Range<usize>,
-    /// Where they go, if they are rows of the goal too.
-    place: Option<Range<usize>>,
 }
 
 impl Chunked {
@@ -166,7 +161,7 @@ impl Chunked {
         self.meta.raw.is_verbatim() && !self.meta.delta
     }
 
-    /// Reads the rows that are wanted of a chunk without codecs, straight into place if they are rows of the goal.
+    /// Reads what is wanted of a chunk without codecs, straight into place if that is rows of the goal.
     fn read_raw(
         &self,
         reader: &ArrayReader,
@@ -180,46 +175,69 @@ impl Chunked {
             let reason = format!("{} bytes, expected {all}", stored.end - stored.start);
             return Err(self.damaged(reader, at, reason));
         }
-        let rows = self.rows(goal);
-        let offset = stored.start + rows.wanted.start as u64;
-        let read =
-            |out: &mut [u8]| reader.store.read_exact_at(&local.file, &local.key, out, offset);
-        if let Some(place) = rows.place {
-            return read(&mut goal.out[place]);
+        let read = |wanted: Range<usize>, out: &mut [u8]| {
+            let offset = stored.start + wanted.start as u64;
+            reader.store.read_exact_at(&local.file, &local.key, out, offset)
+        };
+        if let Some((wanted, place)) = self.in_place(goal) {
+            return read(wanted, &mut goal.out[place]);
         }
         UNIT.with_borrow_mut(|kept| {
-            let room = at_least(kept, rows.wanted.len());
-            let done = read(room);
+            let room = at_least(kept, all as usize);
+            let mut wanted = self.wanted(goal);
+            let done = wanted.try_for_each(|w| read(w.clone(), &mut room[w]));
             if done.is_ok() {
-                self.copy_rows(reader, room, goal);
+                self.copy(reader, room, goal);
             }
             forget_large(kept);
             done
         })
     }
 
-    /// The bytes of a chunk from the first to the last row that is wanted, and where they go at once.
-    fn rows(&self, goal: &Goal<'_>) -> Rows {
+    /// The bytes of a decoded chunk that are wanted and where they go, if they are whole rows there too.
+    fn in_place(&self, goal: &Goal<'_>) -> Option<(Range<usize>, Range<usize>)> {
         let unit = &self.meta.unit;
-        let count = unit.first().copied().unwrap_or(1).max(1);
-        let row = self.meta.unit_bytes() as usize / count as usize;
-        let first = |p: &Dims| p.first().copied().unwrap_or(0) as usize * row;
-        let bytes = goal.len.first().copied().unwrap_or(1) as usize * row;
         let whole = (1..unit.len()).all(|a| goal.len[a] == unit[a] && goal.shape[a] == unit[a]);
+        let first = |p: &Dims| p.first().copied().unwrap_or(0) as usize * self.row();
+        let bytes = goal.len.first().copied().unwrap_or(1) as usize * self.row();
         let (from, to) = (first(&goal.from), first(&goal.to));
-        Rows { wanted: from..from + bytes, place: whole.then(|| to..to + bytes) }
+        whole.then(|| (from..from + bytes, to..to + bytes))
     }
 
-    /// Copies the wanted box out of the rows of a chunk that were read, the first of which is the first wanted one.
-    fn copy_rows(&self, reader: &ArrayReader, rows: &[u8], goal: &mut Goal<'_>) {
-        let (mut part, mut from) = (self.meta.unit.clone(), goal.from.clone());
-        if let (Some(len), Some(at), Some(n)) =
-            (part.first_mut(), from.first_mut(), goal.len.first())
-        {
-            (*len, *at) = (*n, 0);
-        }
-        let to = (goal.shape, &goal.to[..]);
-        copy_box(rows, (&part, &from), goal.out, to, &goal.len, reader.source.dtype.size());
+    /// Bytes of a decoded chunk that have all that is wanted: from its first cell to its last one, or such a range for
+    /// each row, where ranges are decoded by themselves and leave out much.
+    fn wanted(&self, goal: &Goal<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let unit = &self.meta.unit;
+        let cell = self.meta.unit_bytes() / unit.iter().product::<u64>().max(1);
+        // The first and the last cell within a row.
+        let at = |last: bool| {
+            (1..unit.len()).fold(0, |n, a| {
+                let end = if last { goal.len[a] - 1 } else { 0 };
+                n * unit[a] + goal.from[a] + end
+            })
+        };
+        let row = self.row();
+        let (low, high) = ((at(false) * cell) as usize, ((at(true) + 1) * cell) as usize);
+        let first = goal.from.first().copied().unwrap_or(0) as usize;
+        let count = goal.len.first().copied().unwrap_or(1) as usize;
+        let apart = self.meta.codecs.is_in_parts() && row - (high - low) >= GAP_BYTES_MIN;
+        let (steps, rows) = if apart { (count, 1) } else { (1, count) };
+        (0..steps).map(move |i| {
+            let start = (first + i) * row;
+            start + low..start + (rows - 1) * row + high
+        })
+    }
+
+    /// Bytes of a row of a decoded chunk.
+    fn row(&self) -> usize {
+        let count = self.meta.unit.first().copied().unwrap_or(1).max(1);
+        self.meta.unit_bytes() as usize / count as usize
+    }
+
+    /// Copies the wanted box out of a decoded chunk.
+    fn copy(&self, reader: &ArrayReader, cells: &[u8], goal: &mut Goal<'_>) {
+        let (from, to) = ((&self.meta.unit[..], &goal.from[..]), (goal.shape, &goal.to[..]));
+        copy_box(cells, from, goal.out, to, &goal.len, reader.source.dtype.size());
     }
 
     /// Decodes a chunk to where its cells go.
@@ -249,23 +267,27 @@ impl Chunked {
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
         let all = self.meta.unit_bytes() as usize;
-        let Rows { wanted, place } = self.rows(goal);
-        if let Some(place) = place {
+        if let Some((wanted, place)) = self.in_place(goal) {
             let out = &mut goal.out[place];
-            if self.decode_rows(reader, at, bytes, wanted.clone(), out)? {
+            if self.decode_rows(reader, at, bytes, wanted, out)? {
                 return Ok(true);
             }
         }
         UNIT.with_borrow_mut(|kept| {
             let room = at_least(kept, all);
-            let n = wanted.len();
-            let mut decoded =
-                n < all && self.decode_rows(reader, at, bytes, wanted.clone(), &mut room[..n])?;
+            let mut decoded = true;
+            for wanted in self.wanted(goal) {
+                decoded &=
+                    self.decode_rows(reader, at, bytes, wanted.clone(), &mut room[wanted])?;
+                if !decoded {
+                    break;
+                }
+            }
+            if !decoded {
+                decoded = self.decode_rows(reader, at, bytes, 0..all, room)?;
+            }
             if decoded {
-                self.copy_rows(reader, &room[..n], goal);
-            } else if self.decode_rows(reader, at, bytes, 0..all, room)? {
-                self.copy_rows(reader, &room[wanted], goal);
-                decoded = true;
+                self.copy(reader, room, goal);
             }
             forget_large(kept);
             Ok(decoded)

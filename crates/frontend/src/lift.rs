@@ -18,6 +18,7 @@
 //!
 //! Invariant: nothing here reads data; labels are known at bind.
 
+mod casts;
 mod context;
 mod cube;
 mod dense;
@@ -197,7 +198,7 @@ fn logical(
     prepared: &names::Prepared,
     state: &SessionState,
 ) -> datafusion::error::Result<LogicalPlan> {
-    let context = context::Context { state, tables: &prepared.tables };
+    let context = context::Context::new(state, &prepared.tables);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;

@@ -115,8 +115,8 @@ pub struct Coord {
     pub attrs: Attrs,
 }
 
-/// Labels of one type.
-#[derive(Debug, Clone, PartialEq)]
+/// Labels of one type; a label that is NaN equals another one.
+#[derive(Debug, Clone)]
 pub enum CoordValues {
     /// Integers, of the type in the file.
     Int(DType, Arc<[i64]>),
@@ -126,6 +126,21 @@ pub enum CoordValues {
     Time(Calendar, Arc<[i64]>),
     /// Texts.
     Text(Arc<[String]>),
+}
+
+impl PartialEq for CoordValues {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+        match (self, other) {
+            (Self::Int(d, a), Self::Int(e, b)) => d == e && a == b,
+            (Self::Float(d, a), Self::Float(e, b)) => {
+                d == e && a.len() == b.len() && a.iter().zip(b.iter()).all(is_same)
+            }
+            (Self::Time(c, a), Self::Time(d, b)) => c == d && a == b,
+            (Self::Text(a), Self::Text(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 impl CoordValues {

@@ -281,6 +281,10 @@ pub(super) const ROWS: &[Function] = &[
         "SELECT x * pi() FROM x",
         "numpy.pi",
     ),
+];
+
+/// Elementwise functions that plain SQL does not have.
+pub(super) const TENSOR_ROWS: &[Function] = &[
     row(
         "e",
         "e()",
@@ -320,10 +324,6 @@ pub(super) const ROWS: &[Function] = &[
         "SELECT x < inf() FROM x",
         "numpy.inf",
     ),
-];
-
-/// Elementwise functions that plain SQL does not have.
-pub(super) const TENSOR_ROWS: &[Function] = &[
     row(
         "where",
         "where(condition, x, y)",

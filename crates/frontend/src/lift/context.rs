@@ -13,10 +13,24 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
+use super::casts::Casts;
+
 /// The tables of one query and the functions of a session.
 pub(crate) struct Context<'a> {
     pub(crate) state: &'a SessionState,
     pub(crate) tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
+    planners: Vec<Arc<dyn ExprPlanner>>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        state: &'a SessionState,
+        tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
+    ) -> Self {
+        let ours: Arc<dyn ExprPlanner> = Arc::new(Casts);
+        let planners = std::iter::once(ours).chain(state.expr_planners().iter().cloned()).collect();
+        Self { state, tables, planners }
+    }
 }
 
 impl ContextProvider for Context<'_> {
@@ -32,7 +46,7 @@ impl ContextProvider for Context<'_> {
     }
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
-        self.state.expr_planners()
+        &self.planners
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {

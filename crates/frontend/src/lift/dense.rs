@@ -20,6 +20,7 @@ mod product;
 mod top;
 mod window;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt64Array};
@@ -190,6 +191,7 @@ impl Dense<'_> {
     ) -> Result<TensorScan, Reason> {
         let shape = relation.shape();
         let (mut columns, mut nodes) = (Vec::new(), Vec::new());
+        let mut origins = BTreeMap::new();
         for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
             columns.push(match column {
                 Column::Label { axis, values, .. } => ScanColumn::Label {
@@ -197,16 +199,15 @@ impl Dense<'_> {
                     values: relation.kept[*axis].apply(values).map_err(|e| e.strip_backtrace())?,
                 },
                 Column::Cells(node) => {
-                    let wanted = dtype_of(field.data_type());
-                    if wanted != Some(self.b.dtype(*node)) {
-                        return Err(format!(
-                            "{} is {}, and {} here",
-                            field.name(),
-                            field.data_type(),
-                            self.b.dtype(*node)
-                        ));
-                    }
-                    nodes.push(*node);
+                    nodes.push(self.of_type(*node, field)?);
+                    ScanColumn::Cells(nodes.len() - 1)
+                }
+                Column::Met { axis, values, met } => {
+                    let labels = relation.kept[*axis].apply(values);
+                    let labels = labels.map_err(|e| e.strip_backtrace())?;
+                    origins.insert(columns.len(), (*axis, labels));
+                    let node = self.lower(&relation).met(field.name(), *axis, values, *met)?;
+                    nodes.push(self.of_type(node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)
                 }
                 Column::Refused(reason) => return Err(reason.clone()),
@@ -233,11 +234,23 @@ impl Dense<'_> {
             schema: Arc::new(Schema::new(fields)),
             shape,
             columns,
+            origins,
             presence,
             top,
             rooted: Rooted { graph: self.b.graph, roots },
             exploded: false,
         })
+    }
+}
+
+impl Dense<'_> {
+    /// The node, if it has the type that a field has.
+    fn of_type(&self, node: NodeId, field: &Field) -> Result<NodeId, Reason> {
+        let dtype = self.b.dtype(node);
+        if dtype_of(field.data_type()) == Some(dtype) {
+            return Ok(node);
+        }
+        Err(format!("{} is {}, and {dtype} here", field.name(), field.data_type()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::take;
 use arrow::datatypes::{
-    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::row::{RowConverter, SortField};
@@ -162,6 +162,21 @@ impl<'a> Labels<'a> {
     }
 }
 
+/// Labels with one zero and one NaN, as keys of SQL have them: -0.0 equals 0.0, and every NaN the others.
+pub(crate) fn canonical(labels: &ArrayRef) -> ArrayRef {
+    match labels.data_type() {
+        DataType::Float32 => {
+            let one = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };
+            Arc::new(labels.as_primitive::<Float32Type>().unary::<_, Float32Type>(one))
+        }
+        DataType::Float64 => {
+            let one = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
+            Arc::new(labels.as_primitive::<Float64Type>().unary::<_, Float64Type>(one))
+        }
+        _ => labels.clone(),
+    }
+}
+
 /// Positions of one axis by equal keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Factors {
@@ -172,11 +187,13 @@ pub(crate) struct Factors {
 }
 
 impl Factors {
-    /// Groups the rows of some columns of one length, as SQL's GROUP BY does: NULLs are one group.
+    /// Groups the rows of some columns of one length, as SQL's GROUP BY does: NULLs are one group, NaNs another, and
+    /// the two zeros a third.
     pub(crate) fn of(columns: &[ArrayRef]) -> Result<Self> {
+        let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
         let sorts = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
         let converter = RowConverter::new(sorts)?;
-        let rows = converter.convert_columns(columns)?;
+        let rows = converter.convert_columns(&columns)?;
         let mut groups = std::collections::BTreeMap::new();
         let mut out = Self { codes: Vec::with_capacity(rows.num_rows()), first: Vec::new() };
         for (i, row) in rows.iter().enumerate() {

@@ -8,6 +8,9 @@
 mod compare;
 mod functions;
 
+use std::fmt;
+
+use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList};
@@ -156,14 +159,37 @@ impl Lower<'_> {
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
         let values =
             self.relation.evaluate(expr, axis, self.state).map_err(|e| e.strip_backtrace())?;
+        self.labels(expr, axis, &values)
+    }
+
+    /// Labels at the kept positions of an axis, or one value.
+    fn labels(
+        &mut self,
+        what: &dyn fmt::Display,
+        axis: Option<usize>,
+        values: &ArrayRef,
+    ) -> Lowered {
         let mut shape = vec![1; self.rank()];
         if let Some(a) = axis {
             shape[a] = values.len() as u64;
         }
-        let constant = constant(&values, &shape).ok_or_else(|| {
-            format!("`{expr}` is {}, which tensors do not hold", values.data_type())
+        let constant = constant(values, &shape).ok_or_else(|| {
+            format!("`{what}` is {}, which tensors do not hold", values.data_type())
         })?;
         self.b.array(constant).map_err(refused)
+    }
+
+    /// The labels of an axis, NULL where nothing was met.
+    pub(crate) fn met(
+        &mut self,
+        what: &dyn fmt::Display,
+        axis: usize,
+        values: &ArrayRef,
+        met: NodeId,
+    ) -> Lowered {
+        let values = self.relation.kept[axis].apply(values).map_err(|e| e.strip_backtrace())?;
+        let labels = self.labels(what, Some(axis), &values)?;
+        self.map_op(MapOp::Mask, &[labels, met])
     }
 
     fn column(&mut self, column: &datafusion::common::Column) -> Lowered {
@@ -172,6 +198,7 @@ impl Lower<'_> {
                 self.label(&Expr::Column(column.clone()), Some(*axis))
             }
             Some(Column::Cells(node)) => Ok(*node),
+            Some(Column::Met { axis, values, met }) => self.met(column, *axis, values, *met),
             Some(Column::Refused(reason)) => Err(reason.clone()),
             None => Err(format!("`{column}` comes from an outer query")),
         }

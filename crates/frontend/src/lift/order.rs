@@ -91,7 +91,14 @@ impl Order<'_> {
     }
 
     fn keyed(&mut self, plan: LogicalPlan) -> Result<Keyed> {
+        let becomes_join = plan.expressions().iter().any(correlates);
         let plan = plan.map_subqueries(|inner| self.settle(inner).map(Transformed::yes))?.data;
+        let mut keyed = self.operator(plan)?;
+        keyed.is_sorted &= !becomes_join;
+        Ok(keyed)
+    }
+
+    fn operator(&mut self, plan: LogicalPlan) -> Result<Keyed> {
         match plan {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
@@ -266,6 +273,14 @@ impl Order<'_> {
         let plan = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input.plan))?);
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
+}
+
+/// Has it a value of a subquery for each row? The optimiser makes a left join of that, which has an order of its own.
+fn correlates(expr: &Expr) -> bool {
+    let found = expr.exists(|e| {
+        Ok(matches!(e, Expr::ScalarSubquery(inner) if !inner.outer_ref_columns.is_empty()))
+    });
+    found.unwrap_or(false)
 }
 
 /// The same columns, none of which the optimiser takes for a constant.

@@ -44,6 +44,9 @@ pub(crate) enum Column {
     /// A label at each position of the whole axis. It is `partial` if it comes from the right side of a join and is NULL
     /// where nothing met it: then its first positions say nothing of the order of groups.
     Label { axis: usize, values: ArrayRef, partial: bool },
+    /// A label of the right side of a left join whose rows are met along several axes: NULL in rows where `met` (a
+    /// `bool` without NULLs) is false. It is cells, and has the order of the labels.
+    Met { axis: usize, values: ArrayRef, met: NodeId },
     /// A node.
     Cells(NodeId),
     /// An expression without a dense form; that is told when somebody needs it.
@@ -66,7 +69,9 @@ impl Relation {
                     Some(Column::Label { axis, .. }) => {
                         out.labels.insert(*axis);
                     }
-                    Some(Column::Cells(_) | Column::Refused(_)) => out.cells = true,
+                    Some(Column::Cells(_) | Column::Met { .. } | Column::Refused(_)) => {
+                        out.cells = true;
+                    }
                     None => is_known = false,
                 },
                 Expr::Exists(_)
@@ -208,7 +213,7 @@ impl Relation {
         let after = Kept::of(positions);
         self.kept[axis] = self.kept[axis].within(&after);
         for column in &mut self.columns {
-            if let Column::Cells(node) = column {
+            if let Column::Cells(node) | Column::Met { met: node, .. } = column {
                 *node = select(b, *node, axis, before, &after)?;
             }
         }

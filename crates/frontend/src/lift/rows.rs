@@ -1,5 +1,6 @@
 //! Rows: a table of cells that stays a table, sliced by the filters that the optimiser gave it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
@@ -85,6 +86,7 @@ pub(crate) fn rows(
         schema: Arc::new(Schema::new(fields)),
         shape,
         columns,
+        origins: BTreeMap::new(),
         presence: None,
         top: None,
         rooted: Rooted { graph: b.graph, roots },

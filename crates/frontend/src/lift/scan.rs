@@ -7,6 +7,7 @@
 //!                   …
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -38,6 +39,8 @@ pub struct TensorScan {
     pub shape: Vec<u64>,
     /// What fills each field of the schema.
     pub columns: Vec<ScanColumn>,
+    /// Columns of cells that are labels or NULL: the dimension of each, and the label at each position.
+    pub(crate) origins: BTreeMap<usize, (usize, ArrayRef)>,
     /// The root (`bool`) that is false for rows that are not there.
     pub presence: Option<usize>,
     /// The only rows that are wanted, if not all.
@@ -141,9 +144,10 @@ impl TensorScan {
         let labels = self
             .columns
             .iter()
-            .map(|column| match column {
+            .enumerate()
+            .map(|(i, column)| match column {
                 ScanColumn::Label { axis, values } => Some((*axis, values.clone())),
-                ScanColumn::Cells(_) | ScanColumn::Row => None,
+                ScanColumn::Cells(_) | ScanColumn::Row => self.origins.get(&i).cloned(),
             })
             .collect();
         Arc::new(ScanSource { schema: self.schema.clone(), labels })

@@ -13,6 +13,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::expr::{AggregateFunction, Cast};
 use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 
+use super::casts::bare;
+
 /// Rewrites the aggregates of a plan, under the same names.
 pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
@@ -36,10 +38,11 @@ pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 fn widened(expr: Expr, aggregate: &Aggregate) -> Result<Transformed<Expr>> {
     let Expr::AggregateFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
-    let [Expr::Cast(Cast { expr: product, field })] = call.params.args.as_slice() else {
+    let [arg] = call.params.args.as_slice() else { return Ok(Transformed::no(expr)) };
+    let Expr::Cast(Cast { expr: product, field }) = bare(arg) else {
         return Ok(Transformed::no(expr));
     };
-    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) = &**product else {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) = bare(product) else {
         return Ok(Transformed::no(expr));
     };
     let schema = aggregate.input.schema();

@@ -16,7 +16,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::super::labels::{Factors, Kept};
+use super::super::labels::{Factors, Kept, canonical};
 use super::super::lower::{Lower, Reason, refused};
 use super::super::relation::{Column, Relation};
 use super::Dense;
@@ -118,6 +118,8 @@ impl Dense<'_> {
             };
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
+            // Of a group's keys any may be shown; rows show these.
+            let values = canonical(&values);
             by_axis[axis].push(values.clone());
             let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
             keys.push((axis, kept));

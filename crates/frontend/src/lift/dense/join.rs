@@ -6,7 +6,9 @@
 //! ```
 //! Every position of the left side must meet at most one of the right side, so rows keep the order of the left. A left
 //! join keeps positions that meet none, with NULLs beside them. A right or a full join is one of these if every label
-//! of the right side meets one of the left. Labels are equal as in a hash join: NULL equals nothing, NaN equals NaN.
+//! of the right side meets one of the left. A right label is NULL wherever the whole row is unmatched: where another
+//! dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals nothing, NaN equals NaN, and
+//! -0.0 equals 0.0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,11 +18,12 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
+use tessera_planner::ir::NodeId;
 
-use super::super::labels::Kept;
+use super::super::labels::{Kept, canonical};
 use super::super::lower::{Reason, refused};
 use super::super::relation::{Column, Relation};
-use super::{Dense, gather, gathered};
+use super::{Dense, flags, gather, gathered};
 
 /// Keys of one pair of axes.
 #[derive(Default)]
@@ -134,7 +137,8 @@ impl Dense<'_> {
             };
             let keys = pairs.entry((i, j)).or_default();
             let evaluated = |r: &Relation, e, axis| {
-                r.evaluate(e, Some(axis), self.state).map_err(|e| e.strip_backtrace())
+                let labels = r.evaluate(e, Some(axis), self.state);
+                labels.map(|labels| canonical(&labels)).map_err(|e| e.strip_backtrace())
             };
             keys.left.push(evaluated(left, a, i)?);
             keys.right.push(evaluated(right, b, j)?);
@@ -185,25 +189,17 @@ impl Dense<'_> {
         let mut columns = Vec::with_capacity(left.columns.len() + right.columns.len());
         let mut keep = None;
         for column in left.columns.iter().cloned().chain(left.keep.map(Column::Cells)) {
-            let column = match column {
-                Column::Cells(mut node) => {
-                    for _ in rank..whole_rank {
-                        let end = self.b.node(node).shape.len();
-                        node = self.b.expand_dims(node, end).map_err(refused)?;
-                    }
-                    for (&(i, _), m) in matched {
-                        node = super::super::relation::select(
-                            &mut self.b,
-                            node,
-                            i,
-                            left.kept[i].len(),
-                            &m.left,
-                        )?;
-                    }
-                    Column::Cells(node)
+            let mut column = column;
+            if let Column::Cells(node) | Column::Met { met: node, .. } = &mut column {
+                for _ in rank..whole_rank {
+                    let end = self.b.node(*node).shape.len();
+                    *node = self.b.expand_dims(*node, end).map_err(refused)?;
                 }
-                other => other,
-            };
+                for (&(i, _), m) in matched {
+                    let len = left.kept[i].len();
+                    *node = super::super::relation::select(&mut self.b, *node, i, len, &m.left)?;
+                }
+            }
             columns.push(column);
         }
         if left.keep.is_some() {
@@ -213,7 +209,14 @@ impl Dense<'_> {
             kept[i] = kept[i].within(&m.left);
         }
         for column in right.columns.iter().cloned().chain(right.keep.map(Column::Cells)) {
+            let column = match column {
+                Column::Met { axis, values, met } => {
+                    Column::Cells(self.lower(&right).met(&"a label", axis, &values, met)?)
+                }
+                other => other,
+            };
             columns.push(match column {
+                Column::Met { .. } => column,
                 Column::Refused(reason) => Column::Refused(reason),
                 Column::Label { axis, values, partial } => match matched
                     .iter()
@@ -224,7 +227,13 @@ impl Dense<'_> {
                         let values =
                             right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
                         let values = spread(&values, m, &left.kept[i], left.whole[i])?;
-                        Column::Label { axis: i, values, partial: partial || is_left || all_right }
+                        match self.met(matched, i, whole_rank)? {
+                            Some(met) => Column::Met { axis: i, values, met },
+                            None => {
+                                let partial = partial || is_left || all_right;
+                                Column::Label { axis: i, values, partial }
+                            }
+                        }
                     }
                     None => match stands[axis] {
                         Some(axis) => Column::Label { axis, values, partial },
@@ -296,6 +305,31 @@ impl Dense<'_> {
         };
         let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep };
         Ok(out)
+    }
+
+    /// Where the rows of the left meet one of the right as far as axes beside `own` say; `None` if these meet it
+    /// everywhere.
+    fn met(
+        &mut self,
+        matched: &BTreeMap<(usize, usize), Matches>,
+        own: usize,
+        rank: usize,
+    ) -> Result<Option<NodeId>, Reason> {
+        let mut all: Option<NodeId> = None;
+        for (&(i, _), m) in matched {
+            if i == own || m.right.iter().all(Option::is_some) {
+                continue;
+            }
+            let there = flags(&mut self.b, i, rank, m.right.iter().map(Option::is_some))?;
+            all = Some(match all {
+                Some(all) => {
+                    let op = tessera_planner::program::ScalarOp::And;
+                    self.b.map(op, &[all, there]).map_err(refused)?
+                }
+                None => there,
+            });
+        }
+        Ok(all)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
 //! | `now()`, `CURRENT_DATE` | the moment at which the statement was accepted, the same everywhere in it |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
+//! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
@@ -36,6 +37,10 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 && !has_arguments(&function.args)
             {
                 *expr = now(now_us, lower == "current_date");
+            } else if let Some(value) = constant(&lower)
+                && !has_arguments(&function.args)
+            {
+                *expr = value;
             } else if lower == "where"
                 && let Some([condition, then, otherwise]) = three(&mut function.args)
             {
@@ -61,6 +66,23 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
         }
         _ => {}
     }
+}
+
+/// A constant that SQL has no function for, as `float64`.
+fn constant(function: &str) -> Option<Expr> {
+    let text = match function {
+        "e" => std::f64::consts::E.to_string(),
+        "nan" => "NaN".to_string(),
+        "inf" => "Infinity".to_string(),
+        _ => return None,
+    };
+    Some(Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(Expr::Value(Value::SingleQuotedString(text).into())),
+        data_type: DataType::DoublePrecision,
+        array: false,
+        format: None,
+    })
 }
 
 /// The part of a date that a function of one argument gives.

@@ -1,15 +1,17 @@
 //! Where the value of a column comes from: labels of which dimension of which table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinType, Result};
+use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
-use super::super::labels::Labels;
+use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
 use super::super::table::{CellSource, CellTable};
 
@@ -20,7 +22,8 @@ pub(super) type Axis = (usize, usize);
 #[derive(Clone)]
 enum Base {
     Cells(Arc<CellTable>),
-    Scan(usize, ArrayRef),
+    /// A scan's fields, and of those that are labels the dimension and the label at each position.
+    Scan(SchemaRef, Vec<Option<(usize, ArrayRef)>>),
 }
 
 /// The dimension that an expression of a plan's columns labels, with the label at each of its positions.
@@ -31,7 +34,10 @@ pub(super) fn labels(
 ) -> Result<Option<(Axis, ArrayRef)>> {
     let Some((table, base, expr)) = trace(plan, expr, 0) else { return Ok(None) };
     match base {
-        Base::Scan(axis, values) => Ok(Some(((table, axis), values))),
+        Base::Scan(fields, labels) => {
+            let known = of_scan(&expr, &fields, &labels, state);
+            Ok(known.map(|(axis, values)| ((table, axis), values)))
+        }
         Base::Cells(cells) => {
             let Some(on) = cells.dependence(&expr).filter(|on| !on.cells) else { return Ok(None) };
             let mut axes = on.labels.iter();
@@ -41,6 +47,40 @@ pub(super) fn labels(
             Ok(values.map(|values| ((table, axis), values)))
         }
     }
+}
+
+/// The dimension that an expression of a scan's fields labels, with its value at each position.
+fn of_scan(
+    expr: &Expr,
+    fields: &SchemaRef,
+    labels: &[Option<(usize, ArrayRef)>],
+    state: &SessionState,
+) -> Option<(usize, ArrayRef)> {
+    let columns = expr.column_refs();
+    let wanted: Option<BTreeSet<usize>> =
+        columns.iter().map(|column| fields.index_of(&column.name).ok()).collect();
+    let wanted = wanted?;
+    let known = wanted.iter().map(|&i| labels.get(i)?.as_ref()).collect::<Option<Vec<_>>>()?;
+    let (axis, first) = known.first()?;
+    if known.iter().any(|(other, _)| other != axis) || expr.is_volatile() {
+        return None;
+    }
+    if matches!(expr, Expr::Column(_)) {
+        return Some((*axis, first.clone()));
+    }
+    let bare = expr.clone().transform_up(|e| match e {
+        Expr::Column(c) => Ok(Transformed::yes(Expr::Column(Column::new_unqualified(c.name)))),
+        e => Ok(Transformed::no(e)),
+    });
+    let columns = wanted.iter().map(|&i| fields.field(i).clone().with_nullable(true));
+    let schema = Arc::new(Schema::new(columns.collect::<Vec<Field>>()));
+    let arrays = known.iter().map(|(_, values)| values.clone()).collect();
+    // What fails for a label has no place; its groups sort by value.
+    let batch = RecordBatch::try_new(schema.clone(), arrays).ok()?;
+    let schema = DFSchema::try_from(schema.as_ref().clone()).ok()?;
+    let physical = physical(state, bare.ok()?.data, &schema).ok()?;
+    let values = physical.evaluate(&batch).ok()?.into_array(batch.num_rows()).ok()?;
+    Some((*axis, values))
 }
 
 /// Tables in a plan.
@@ -55,17 +95,15 @@ fn tables(plan: &LogicalPlan) -> usize {
 fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base, Expr)> {
     let mut columns = expr.column_refs().into_iter();
     let column = columns.next()?;
-    let i = plan.schema().maybe_index_of_column(column)?;
+    plan.schema().maybe_index_of_column(column)?;
     match plan {
         LogicalPlan::TableScan(scan) => {
             if let Some(source) = scan.source.downcast_ref::<CellSource>() {
                 return Some((before, Base::Cells(source.table.clone()), expr.clone()));
             }
             let source = scan.source.downcast_ref::<ScanSource>()?;
-            let is_plain = matches!(expr, Expr::Column(_));
-            let field = scan.projection.as_ref().map_or(Some(i), |p| p.get(i).copied())?;
-            let (axis, values) = source.labels.get(field)?.clone()?;
-            is_plain.then(|| (before, Base::Scan(axis, values), expr.clone()))
+            let base = Base::Scan(source.schema.clone(), source.labels.clone());
+            Some((before, base, expr.clone()))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let inner = alias.input.schema().columns();

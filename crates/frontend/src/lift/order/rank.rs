@@ -12,10 +12,13 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::super::labels::canonical;
+
 /// `uint64`: the first position along the dimension at which all the expressions have these values; NULL for values
 /// that stand nowhere. `labels` holds the values at each position, one array for each expression.
 pub(super) fn rank(exprs: Vec<Expr>, labels: &[ArrayRef]) -> Result<Expr> {
-    let rows = converter(labels)?.convert_columns(labels)?;
+    let rows =
+        converter(labels)?.convert_columns(&labels.iter().map(canonical).collect::<Vec<_>>())?;
     let mut places = BTreeMap::new();
     for (i, row) in rows.iter().enumerate() {
         places.entry(row.owned()).or_insert(i as u64);
@@ -26,11 +29,13 @@ pub(super) fn rank(exprs: Vec<Expr>, labels: &[ArrayRef]) -> Result<Expr> {
     Ok(udf.call(exprs))
 }
 
+/// `columns` come canonical.
 fn converter(columns: &[ArrayRef]) -> Result<RowConverter> {
     let sorts = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
     Ok(RowConverter::new(sorts)?)
 }
 
+/// Values and the first place of each.
 #[derive(Debug)]
 struct Rank {
     places: Arc<BTreeMap<OwnedRow, u64>>,
@@ -69,7 +74,7 @@ impl ScalarUDFImpl for Rank {
         let columns = args
             .args
             .iter()
-            .map(|a| a.to_array(args.number_rows))
+            .map(|a| a.to_array(args.number_rows).map(|column| canonical(&column)))
             .collect::<Result<Vec<ArrayRef>>>()?;
         if columns.is_empty() {
             return exec_err!("tessera_rank takes an argument");

@@ -91,6 +91,17 @@ impl Visitor for Refuse {
             let hint = "filter by positions or labels, as in `WHERE dim % 10 = 0`";
             refuse(sample.is_some(), "TABLESAMPLE", name.span(), hint)?;
         }
+        if let TableFactor::Pivot { .. } | TableFactor::Unpivot { .. } = factor {
+            let hint =
+                "write a column for each value, as in `sum(t) FILTER (WHERE lat = 10) AS lat_10`";
+            refuse(matches!(factor, TableFactor::Pivot { .. }), "PIVOT", factor.span(), hint)?;
+            refuse(
+                true,
+                "UNPIVOT",
+                factor.span(),
+                "write a block for each column, with UNION ALL",
+            )?;
+        }
         if let TableFactor::Derived { sample: Some(_), subquery, .. } = factor {
             refuse(true, "TABLESAMPLE", subquery.span(), "")?;
         }

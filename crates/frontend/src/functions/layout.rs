@@ -580,7 +580,8 @@ fn rename(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     for (at, dim) in dims.iter().enumerate() {
         if dim.name.is_some() && dims[..at].iter().any(|d| d.name == dim.name) {
-            let reason = format!("makes two dimensions `{}`", t.dim_name(at));
+            let name = dim.name.as_deref().unwrap_or_default();
+            let reason = format!("makes two dimensions `{name}`");
             return fail(a.invalid("a new name", reason), a.span);
         }
     }

@@ -86,7 +86,11 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
         SchemaError::FieldNotFound { field, valid_fields } => {
             position = position.or_else(|| field.spans().first().map(place));
             let names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
-            let candidates = nearest(&field.name, &names).map(str::to_string);
+            let elsewhere = valid_fields.iter().find(|known| known.name == field.name);
+            let candidates = match elsewhere {
+                Some(known) => Some(known.flat_name()),
+                None => nearest(&field.name, &names).map(str::to_string),
+            };
             Error::UnknownName {
                 kind: "column",
                 name: field.flat_name(),
@@ -98,13 +102,21 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
             position = position.or_else(|| field.spans().first().map(place));
             Error::Cells {
                 code: "ambiguous_name",
-                message: format!("the column `{}` stands in several relations", field.name),
+                message: format!("`{}` may be several columns", field.name),
                 position,
-                hint: Some(format!("write `relation.{}`", field.name)),
+                hint: Some(format!(
+                    "write `relation.{}`, and give a result that is called like a column another name with `AS`",
+                    field.name
+                )),
             }
         }
-        SchemaError::DuplicateQualifiedField { name, .. }
-        | SchemaError::DuplicateUnqualifiedField { name } => Error::Cells {
+        SchemaError::DuplicateQualifiedField { qualifier, name } => Error::Cells {
+            code: "duplicate_name",
+            message: format!("two relations called `{qualifier}` have a column `{name}`"),
+            position,
+            hint: Some("give one of them another name, as in `FROM x AS a, x AS b`".to_string()),
+        },
+        SchemaError::DuplicateUnqualifiedField { name } => Error::Cells {
             code: "duplicate_name",
             message: format!("two columns are called `{name}`"),
             position,
@@ -113,14 +125,46 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
     }
 }
 
+/// Functions that exist only with OVER.
+const WINDOW: [&str; 9] = [
+    "lag",
+    "lead",
+    "row_number",
+    "rank",
+    "dense_rank",
+    "percent_rank",
+    "cume_dist",
+    "ntile",
+    "nth_value",
+];
+
 fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     if let Some(rest) = message.strip_prefix("Invalid function '") {
         let mut parts = rest.split('\'');
         let name = parts.next().unwrap_or_default().to_string();
+        if WINDOW.contains(&name.to_ascii_lowercase().as_str()) {
+            return Error::Cells {
+                code: "plan_error",
+                message: format!("{name} is about rows in an order, which OVER gives"),
+                position,
+                hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
+            };
+        }
         // DataFusion offers a function however far it is from the name.
         let offered: Vec<&str> = parts.nth(1).into_iter().collect();
         let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
         return Error::UnknownName { kind: "function", name, candidates, position };
+    }
+    if message.contains("require unique expression names") {
+        return Error::Cells {
+            code: "duplicate_name",
+            message: match message.split('"').nth(1) {
+                Some(column) => format!("two columns are called `{column}`"),
+                None => "two columns have the same name".to_string(),
+            },
+            position,
+            hint: Some("give one of them another name with `AS`".to_string()),
+        };
     }
     if let Some(signature) = no_signature(message) {
         return failed("type_error", signature, position);
@@ -161,9 +205,15 @@ fn failed(code: &'static str, message: String, position: Option<Position>) -> Er
     Error::Cells { code, message, position, hint: None }
 }
 
-/// The first line of a message without its final stop, so that it reads as one sentence.
+/// The first line of a message without its final stop, so that it reads as one sentence. Where it prints a tree of the
+/// parser, it ends before that.
 fn sentence(message: &str) -> String {
-    let line = message.lines().next().unwrap_or_default();
+    let mut line = message.lines().next().unwrap_or_default();
+    if ["Ident {", "Span(", "relation: "].iter().any(|part| line.contains(part))
+        && let Some(end) = line.find(['(', '{', '['])
+    {
+        line = line[..end].trim_end();
+    }
     line.trim_end_matches('.').to_string()
 }
 

@@ -29,7 +29,7 @@ use super::table::{calendar, dtype_of};
 use super::{CellPlan, Density, ScanColumn, TensorScan, error, order};
 use crate::ast;
 use crate::bind::Context;
-use crate::error::{Error, Position};
+use crate::error::{BindError, Error, Position};
 use crate::island::{RowsColumn, RowsToTensor, Site};
 use crate::scope;
 
@@ -215,6 +215,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
         return Err(unclear("the block has no item beside its dimensions".into(), position));
     }
     let (mut columns, mut names) = (Vec::new(), Names::new());
+    let mut given = BTreeSet::new();
     for (item, is_key) in block.projection.iter_mut().zip(keys) {
         if let Some((dim, alias)) = ast::bracket_dim(item) {
             let expr = Expr::Identifier(dim.clone());
@@ -231,6 +232,16 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
             ));
         }
         let own = name_of(item);
+        // A dimension and a result of one name would be one column to GROUP BY.
+        if let Some(name) = &own
+            && bracketed
+            && !given.insert(name.clone())
+        {
+            return Err(Error::Bind {
+                error: BindError::DuplicateName { kind: "item", name: name.to_string() },
+                position: Position::of_span(item.span()),
+            });
+        }
         if is_key {
             let name = own.unwrap_or_else(|| format!("dim_{}", columns.len()).into());
             if columns.contains(&RowsColumn::Key(name.clone())) {

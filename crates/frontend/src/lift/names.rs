@@ -8,6 +8,7 @@
 //! 4. Tensor syntax is refused.
 
 mod headings;
+mod items;
 mod ours;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,6 +166,10 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if let Some(error) = items::refused(select) {
+            return ControlFlow::Break(error);
+        }
+        items::spell_joins(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
                 self.names.insert(alias.value.clone());

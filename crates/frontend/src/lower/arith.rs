@@ -228,8 +228,8 @@ impl Lowerer<'_, '_> {
                 },
                 Value::Float(v) => Some(Scalar::from_f64(dtype, v)),
                 Value::Bool(v) => Some(Scalar::bool(v).cast(dtype)),
-                Value::Str(text) => Some(date(&text, dtype, "an array literal", span)?),
-                other => return fail(types("an array literal", vec![other.kind().into()]), span),
+                Value::Str(text) => Some(date(&text, dtype, LITERAL, span)?),
+                other => return fail(types(LITERAL, vec![other.kind().into()]), span),
             });
         }
         let node = self.b.array(ConstArray::new(dtype, &shape, &cells)).at(span)?;
@@ -528,6 +528,9 @@ fn fits<T>(v: i128, dtype: DType, span: Span) -> Result<T, Error> {
     .at(span)
 }
 
+/// What errors call `[1, 2]`.
+const LITERAL: &str = "an array literal";
+
 /// A text as the first instant of a date.
 fn date(text: &str, dtype: DType, operation: &str, span: Span) -> Result<Scalar, Error> {
     let DType::Datetime(calendar) = dtype else {
@@ -535,6 +538,18 @@ fn date(text: &str, dtype: DType, operation: &str, span: Span) -> Result<Scalar,
     };
     match parse_period(text, calendar) {
         Some((start, _)) => Ok(Scalar::i64(start).cast(dtype)),
+        // The type of a literal was a guess.
+        None if operation == LITERAL => fail(
+            BindError::Types {
+                operation: operation.into(),
+                types: vec![format!("the text '{text}'")],
+                hint: Some(
+                    "tensors hold numbers, bool and dates, and a date is written '2020-01-31'"
+                        .to_string(),
+                ),
+            },
+            span,
+        ),
         None => fail(
             BindError::Types {
                 operation: operation.into(),
@@ -588,7 +603,7 @@ fn has_tensor(items: &[Value]) -> bool {
 fn flatten(items: &[Value], shape: &[u64], out: &mut Vec<Value>, span: Span) -> Result<(), Error> {
     let ragged = |found: String| {
         Err(tessera_planner::error::Error::Shapes {
-            operation: "an array literal".into(),
+            operation: LITERAL.into(),
             shapes_: vec![shape.to_vec()],
             hint: Some(format!("all lists of one level must have the same length; found {found}")),
         })

@@ -110,18 +110,30 @@ impl Reader<'_> {
 
     pub(super) fn show(&mut self) -> Result<Statement> {
         self.keyword(Keyword::SHOW)?;
-        let show =
-            match self.key("`TENSORS`, `QUERIES`, `WORKERS`, `FUNCTIONS`, `ALL` or a setting")? {
-                name if name.quoted => Show::Variable(name),
-                name => match name.text.to_ascii_uppercase().as_str() {
-                    "TENSORS" => Show::Tensors,
-                    "QUERIES" => Show::Queries,
-                    "WORKERS" => Show::Workers,
-                    "FUNCTIONS" => Show::Functions,
-                    "ALL" => Show::All,
-                    _ => Show::Variable(name),
-                },
-            };
+        let place = self.here();
+        let show = match self
+            .key("`TENSORS`, `QUERIES`, `WORKERS`, `FUNCTIONS`, `ALL` or a setting")?
+        {
+            name if name.quoted => Show::Variable(name),
+            name => match name.text.to_ascii_uppercase().as_str() {
+                "TENSORS" => Show::Tensors,
+                "QUERIES" => Show::Queries,
+                "WORKERS" => Show::Workers,
+                "FUNCTIONS" => Show::Functions,
+                "ALL" => Show::All,
+                word @ ("TABLES" | "VIEWS" | "DATABASES" | "SCHEMAS" | "COLUMNS") => {
+                    return Err(crate::Error::Unsupported {
+                            construct: format!("SHOW {word}"),
+                            position: Some(place),
+                            hint: Some(
+                                "SHOW TENSORS lists tensors, tables and views, DESCRIBE name their columns"
+                                    .to_string(),
+                            ),
+                        });
+                }
+                _ => Show::Variable(name),
+            },
+        };
         Ok(Statement::Show(show))
     }
 

@@ -7,7 +7,7 @@ use sqlparser::ast::{Expr, Query, Visit, Visitor};
 /// The first node, from the root down and from left to right, for which `look` has an answer.
 ///
 /// A subquery inside the expression is a block of its own and is not searched.
-pub(super) fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
+pub(crate) fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
     let mut search = Search { look, subqueries: 0 };
     match expr.visit(&mut search) {
         ControlFlow::Break(found) => Some(*found),

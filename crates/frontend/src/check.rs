@@ -6,7 +6,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Query, Select, SetExpr, Spanned, TableAlias, TableFactor, Visit, Visitor,
+    Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor,
+    Visit, Visitor,
 };
 use sqlparser::tokenizer::Span;
 
@@ -40,6 +41,19 @@ fn refuse(condition: bool, construct: &str, span: Span, hint: &str) -> Flow {
     }))
 }
 
+/// DataFusion does not count how often a row comes: `EXCEPT ALL` would be `EXCEPT` of the left side's duplicates.
+fn counted_sets(body: &SetExpr) -> Flow {
+    use SetOperator::{Except, Intersect, Minus};
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
+        return ControlFlow::Continue(());
+    };
+    let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+    let counts = counts && matches!(op, Except | Intersect | Minus);
+    refuse(counts, &format!("{op} ALL"), body.span(), &format!("{op} gives each row once"))?;
+    counted_sets(left)?;
+    counted_sets(right)
+}
+
 impl Visitor for Refuse {
     type Break = Box<Error>;
 
@@ -50,7 +64,8 @@ impl Visitor for Refuse {
             *query.body,
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
         );
-        refuse(dml, "a statement that changes data inside a query", span, "")
+        refuse(dml, "a statement that changes data inside a query", span, "")?;
+        counted_sets(&query.body)
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> Flow {

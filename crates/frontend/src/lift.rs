@@ -10,7 +10,7 @@
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
 //!    meaning or not at all.
-//! 4. `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is
+//! 4. `nan` takes the sign of NaN from what rows compute; `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is
 //!    still there becomes `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed
 //!    into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
@@ -28,6 +28,7 @@ mod labelled;
 mod labels;
 mod lower;
 mod names;
+mod nan;
 mod order;
 mod relation;
 mod relations;
@@ -185,6 +186,7 @@ pub(crate) fn plan_in(
                 logical
             }
         };
+        let logical = nan::rewrite(logical).map_err(error::plan)?;
         let logical = order::ordered(logical, state).map_err(error::plan)?;
         let logical = state.optimize(&logical).map_err(error::plan)?;
         let logical = lift.rows(logical).map_err(error::plan)?;

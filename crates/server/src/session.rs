@@ -339,13 +339,26 @@ impl Session {
                 }),
             });
         }
-        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
+        let extension = create.location.text.split('#').next().unwrap_or_default();
+        let extension = extension.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        let said = |f: &str| matches!(f, "npy" | "npz");
+        if table.is_none() && extension != format && (said(&extension) || said(&format)) {
+            return Err(Error::stage(Failure::Option {
+                name: "STORED AS".into(),
+                position: open::position(tessera_frontend::Position::of_span(create.format.span)),
+                reason: format!("`{}` is no {format} by its name", create.location.text),
+                hint: match said(&extension) {
+                    true => format!("write STORED AS {}", extension.to_uppercase()),
+                    false => format!("files of that format end in .{format}"),
+                },
+            }));
+        }
+        match self.free(&key, "table", create.or_replace, create.if_not_exists).await? {
             keep::Free::Keep(kind) => {
                 return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
             }
-            keep::Free::Yes => None,
-            keep::Free::Replaces(definition) => Some(definition),
-        };
+            keep::Free::Yes | keep::Free::Replaces(_) => {}
+        }
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
         // What cannot be opened is refused now and not at the first query.
@@ -362,9 +375,6 @@ impl Session {
         let definition = Definition::External { stored_as: format, location, options };
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
         self.host.warehouse.put(&key, definition, mode).await?;
-        if let Some(Definition::Tensor { data }) = before {
-            self.host.warehouse.remove_data(&data).await?;
-        }
         Ok(Answer::Done(format!("created table {name}")).into())
     }
 

@@ -7,6 +7,8 @@ use super::{BoxError, Piece};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::schedule::Sink;
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use futures::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,7 +52,7 @@ impl Sink for PieceSink {
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
         let start = region.start.first().copied().unwrap_or_default();
-        let piece = Piece { root: result, start, cells: chunk.to_array()? };
+        let piece = Piece { root: result, start, cells: one_nan(chunk.to_array()?) };
         // Without a reader the statement is about to be cancelled.
         let _ = self.sender.send(Ok(piece));
         Ok(())
@@ -62,6 +64,27 @@ impl Sink for PieceSink {
 
     fn waits(&self) -> bool {
         false
+    }
+}
+
+/// The cells with the sign taken from NaN: Arrow sorts by bits, and in SQL there is one NaN, above all numbers.
+fn one_nan(cells: ArrayRef) -> ArrayRef {
+    match cells.data_type() {
+        DataType::Float64 => {
+            let x = cells.as_primitive::<Float64Type>();
+            if !x.values().iter().any(|v| v.is_nan() && v.is_sign_negative()) {
+                return cells;
+            }
+            Arc::new(x.unary::<_, Float64Type>(|v| if v.is_nan() { f64::NAN } else { v }))
+        }
+        DataType::Float32 => {
+            let x = cells.as_primitive::<Float32Type>();
+            if !x.values().iter().any(|v| v.is_nan() && v.is_sign_negative()) {
+                return cells;
+            }
+            Arc::new(x.unary::<_, Float32Type>(|v| if v.is_nan() { f32::NAN } else { v }))
+        }
+        _ => cells,
     }
 }
 

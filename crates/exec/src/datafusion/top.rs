@@ -4,7 +4,7 @@
 //! ORDER BY t2m DESC LIMIT 5      keys of 2^20 rows ──▶ those not behind the 5 best so far: a handful
 //! ```
 //! The rows that are left are sorted by whoever asked; what is left out is behind `rows` others whatever comes. Keys
-//! are compared as Arrow's sort does: floats in IEEE 754's total order.
+//! are compared as Arrow's sort does: floats in IEEE 754's total order (NaN has no sign here).
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::datatypes as t;

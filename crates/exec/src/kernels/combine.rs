@@ -281,8 +281,9 @@ pub fn finish(
             for i in 0..n {
                 // NumPy's divisor stops at 0.
                 let c = (i64::read(state[0], i) - i64::from(ddof)).max(0) as f64;
-                let x =
-                    if i64::read(state[0], i) == 0 { f64::NAN } else { f64::read(state[2], i) / c };
+                // An infinity makes the mean one, and has no deviation from it.
+                let is_none = i64::read(state[0], i) == 0 || !f64::read(state[1], i).is_finite();
+                let x = if is_none { f64::NAN } else { f64::read(state[2], i) / c };
                 f(x, value, i);
             }
         }

@@ -1,11 +1,12 @@
 //! Functions where the definition is ours, so that the dense and the row path share it: `//`, `^`, parts of dates in
-//! other calendars, and sums of integers that do not wrap.
+//! other calendars, roots without errors, sums of integers that do not wrap.
 
 mod date_part;
 mod extreme;
 mod inner;
 mod opaque;
 mod percentile;
+mod root;
 mod sliding;
 mod sum;
 
@@ -29,7 +30,8 @@ use date_part::DatePartOf;
 use extreme::Extreme;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
-use sliding::Mean;
+use root::Ieee;
+use sliding::{Mean, Spread};
 use sum::CheckedSum;
 
 /// A session for cell blocks: DataFusion's functions and ours.
@@ -51,6 +53,11 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     if let Some(inner) = state.scalar_functions().get("date_part") {
         ours.push(DatePartOf::new(inner.clone()).into());
     }
+    for name in ["sqrt", "power"] {
+        if let Some(inner) = state.scalar_functions().get(name) {
+            ours.push(Ieee::new(inner.clone()).into());
+        }
+    }
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
@@ -60,6 +67,11 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     }
     if let Some(inner) = state.aggregate_functions().get("avg").cloned() {
         state.register_udaf(Arc::new(Mean::new(inner).into())).map_err(error::plan)?;
+    }
+    for name in ["var", "var_pop", "stddev", "stddev_pop"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            state.register_udaf(Arc::new(Spread::new(inner).into())).map_err(error::plan)?;
+        }
     }
     if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
         let ours = Arc::new(Percentile::new(inner).into());

@@ -38,13 +38,14 @@ impl Session {
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
-        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
-            Free::Keep(kind) => {
-                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
-            }
-            Free::Yes => None,
-            Free::Replaces(definition) => Some(definition),
-        };
+        let before =
+            match self.free(&key, "tensor", create.or_replace, create.if_not_exists).await? {
+                Free::Keep(kind) => {
+                    return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+                }
+                Free::Yes => None,
+                Free::Replaces(definition) => Some(definition),
+            };
         let warehouse = &self.host.warehouse;
         let (data, target, _claim) = warehouse.room()?;
         let write = ZarrWrite {
@@ -102,10 +103,12 @@ impl Session {
         Ok(Answer::Done(format!("dropped {kind} {name}")).into())
     }
 
-    /// Whether a name may be taken.
+    /// Whether a name may be taken by a `kind`. Only a thing of the same kind is replaced: cells of a tensor must not go
+    /// because a view was called the same.
     pub(super) async fn free(
         &self,
         key: &str,
+        kind: &'static str,
         or_replace: bool,
         if_not_exists: bool,
     ) -> Result<Free, Error> {
@@ -119,7 +122,11 @@ impl Session {
         let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
         match (if_not_exists, or_replace) {
             (true, _) => Ok(Free::Keep(entry.definition.kind())),
-            (_, true) => Ok(Free::Replaces(entry.definition)),
+            (_, true) if entry.definition.kind() == kind => Ok(Free::Replaces(entry.definition)),
+            (_, true) => {
+                let kind = entry.definition.kind();
+                Err(Error::stage(Failure::WrongKind { name: entry.name, kind }))
+            }
             _ => Err(Error::stage(Failure::Exists { name: entry.name })),
         }
     }

@@ -16,13 +16,12 @@ impl Session {
     pub(super) async fn create_view(&self, create: &CreateView) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
-        let before = match self.free(&key, create.or_replace, create.if_not_exists).await? {
+        match self.free(&key, "view", create.or_replace, create.if_not_exists).await? {
             Free::Keep(kind) => {
                 return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
             }
-            Free::Yes => None,
-            Free::Replaces(definition) => Some(definition),
-        };
+            Free::Yes | Free::Replaces(_) => {}
+        }
         let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
         let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
         if relations.iter().any(itself) {
@@ -33,9 +32,6 @@ impl Session {
         let definition = Definition::View { query: create.query_text.clone() };
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
         self.host.warehouse.put(&key, definition, mode).await?;
-        if let Some(Definition::Tensor { data }) = before {
-            self.host.warehouse.remove_data(&data).await?;
-        }
         Ok(Answer::Done(format!("created view {name}")).into())
     }
 }

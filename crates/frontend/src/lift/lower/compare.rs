@@ -1,12 +1,5 @@
-//! Comparisons as Arrow's kernels make them: floats in IEEE 754's total order.
-//!
-//! ```text
-//! -NaN < -inf < … < -0.0 < 0.0 < … < inf < NaN
-//! ```
-//! NaNs of one sign are equal here whatever their payload is.
-//!
-//! # Source
-//! IEEE 754-2019, section 5.10, restricted to what Arrow's `cmp` kernels do.
+//! Comparisons of cells. Zeros are equal, and NaN is equal to itself and above all numbers, as in PostgreSQL and DuckDB;
+//! the row path does the same ([`super::super::nan`]).
 
 use datafusion::logical_expr::{Expr, Operator};
 use tessera_planner::ir::{MapOp, NodeId};
@@ -47,84 +40,40 @@ impl Lower<'_> {
             Operator::GtEq => ScalarOp::Ge,
             op => return Err(format!("the operator {op} has no dense form")),
         };
+        let as_numbers = self.map(plain, &[l, r])?;
         if !self.b.dtype(l).is_float() {
-            return self.map(plain, &[l, r]);
+            return Ok(as_numbers);
         }
-        let is_plain_number = |lower: &Self, n| {
-            lower
-                .b
-                .graph
-                .scalar(n)
-                .flatten()
-                .is_some_and(|s| s.as_f64().is_finite() && s.as_f64() != 0.0)
+        // Without a NaN numbers compare as numbers do. NaN is above them all, and equal to itself.
+        let (nan_l, nan_r) = (self.may_be_nan(l)?, self.may_be_nan(r)?);
+        let not = |lower: &mut Self, x| lower.map(ScalarOp::Not, &[x]);
+        let nans = match (op, nan_l, nan_r) {
+            (_, None, None) => return Ok(as_numbers),
+            (Operator::Eq, Some(l), Some(r)) => self.map(ScalarOp::And, &[l, r])?,
+            // `!=` is true for NaN already.
+            (Operator::NotEq, Some(l), Some(r)) => {
+                let both = self.map(ScalarOp::And, &[l, r])?;
+                let differ = not(self, both)?;
+                return self.map(ScalarOp::And, &[as_numbers, differ]);
+            }
+            (Operator::Gt, Some(l), Some(r)) => {
+                let number = not(self, r)?;
+                self.map(ScalarOp::And, &[l, number])?
+            }
+            (Operator::Lt, Some(l), Some(r)) => {
+                let number = not(self, l)?;
+                self.map(ScalarOp::And, &[r, number])?
+            }
+            (Operator::Gt | Operator::GtEq, Some(l), _) => l,
+            (Operator::Lt | Operator::LtEq, _, Some(r)) => r,
+            _ => return Ok(as_numbers),
         };
-        if is_plain_number(self, r) {
-            return self.with_number(op, plain, l, r);
-        }
-        match op {
-            Operator::Eq => self.total_eq(l, r),
-            Operator::NotEq => {
-                let same = self.total_eq(l, r)?;
-                self.map(ScalarOp::Not, &[same])
-            }
-            Operator::Lt => self.total_lt(l, r),
-            Operator::Gt => self.total_lt(r, l),
-            Operator::LtEq => {
-                let above = self.total_lt(r, l)?;
-                self.map(ScalarOp::Not, &[above])
-            }
-            _ => {
-                let below = self.total_lt(l, r)?;
-                self.map(ScalarOp::Not, &[below])
-            }
-        }
+        self.map(ScalarOp::Or, &[as_numbers, nans])
     }
 
-    /// Against a finite number that is not 0 only NaN needs care.
-    fn with_number(&mut self, op: Operator, plain: ScalarOp, l: NodeId, r: NodeId) -> Lowered {
-        let as_number = self.map(plain, &[l, r])?;
-        if matches!(op, Operator::Eq | Operator::NotEq) {
-            return Ok(as_number);
-        }
-        let (low, high) = self.nans(l)?;
-        let nan = if matches!(op, Operator::Lt | Operator::LtEq) { low } else { high };
-        self.map(ScalarOp::Or, &[as_number, nan])
-    }
-
-    /// Is it a NaN with a sign; is it one without.
-    fn nans(&mut self, x: NodeId) -> Result<(NodeId, NodeId), String> {
-        let nan = self.map(ScalarOp::IsNan, &[x])?;
-        let sign = self.map(ScalarOp::SignBit, &[x])?;
-        let plus = self.map(ScalarOp::Not, &[sign])?;
-        Ok((self.map(ScalarOp::And, &[nan, sign])?, self.map(ScalarOp::And, &[nan, plus])?))
-    }
-
-    fn total_eq(&mut self, l: NodeId, r: NodeId) -> Lowered {
-        let numbers = self.map(ScalarOp::Eq, &[l, r])?;
-        let (nl, nr) = (self.map(ScalarOp::IsNan, &[l])?, self.map(ScalarOp::IsNan, &[r])?);
-        let nans = self.map(ScalarOp::And, &[nl, nr])?;
-        let (sl, sr) = (self.map(ScalarOp::SignBit, &[l])?, self.map(ScalarOp::SignBit, &[r])?);
-        let signs = self.map(ScalarOp::Eq, &[sl, sr])?;
-        let values = self.map(ScalarOp::Or, &[numbers, nans])?;
-        self.map(ScalarOp::And, &[values, signs])
-    }
-
-    fn total_lt(&mut self, l: NodeId, r: NodeId) -> Lowered {
-        let numbers = self.map(ScalarOp::Lt, &[l, r])?;
-        // -0.0 before 0.0.
-        let equal = self.map(ScalarOp::Eq, &[l, r])?;
-        let (sl, sr) = (self.map(ScalarOp::SignBit, &[l])?, self.map(ScalarOp::SignBit, &[r])?);
-        let plus = self.map(ScalarOp::Not, &[sr])?;
-        let zeros = self.map(ScalarOp::And, &[sl, plus])?;
-        let zeros = self.map(ScalarOp::And, &[equal, zeros])?;
-        let ((low_l, high_l), (low_r, high_r)) = (self.nans(l)?, self.nans(r)?);
-        // NaN is the greatest, -NaN the least; two of one kind are equal.
-        let not_high_l = self.map(ScalarOp::Not, &[high_l])?;
-        let not_low_r = self.map(ScalarOp::Not, &[low_r])?;
-        let below_nan = self.map(ScalarOp::And, &[high_r, not_high_l])?;
-        let above_nan = self.map(ScalarOp::And, &[low_l, not_low_r])?;
-        let nans = self.map(ScalarOp::Or, &[below_nan, above_nan])?;
-        let rest = self.map(ScalarOp::Or, &[zeros, nans])?;
-        self.map(ScalarOp::Or, &[numbers, rest])
+    /// Where it is NaN; `None` for a number that is written down.
+    fn may_be_nan(&mut self, x: NodeId) -> Result<Option<NodeId>, String> {
+        let number = self.b.graph.scalar(x).flatten().is_some_and(|s| !s.as_f64().is_nan());
+        if number { Ok(None) } else { self.map(ScalarOp::IsNan, &[x]).map(Some) }
     }
 }

@@ -95,7 +95,7 @@ fn same(a: &Tensor, b: &Tensor) {
 }
 
 /// Queries whose results have every type, masks of every kind, labels and calendars, no cell and no dimension.
-const QUERIES: [&str; 12] = [
+const QUERIES: [&str; 13] = [
     "SELECT t_bool, t_i1, t_i2, t_i4, t_i8, t_u1, t_u2, t_u4, t_u8, t_f4, t_f8 FROM 'tests/data/cases.zarr'",
     "SELECT m, mn, mi, mcol, n, n32, allnan, allnull FROM 'tests/data/cases.zarr'",
     "SELECT where(c, b, NULL) AS mb, where(c, i, NULL) AS mi FROM 'tests/data/cases.zarr'",
@@ -107,6 +107,8 @@ const QUERIES: [&str; 12] = [
     "SELECT x[::-1, 1:5] AS x, transpose(x) AS xt FROM 'tests/data/cases.zarr'",
     "SELECT where(arange(300) % 7 = 0, NULL, arange(300) % 256)::uint8 AS every_byte",
     "SELECT [1.5, NULL, 2.5] AS f",
+    // One chunk of three has a masked cell.
+    "SELECT rechunk(where(arange(30) = 7, NULL, arange(30) % 2 = 0), dim_0 => 10) AS few",
     "SELECT 42 + arange(0) AS nothing, full([], 3.5) AS one",
 ];
 

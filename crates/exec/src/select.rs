@@ -6,8 +6,8 @@
 //! parts            │ 5   │ 7 2 │   │      a chunk shrinks as soon as both of its halves are there
 //! finish           │ 5 7 │ 2 │            and the parts become regular chunks
 //! ```
-//! What a chunk keeps takes over a part of the chunk's own charge, so the quota never has to find room for it while
-//! the plan runs. When memory is short it goes to a file, so what is kept may be larger than memory.
+//! What a chunk keeps takes over a part of the chunk's own charge, or is charged beyond the limit for a moment, so the
+//! plan never waits for it. When memory is short it goes to a file, so what is kept may be larger than memory.
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
@@ -141,7 +141,7 @@ impl Sink for Select {
             }
         };
         let [Some(x), Some(keep)] = both else { return Ok(()) };
-        let kept = Arc::new(kept(x, &keep)?);
+        let kept = Arc::new(kept(x, &keep, &self.room.quota)?);
         drop(keep);
         let kept = self.room.store.settle(kept, &self.room.quota)?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,21 +154,20 @@ impl Sink for Select {
     }
 }
 
-/// The cells that `keep` keeps, with as much of the charge of `x` as they need.
-fn kept(x: Arc<Chunk>, keep: &Chunk) -> Result<Chunk, Error> {
+/// The cells that `keep` keeps, with as much of the charge of `x` as they need. Where somebody else holds `x` too, so that
+/// its charge stays, they are charged beyond the limit if need be: the store then puts them aside at once.
+fn kept(x: Arc<Chunk>, keep: &Chunk, quota: &Arc<Quota>) -> Result<Chunk, Error> {
     let flags = keep.field(0)?.values::<u8>()?;
     let valid = keep.fields().get(1).map(|f| f.values::<u8>()).transpose()?;
     let chosen = |i: usize| flags[i] != 0 && valid.is_none_or(|v| v[i] != 0);
     let places: Vec<u32> = (0..flags.len()).filter(|&i| chosen(i)).map(|i| i as u32).collect();
     let fields = x.fields().iter().map(|f| picked(f, &places)).collect::<Result<Vec<_>, _>>()?;
     let mut out = Chunk::new(&[places.len() as u64], fields)?;
-    // A chunk that somebody else holds too stays charged to them; what is kept of it was copied.
-    if let Ok(mut x) = Arc::try_unwrap(x)
-        && let Some(mut charge) = x.take_charge()
-    {
-        charge.shrink(out.bytes());
-        out.charge(charge);
-    }
+    let own = Arc::try_unwrap(x).ok().and_then(|mut x| x.take_charge());
+    let mut charge = own.unwrap_or_else(|| quota.account().nothing());
+    charge.extend(out.bytes().saturating_sub(charge.bytes()));
+    charge.shrink(out.bytes());
+    out.charge(charge);
     Ok(out)
 }
 

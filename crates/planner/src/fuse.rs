@@ -90,10 +90,10 @@ impl Needs {
             return l;
         }
         let node = graph.node(id);
-        let mut leaves = BTreeSet::new();
+        let (mut leaves, mut seen) = (BTreeSet::new(), BTreeSet::new());
         match &node.op {
             Op::Load { .. } | Op::Const(_) => {}
-            Op::Reduce { .. } => self.inline(graph, node.inputs[0], &mut leaves),
+            Op::Reduce { .. } => self.inline(graph, node.inputs[0], &mut leaves, &mut seen),
             Op::Scan { .. }
             | Op::Reshape
             | Op::Take { .. }
@@ -121,7 +121,7 @@ impl Needs {
                 }
             }
             Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk => {
-                self.inline_node(graph, node, id, &mut leaves)
+                self.inline_node(graph, node, id, &mut leaves, &mut seen)
             }
         }
         let below = leaves.iter().filter_map(|l| self.level.get(l)).max().copied();
@@ -141,11 +141,21 @@ impl Needs {
         base
     }
 
-    fn inline(&mut self, graph: &Graph, id: NodeId, leaves: &mut BTreeSet<NodeId>) {
+    /// `seen` has the nodes whose leaves are there already: a node may be reached by exponentially many ways.
+    fn inline(
+        &mut self,
+        graph: &Graph,
+        id: NodeId,
+        leaves: &mut BTreeSet<NodeId>,
+        seen: &mut BTreeSet<NodeId>,
+    ) {
+        if !seen.insert(id) {
+            return;
+        }
         let node = graph.node(id);
         match &node.op {
             Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk => {
-                self.inline_node(graph, node, id, leaves)
+                self.inline_node(graph, node, id, leaves, seen)
             }
             Op::Const(c) if c.len() == 1 => {}
             _ => {
@@ -161,6 +171,7 @@ impl Needs {
         node: &Node,
         id: NodeId,
         leaves: &mut BTreeSet<NodeId>,
+        seen: &mut BTreeSet<NodeId>,
     ) {
         match &node.op {
             Op::Iota => {
@@ -172,12 +183,12 @@ impl Needs {
                     self.materialise(graph, child);
                     leaves.insert(child);
                 } else {
-                    self.inline(graph, child, leaves);
+                    self.inline(graph, child, leaves, seen);
                 }
             }
             _ => {
                 for &i in &node.inputs {
-                    self.inline(graph, i, leaves);
+                    self.inline(graph, i, leaves, seen);
                 }
             }
         }

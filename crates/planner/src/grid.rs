@@ -83,6 +83,9 @@ impl AxisGrid {
     }
 }
 
+/// Chunks of a tensor that has no cells, at most (and twice that).
+const EMPTY_CHUNKS_MAX: u128 = 1 << 16;
+
 /// The cuts of a tensor: those of its axes, crossed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grid {
@@ -110,6 +113,10 @@ impl Grid {
         let mut chunk: Dims = shape.iter().map(|&n| n.max(1)).collect();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
         // A product of lengths may not fit 64 bits; 128 bits hold it for any realistic rank and saturate beyond.
+        let chunks = |c: &Dims| {
+            let along = shape.iter().zip(c).map(|(n, c)| u128::from(n.div_ceil(*c).max(1)));
+            along.fold(1u128, u128::saturating_mul)
+        };
         let size = |c: &Dims| c.iter().fold(1u128, |n, &d| n.saturating_mul(u128::from(d)));
         while size(&chunk) > u128::from(limit) {
             // The longest axis; of equals the first, so that rows stay whole.
@@ -124,6 +131,10 @@ impl Grid {
             }
             let n = shape[axis].max(1);
             let parts = n.div_ceil(chunk[axis]) * 2;
+            // Chunks without cells take no memory, but each is an operand.
+            if shape.contains(&0) && chunks(&chunk) > EMPTY_CHUNKS_MAX {
+                break;
+            }
             chunk[axis] = n.div_ceil(parts).min(chunk[axis] - 1);
         }
         Grid::regular(shape, &chunk)

@@ -12,10 +12,10 @@ pub const RANK_MAX: usize = 32;
 
 /// Number of cells of a shape; `None` if it does not fit into 63 bits (so that positions fit an `i64`).
 pub fn cells(shape: &[u64]) -> Option<u64> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).filter(|&n| n <= i64::MAX as u64)
+    // An axis of no length excuses no other: positions along each have to fit.
+    let n = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1)));
+    let n = n.filter(|&n| n <= i64::MAX as u64)?;
+    Some(if shape.contains(&0) { 0 } else { n })
 }
 
 /// Row-major strides of a shape, in cells; an axis of length 1 has a stride too.
@@ -71,6 +71,9 @@ impl Region {
 
     /// Number of cells.
     pub fn cells(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         self.start.iter().zip(&self.end).map(|(s, e)| e - s).product()
     }
 

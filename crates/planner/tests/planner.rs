@@ -398,3 +398,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn nodes_that_are_shared_are_planned_once() {
+    // x = x * x + x, sixty times: a node has 2^60 ways to the source.
+    let config = Config::default();
+    let mut b = Builder::new(config.clone());
+    let mut x = b.iota(&[100], None).unwrap();
+    x = b.cast(x, DType::Float64).unwrap();
+    for _ in 0..60 {
+        let square = b.map(ScalarOp::Mul, &[x, x]).unwrap();
+        x = b.map(ScalarOp::Add, &[square, x]).unwrap();
+    }
+    let x = b.reshape(x, &[10, 10]).unwrap();
+    let t = compile(Rooted { graph: b.graph, roots: vec![x] }, &config, &mut |_, _| {}).unwrap();
+    let Some(Stage { task: Task::Fused(f), .. }) = t.plan().stages.first() else {
+        panic!("{}", explain::plan(&t));
+    };
+    assert!(f.program.insts.len() < 130, "{}", f.program.insts.len());
+}
+
+#[test]
+fn tensors_without_cells_have_few_chunks() {
+    let t = Grid::auto(&[0, 1 << 40, 1 << 20], 8, 8 << 20);
+    assert!(t.count() <= 1 << 18, "{}", t.count());
+    assert_eq!(tessera_planner::region::cells(&[0, u64::MAX]), None);
+    assert_eq!(Region::at(&[0, 0, 0], &[1 << 40, 1 << 40, 0]).cells(), 0);
+}

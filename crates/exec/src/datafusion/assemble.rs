@@ -322,11 +322,17 @@ fn converted(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Error> {
     if array.data_type() == to {
         return Ok(array.clone());
     }
-    cast(array, to).map_err(|e| Error::Rows {
+    let refused = |why: String| Error::Rows {
         code: "dtype_mismatch",
-        message: format!("a column of {} as {to}: {e}", array.data_type()),
+        message: format!("a column of {} as {to}: {why}", array.data_type()),
         hint: None,
-    })
+    };
+    let out = cast(array, to).map_err(|e| refused(e.to_string()))?;
+    // A value that does not fit becomes NULL.
+    match out.null_count() > array.null_count() {
+        true => Err(refused("a value is out of range".into())),
+        false => Ok(out),
+    }
 }
 
 impl Key {

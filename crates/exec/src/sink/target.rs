@@ -234,8 +234,9 @@ impl Publish {
                 }
                 return Err(e);
             }
-            if replaced {
-                remove_tree(&aside)?;
+            // It has its name: what is left of the old one is no reason to say otherwise.
+            if replaced && let Err(e) = remove_tree(&aside) {
+                tracing::warn!(path = %aside.display(), error = %e, "a replaced output was not removed");
             }
             if sync && let Some(parent) = to.parent() {
                 fs::File::open(parent)?.sync_all()?;

@@ -100,7 +100,10 @@ struct Array {
 struct Valid {
     document: ArrayDocument,
     encoder: Encoder,
+    /// There is an object of it.
     written: AtomicBool,
+    /// There is a masked cell.
+    masked: AtomicBool,
     collides: AtomicBool,
 }
 
@@ -279,8 +282,13 @@ impl ZarrWriter {
         let mut uploads = self.uploads();
         // What has ended is taken note of, so that the set stays as small as the budget.
         while let Some(done) = uploads.try_join_next() {
-            if let Ok(Err(e)) = done {
-                self.fail(e);
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => self.fail(e),
+                Err(e) => self.fail(SinkError::Internal {
+                    what: self.display.clone(),
+                    reason: e.to_string(),
+                }),
             }
         }
         uploads.spawn_on(
@@ -326,7 +334,12 @@ impl ZarrWriter {
             if cut.collides {
                 of.collides.store(true, Relaxed);
             }
-            if v.contains(&0) {
+            let masked = v.contains(&0);
+            if masked {
+                of.masked.store(true, Relaxed);
+            }
+            // An absent object of v3 says that nothing is masked; v2 has no such value.
+            if masked || self.layout.format == 2 {
                 of.written.store(true, Relaxed);
                 let yes = Scalar::bool(true);
                 let cut = of.encoder.cut(v, None, shape, yes, None)?;
@@ -490,9 +503,9 @@ impl Array {
                     ..document.clone()
                 };
                 let encoder = Encoder::new(&document)?;
-                let (written, collides) =
-                    (AtomicBool::new(false), AtomicBool::new(stands.is_none()));
-                Some(Valid { document, encoder, written, collides })
+                let (written, masked) = (AtomicBool::new(false), AtomicBool::new(false));
+                let collides = AtomicBool::new(stands.is_none());
+                Some(Valid { document, encoder, written, masked, collides })
             }
         };
         let encoder = Encoder::new(&document)?;
@@ -501,7 +514,7 @@ impl Array {
 
     /// True if the array of valid cells is needed to know what is masked.
     fn keeps_valid(&self) -> bool {
-        self.valid.as_ref().is_some_and(|v| v.written.load(Relaxed) && v.collides.load(Relaxed))
+        self.valid.as_ref().is_some_and(|v| v.masked.load(Relaxed) && v.collides.load(Relaxed))
     }
 
     /// The document, now that all chunks have been seen.

@@ -31,6 +31,8 @@ struct Member {
     method: u16,
     packed: u64,
     unpacked: u64,
+    /// CRC-32 of the unpacked bytes.
+    crc: u32,
     /// Position of the local header.
     at: u64,
 }
@@ -110,9 +112,17 @@ async fn read_member(
                     limit: *room,
                 });
             }
+            // Deflate never makes much more of anything.
+            if member.packed > member.unpacked + member.unpacked / 1000 + 65_536 {
+                let (packed, unpacked) = (member.packed, member.unpacked);
+                return Err(who.bad(format!("{packed} packed bytes of {unpacked}")));
+            }
             let packed = part(store, who, start..end, len).await?;
             let inflated = flate2::read::DeflateDecoder::new(&*packed);
             let content = bounded("deflate", inflated, member.unpacked).map_err(|e| who.bad(e))?;
+            if crc32fast::hash(&content) != member.crc {
+                return Err(who.bad("its checksum is wrong: the member is damaged"));
+            }
             *room -= content.len() as u64;
             let header = Header::parse(who, &content)?;
             header.check_len(who, content.len() as u64)?;
@@ -196,6 +206,7 @@ async fn directory(store: &Store, who: Who<'_>, len: u64) -> Result<Vec<Member>,
         out.push(Member {
             name: String::from_utf8_lossy(name).into_owned(),
             method: u16_at(entry, 10),
+            crc: u32_at(entry, 16),
             unpacked: numbers[0],
             packed: numbers[1],
             at: numbers[2],

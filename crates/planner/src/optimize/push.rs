@@ -15,6 +15,7 @@ use crate::program::ScalarOp;
 use crate::region::{Region, cells};
 use crate::view::View;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 
 pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     match &node.op {
@@ -87,12 +88,20 @@ fn push_reshape(b: &mut Builder, node: &Node, input: NodeId) -> Result<NodeId, E
 
 /// Is every cell computed from its number alone? Reshaping what is stored costs a copy, one is better than several.
 fn is_generated(b: &Builder, id: NodeId) -> bool {
-    let node = b.node(id);
-    match &node.op {
-        Op::Iota => true,
-        Op::Map(_) | Op::Reshape => node.inputs.iter().all(|&i| is_generated(b, i)),
-        _ => b.graph.scalar(id).is_some(),
+    // Each node once: there may be exponentially many ways to it.
+    let (mut seen, mut open) = (BTreeSet::from([id]), vec![id]);
+    while let Some(id) = open.pop() {
+        let node = b.node(id);
+        match &node.op {
+            Op::Iota => {}
+            Op::Map(_) | Op::Reshape => {
+                open.extend(node.inputs.iter().copied().filter(|&i| seen.insert(i)));
+            }
+            _ if b.graph.scalar(id).is_some() => {}
+            _ => return false,
+        }
     }
+    true
 }
 
 fn map_again(b: &mut Builder, op: MapOp, child: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {

@@ -137,9 +137,12 @@ fn with_result(status: &Value, result: &str) -> Response {
 
 /// What is told about a statement.
 fn status(entry: &Entry) -> Value {
+    told(entry, entry.outcome())
+}
+
+fn told(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
     let state = entry.state();
     let path = format!("/v1/statements/{}", entry.id());
-    let outcome = entry.outcome();
     let mut out = json!({
         "id": entry.id(),
         "state": state.name(),
@@ -166,7 +169,7 @@ fn status(entry: &Entry) -> Value {
 
 /// `GET /v1/statements`
 pub(super) async fn list(Extract(shared): Extract<Arc<Shared>>) -> Response {
-    let all: Vec<Value> = shared.statements.list().iter().map(|e| status(e)).collect();
+    let all: Vec<Value> = shared.statements.list().iter().map(|e| told(e, e.peek())).collect();
     json(StatusCode::OK, &json!({"statements": all}))
 }
 

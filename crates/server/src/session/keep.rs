@@ -58,9 +58,19 @@ impl Session {
         let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
         let definition = Definition::Tensor { data: data.clone() };
-        if let Err(e) = warehouse.put(&key, definition, mode).await {
-            warehouse.remove_data(&data).await?;
-            return Err(e);
+        if let Err(e) = warehouse.put(&key, definition.clone(), mode).await {
+            // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
+            match warehouse.entry(&key).await {
+                Ok(Some(entry)) if entry.definition == definition => {}
+                Ok(_) => {
+                    warehouse.remove_data(&data).await?;
+                    return Err(e);
+                }
+                Err(unread) => {
+                    tracing::warn!(data, error = %unread, "an entry cannot be read: its cells are left");
+                    return Err(e);
+                }
+            }
         }
         if let Some(Definition::Tensor { data }) = before {
             warehouse.remove_data(&data).await?;

@@ -154,12 +154,13 @@ fn compressed_archives_are_unpacked() {
     let mut packed = Vec::new();
     let mut encoder = flate2::read::DeflateEncoder::new(&*npy, flate2::Compression::best());
     std::io::copy(&mut encoder, &mut packed).unwrap();
+    let crc = crc32fast::hash(&npy).to_le_bytes();
     let sizes = [(packed.len() as u32).to_le_bytes(), (npy.len() as u32).to_le_bytes()].concat();
-    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
-    zip.extend([&sizes[..], b"\x05\0\0\0a.npy", &packed].concat());
+    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0".to_vec();
+    zip.extend([&crc[..], &sizes, b"\x05\0\0\0a.npy", &packed].concat());
     let at = zip.len() as u32;
-    let mut entry = b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
-    entry.extend([&sizes[..], b"\x05\0", &[0; 16], b"a.npy"].concat());
+    let mut entry = b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0".to_vec();
+    entry.extend([&crc[..], &sizes, b"\x05\0", &[0; 16], b"a.npy"].concat());
     zip.extend(&entry);
     zip.extend(b"PK\x05\x06\0\0\0\0\x01\0\x01\0");
     zip.extend([(entry.len() as u32).to_le_bytes(), at.to_le_bytes()].concat());
@@ -171,4 +172,11 @@ fn compressed_archives_are_unpacked() {
     assert!(opened.unsupported.is_empty(), "{:?}", opened.unsupported);
     let want: Vec<u8> = (0..6i16).flat_map(i16::to_le_bytes).collect();
     assert_eq!(whole(&opened.readers[0]), want);
+    // A byte of the directory's checksum is another.
+    let mut damaged = fs::read(&path).unwrap();
+    damaged[at as usize + 16] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let opened = open_local(path.to_str().unwrap()).unwrap();
+    let error = opened.unsupported.get("a").unwrap().to_string();
+    assert!(error.contains("checksum is wrong"), "{error}");
 }

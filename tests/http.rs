@@ -230,7 +230,9 @@ fn parameters_are_values() {
     };
     assert_eq!(data(json!({"sql": "SELECT ? - ? AS x", "params": [3, -4]})), 7);
     assert_eq!(data(json!({"sql": "SELECT $b * $a AS x", "params": {"a": 2, "b": 2.5}})), 5.0);
-    assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": []})), "unsupported");
+    assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": []})), "syntax");
+    // NULL is null, without a type as well.
+    assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": [null]})), Value::Null);
     assert_eq!(data(json!({"sql": "SELECT ? AS x", "params": [[1]]})), "bad_request");
 }
 
@@ -443,6 +445,29 @@ fn ctrl_c_cancels_at_the_server() {
     assert_eq!(out.status.code(), Some(130), "{}", String::from_utf8_lossy(&out.stderr));
     until("it ended there", || s.metric("tessera_statements_running") == 0.0);
     assert_eq!(s.metric("tessera_statements_total{state=\"CANCELLED\"}"), 1.0);
+    // A terminal that goes, or a process that is ended, leaves nothing running there either; nor does a shell.
+    // Where these tests run under `nohup`, children ignore the first.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1;
+    let hang_up = if ignored { "-TERM" } else { "-HUP" };
+    for (signal, shell) in [(hang_up, false), ("-TERM", false), ("-TERM", true)] {
+        let mut command = tessera();
+        match shell {
+            true => command.args(["--connect", &url]).stdin(Stdio::piped()),
+            false => command.args(["query", ENDLESS, "--connect", &url]),
+        };
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        if shell {
+            let text = format!("{ENDLESS};\n");
+            child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        until("it runs there", || s.metric("tessera_statements_running") > 0.0);
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        assert!(!child.wait_with_output().unwrap().status.success());
+        until("it ended there", || s.metric("tessera_statements_running") == 0.0);
+    }
 }
 
 #[test]
@@ -473,6 +498,92 @@ fn the_document_is_true() {
         }
     }
     assert_eq!(s.get("/v1/nope").status, 404);
+}
+
+/// A stream of Arrow's messages.
+fn arrow(columns: Vec<(&str, arrow::array::ArrayRef)>) -> Vec<u8> {
+    use arrow::datatypes::{Field, Schema};
+    let fields: Vec<Field> =
+        columns.iter().map(|(n, a)| Field::new(*n, a.data_type().clone(), true)).collect();
+    let schema = std::sync::Arc::new(Schema::new(fields));
+    let columns = columns.into_iter().map(|(_, a)| a).collect();
+    let batch = arrow::array::RecordBatch::try_new(schema.clone(), columns).unwrap();
+    let mut writer = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &schema).unwrap();
+    writer.write(&batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn uploads_that_would_change_are_refused_in_the_words_of_the_client() {
+    use arrow::array::{ArrayRef, Int64Array, TimestampNanosecondArray, UInt64Array};
+    use std::sync::Arc;
+    let s = Server::start(&[], &[]);
+    let put = |path: &str, body: &[u8]| {
+        let r = s.ask("PUT", &format!("/v1/tensors/{path}"), "", body);
+        (r.status, r.json()["error"].clone())
+    };
+    let v = || -> ArrayRef { Arc::new(Int64Array::from(vec![10, 20])) };
+    let labels = |k: Vec<u64>| arrow(vec![("k", Arc::new(UInt64Array::from(k))), ("v", v())]);
+    // Labels that would become positions.
+    let (status, e) = put("ar?dims=k", &labels(vec![3, 1 << 63]));
+    assert_eq!(status, 400);
+    assert!(e["message"].to_string().contains("`k` has the label 9223372036854775808"), "{e}");
+    assert_eq!(s.get("/v1/tensors/ar").status, 404);
+    assert_eq!(put("ar?dims=k", &labels(vec![3, (1 << 63) - 1])).0, 201);
+    let r = s.ask("POST", "/v1/query?format=csv", "", b"SELECT * FROM ar");
+    assert_eq!(r.text(), "k,v\n3,10\n9223372036854775807,20\n");
+    // Moments between microseconds.
+    let times = |t: Vec<i64>| {
+        arrow(vec![("t", Arc::new(TimestampNanosecondArray::from(t)) as ArrayRef), ("v", v())])
+    };
+    let (status, e) = put("at?dims=t", &times(vec![1000, 2001]));
+    assert_eq!(status, 400);
+    assert!(e["message"].to_string().contains("the column `t` has a moment of 2001 ns"), "{e}");
+    assert_eq!(put("at?dims=t", &times(vec![1000, 2000])).0, 201);
+    let npy = |cells: [i64; 2]| {
+        let header = "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (2,), }\n";
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(cells.iter().flat_map(|c| c.to_le_bytes()));
+        bytes
+    };
+    let (status, e) = put("an", &npy([0, 57]));
+    assert_eq!(status, 400);
+    assert!(e["message"].to_string().contains("57 ns"), "{e}");
+    assert_eq!(put("an", &npy([i64::MIN, 57_000])).0, 201);
+    // Nothing of what the server made of the request is told.
+    let whole = npy([0, 0]);
+    for (path, body, reason) in [
+        ("x?dims=k,k", labels(vec![1, 2]), "`dims=k,k` names `k` twice"),
+        ("x?dims=k,", labels(vec![1, 2]), "`dims=k,` has an empty name"),
+        ("x?dims=k", arrow(vec![("k", v()), ("a", v()), ("a", v())]), "two columns `a`"),
+        ("x?dims=k,v", labels(vec![1, 2]), "leave some"),
+        ("x", whole[..whole.len() - 1].to_vec(), "in the upload: the shape [2] needs 16 bytes"),
+        ("x?dims=k", labels(vec![1, 1]), "k = 1"),
+        (".x", whole.clone(), "begins with a dot"),
+    ] {
+        let (status, e) = put(path, &body);
+        assert_eq!((status, &e["position"]), (400, &Value::Null), "{path}: {e}");
+        assert!(e["message"].as_str().unwrap().contains(reason), "{path}: {e}");
+        assert!(!e.to_string().contains("tessera-spill"), "{path}: {e}");
+    }
+    let r = s.ask("PUT", "/v1/tensors/x", "Content-Encoding: gzip\r\n", &whole);
+    assert_eq!((r.status, &r.json()["error"]["code"]), (415, &json!("unsupported_encoding")));
+    assert_eq!(s.get("/v1/tensors/x").status, 404);
+    // NumPy ignores what follows the cells, and so does an upload.
+    let trailing = std::fs::read("tests/data/bad/npy_trailing.npy").unwrap();
+    assert_eq!(put("x", &trailing).0, 201);
+}
+
+#[test]
+fn secrets_of_statements_are_not_shown() {
+    let s = Server::start(&[], &[]);
+    let sql = "SELECT 1 AS x; COPY (SELECT 1 AS x) TO '/no/such/place.csv' OPTIONS ('aws.secret_access_key' 'TOPSECRET')";
+    let r = s.submit(&json!({"sql": sql}));
+    assert!(!r.text().contains("TOPSECRET"), "{}", r.text());
+    let r = s.get("/v1/statements");
+    assert!(!r.text().contains("TOPSECRET") && r.text().contains("(hidden)"), "{}", r.text());
 }
 
 #[test]

@@ -69,6 +69,55 @@ fn formats_are_what_interfaces_say() {
     assert_eq!(npy[npy.len() - 32..], cells);
     let csv = text(&query(sql, &["--format", "csv"]).stdout);
     assert_eq!(csv, "dim_0,x\n0,1.0\n1,2.0\n2,3.0\n3,4.0\n");
+    let null =
+        |format: &str| text(&query("SELECT NULL AS s, 1 AS n", &["--format", format]).stdout);
+    assert!(null("json").contains("\"rows\":[[null,1]]"), "{}", null("json"));
+    assert_eq!(null("ndjson"), "{\"s\":null,\"n\":1}\n");
+    assert_eq!(null("csv"), "s,n\n,1\n");
+}
+
+#[test]
+fn what_only_does_something_is_no_failure_in_any_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.npy");
+    let path = file.display().to_string();
+    for flags in [&["--format", "npy"][..], &["--format", "arrow"], &["-o", &path]] {
+        let out = query("CREATE TENSOR t AS SELECT arange(3) AS x", flags);
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(0), 0), "{}", text(&out.stderr));
+        let told = text(&out.stderr);
+        assert!(told.contains("created tensor t"), "{told}");
+        assert_eq!(told.contains("is not written"), flags[0] == "-o", "{told}");
+    }
+    assert!(!file.exists());
+    // With a result it is that, and nothing is said.
+    let out = query("CREATE TENSOR t AS SELECT arange(3) AS x; SELECT x FROM t", &["-o", &path]);
+    assert_eq!((out.status.code(), &*text(&out.stderr)), (Some(0), ""));
+    assert!(file.exists());
+}
+
+#[test]
+fn the_configuration_that_is_shown_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = |arguments: &[&str]| {
+        let out = tessera().args(arguments).arg("config").env_remove("TESSERA_TOKEN").output();
+        let out = out.unwrap();
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    let file = dir.path().join("t.toml");
+    let (status, shown, _) = config(&["--threads", "3", "--spill-limit", "1GiB"]);
+    std::fs::write(&file, &shown).unwrap();
+    let (again, from_file, told) = config(&["--config", file.to_str().unwrap()]);
+    assert_eq!((status, again), (Some(0), Some(0)), "{told}");
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|l| l.rsplit_once('#').unwrap().0.trim().to_string()).collect()
+    };
+    assert_eq!(values(&from_file), values(&shown));
+    assert!(shown.contains("# token (none)"), "{shown}");
+    let (status, _, told) = config(&["--log", "bogus"]);
+    assert_eq!(status, Some(2));
+    assert!(told.contains("`bogus` is no level"), "{told}");
+    let out = tessera().args(["query", "-f", "no/such/file.sql"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod lower;
 pub mod parameters;
 mod parse;
 pub mod scope;
+pub mod secrets;
 pub mod statement;
 pub mod surface;
 mod tokens;

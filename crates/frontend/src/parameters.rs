@@ -43,13 +43,13 @@ impl Parameter {
 /// The script with literals in place of its parameters. A place in quotes or in a comment is none.
 ///
 /// # Errors
-/// [`Error::Token`] for a script that cannot be split into tokens, [`Error::Unsupported`] for a parameter without a
-/// value, a value without a place, or `?` beside `$1`.
+/// [`Error::Token`] for a script that cannot be split into tokens, [`Error::Syntax`] for a parameter without a value, a
+/// value without a place, or `?` beside `$1`.
 pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
-    let refuse = |construct: String, position: Option<Position>, hint: &str| Error::Unsupported {
-        construct,
+    let refuse = |message: String, position: Option<Position>, hint: &str| Error::Syntax {
+        message,
         position,
-        hint: (!hint.is_empty()).then(|| hint.to_string()),
+        hint: Some(hint.to_string()),
     };
     let mut out = String::with_capacity(script.len());
     let mut copied = 0;
@@ -69,14 +69,18 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
             }
             None => {
                 return Err(refuse(
-                    format!("the parameter `{name}`"),
+                    format!("`{name}` is no parameter"),
                     position,
                     "write `?`, `$1` or `$name`",
                 ));
             }
         };
         if marks > 0 && numbers {
-            return Err(refuse("`?` beside `$1`".into(), position, "use one of them"));
+            return Err(refuse(
+                "`?` and `$1` are in one script".into(),
+                position,
+                "use one of them",
+            ));
         }
         let value = match parameters {
             Parameters::Positional(values) => {
@@ -86,7 +90,10 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
         };
         let Some(value) = value else {
             return Err(refuse(
-                format!("the parameter `{name}` without a value"),
+                match name.as_str() {
+                    "?" => format!("the parameter `?` number {key} has no value"),
+                    _ => format!("the parameter `{name}` has no value"),
+                },
                 position,
                 "`params` is a list for `?` and `$1`, an object for `$name`",
             ));
@@ -104,9 +111,14 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
         Parameters::Named(v) => v.keys().find(|k| !used.contains(*k)).cloned(),
     };
     match unused {
-        Some(key) => {
-            Err(refuse(format!("a value for `{key}`, which the statement does not name"), None, ""))
-        }
+        Some(key) => Err(refuse(
+            match parameters {
+                Parameters::Positional(_) => format!("nothing takes value {key} of `params`"),
+                Parameters::Named(_) => format!("no `${key}` takes the value `{key}` of `params`"),
+            },
+            None,
+            "each value has a place in the script: `?`, `$1` or `$name`",
+        )),
         None => Ok(out),
     }
 }
@@ -149,5 +161,10 @@ mod tests {
         ] {
             assert!(bind(sql, &numbers(values)).is_err(), "{sql}");
         }
+        let told =
+            |sql: &str, values: &[&str]| bind(sql, &numbers(values)).unwrap_err().to_string();
+        assert_eq!(told("SELECT ?, ?", &["1"]), "the parameter `?` number 2 has no value");
+        assert_eq!(told("SELECT $3", &["1"]), "the parameter `$3` has no value");
+        assert_eq!(told("SELECT ?", &["1", "2"]), "nothing takes value 2 of `params`");
     }
 }

@@ -1,8 +1,14 @@
 //! Ctrl-C.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tessera_server::engine::Handle;
 use tokio::runtime::Runtime;
+
+/// What a query has to come to its end before the process goes.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether it did.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Hands Ctrl-C to the query that runs.
 ///
@@ -53,7 +59,26 @@ impl Interrupt {
                 }
             }
         });
+        // A terminal that is gone, or SIGTERM: nothing goes on for nobody, here or at a server.
+        let last = interrupt.clone();
+        runtime.spawn(async move {
+            let status = tessera_server::cli::asked_to_end().await;
+            let since = std::time::Instant::now();
+            while last.stop() && since.elapsed() < PATIENCE {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            std::process::exit(status);
+        });
         interrupt
+    }
+
+    /// Cancels the query that runs, whoever has the terminal; false if none does.
+    fn stop(&self) -> bool {
+        let state = self.lock();
+        state.running.as_ref().is_some_and(|statement| {
+            statement.cancel();
+            true
+        })
     }
 
     /// Cancels the query that runs; false if none does.

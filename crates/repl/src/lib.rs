@@ -87,7 +87,8 @@ pub fn run(
         complete,
     );
     match result {
-        Err(e) if e.is_broken_pipe() => Ok(0),
+        // A reader that went away is no failure, and hides none.
+        Err(e) if e.is_broken_pipe() => Ok(u8::from(shell.has_failed() && !terminal)),
         Err(e) => Err(e),
         Ok(failed) => Ok(u8::from(failed && !terminal)),
     }

@@ -1,6 +1,7 @@
 //! Pictures of tensors in the terminal: a line of a 1-d one, a heat map of a 2-d one.
 //!
-//! 1. [`query`] makes a query of what a person typed; DESCRIBE of it tells the dimensions ([`Subject`]).
+//! 1. [`query`] makes a query of what a person typed, or DESCRIBE tells the variable of a name; DESCRIBE of the query
+//!    tells the dimensions ([`Subject`]).
 //! 2. [`Blocks`] cuts each axis into as many blocks as the [`Canvas`] has places, and asks for their means: what is
 //!    fetched is as large as the picture, however large the tensor is.
 //! 3. [`render`] draws: colours where there are some, else characters that grow darker.
@@ -22,13 +23,10 @@ use tessera_server::error::Error;
 /// Characters that labels of the vertical axis may take.
 const MARGIN_MAX: usize = 20;
 
-/// The query for what follows `.plot`: a query as it is, a name or path as all that it has, else an item of a SELECT.
-pub fn query(what: &str) -> String {
+/// The query for what follows `.plot`: a query as it is, else an item of a SELECT; `None` for a name or path.
+pub fn query(what: &str) -> Option<String> {
     let described = describable(what);
-    match described.strip_prefix('(').and_then(|d| d.strip_suffix(')')) {
-        Some(query) => query.to_string(),
-        None => format!("SELECT * FROM {described}"),
-    }
+    described.strip_prefix('(').and_then(|d| d.strip_suffix(')')).map(String::from)
 }
 
 /// What is to be drawn.

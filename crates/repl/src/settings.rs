@@ -90,6 +90,19 @@ impl Settings {
         Ok(())
     }
 
+    /// `.once FILE`: the next answer goes there, in the format of the name; without an extension in that of `.mode`.
+    ///
+    /// # Errors
+    /// `usage`: an extension that tells no format, or that of a store, which is no file.
+    pub fn set_once(&mut self, name: &str) -> Result<(), Error> {
+        let path = PathBuf::from(unquoted(name));
+        if path.extension().is_some() {
+            Format::from_path(&path)?;
+        }
+        self.once = Some(path);
+        Ok(())
+    }
+
     /// One line for each setting.
     pub fn list(&self) -> String {
         let switch = |on: bool| if on { "on" } else { "off" };

@@ -90,6 +90,11 @@ impl<'a> Shell<'a> {
         Ok(self.failed)
     }
 
+    /// True if anything failed until now.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// What a person reads first.
     ///
     /// # Errors
@@ -198,7 +203,7 @@ impl<'a> Shell<'a> {
                 self.told("pager", on)?;
             }
             Command::Output(file) => s.set_output(&file)?,
-            Command::Once(file) => s.once = Some(unquoted(&file).into()),
+            Command::Once(file) => s.set_once(&file)?,
             Command::Read(file) => return self.read(Path::new(unquoted(&file))),
             Command::Tables(pattern) => return self.tables(&pattern),
             Command::Describe(what) => {

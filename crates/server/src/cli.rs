@@ -12,6 +12,7 @@ mod progress;
 mod query;
 mod serve;
 
+pub use interrupt::asked_to_end;
 pub use output::{Output, Target, stderr_width, terminal_width};
 pub use progress::{Bar, followed};
 
@@ -21,7 +22,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tessera_frontend::limits::THREAD_STACK_BYTES;
@@ -230,8 +231,11 @@ impl Common {
 fn start_log(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::new(&config.log);
     // A second call in one process (tests) keeps the first log.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
     for name in &config.ignored {
         tracing::debug!(name, "environment variable is no setting");
     }

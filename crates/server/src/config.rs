@@ -236,8 +236,9 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
     if raw.warehouse.trim().is_empty() {
         return Err(at.error("warehouse", "it is empty", Some("write a directory or a URL")));
     }
-    tracing_subscriber::EnvFilter::try_new(&raw.log).map_err(|e| {
-        at.error("log", e.to_string(), Some("write `error`, `warn`, `info`, `debug` or `trace`"))
+    check_log(&raw.log).map_err(|reason| {
+        let hint = "write `error`, `warn`, `info`, `debug` or `trace`, or `tessera_exec=debug`";
+        at.error("log", reason, Some(hint))
     })?;
     let token = match raw.token.map(|t| t.to_string()) {
         Some(t) if t.trim().is_empty() => return Err(at.error("token", "it is empty", None)),
@@ -281,6 +282,18 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         .map(|&key| Setting { key, value: config.value(key), origin: at.of(key) })
         .collect();
     Ok(config)
+}
+
+/// Levels, also of a part of the program. A lone word that is no level would be a part of that name, all of it: that is
+/// a slip of the pen more often than a wish.
+fn check_log(text: &str) -> Result<(), String> {
+    tracing_subscriber::EnvFilter::try_new(text).map_err(|e| e.to_string())?;
+    let is_lone = |part: &&str| !part.is_empty() && !part.contains(['=', '[']);
+    let lone = text.split(',').map(str::trim).filter(is_lone);
+    match lone.into_iter().find(|p| p.parse::<tracing_subscriber::filter::LevelFilter>().is_err()) {
+        Some(word) => Err(format!("`{word}` is no level")),
+        None => Ok(()),
+    }
 }
 
 /// Where and how much may be spilled. A limit in per cent is a part of what is free there now.
@@ -333,20 +346,43 @@ impl Config {
         }
     }
 
-    /// The text that `tessera config` prints: a line for each key that a TOML file could hold, its origin behind.
+    /// The text that `tessera config` prints: a TOML file of this configuration, the origin of each value behind it. A
+    /// token is not shown, so it stands there as a comment.
     pub fn describe(&self) -> String {
-        let left: Vec<String> =
-            self.sources.iter().map(|s| format!("{} = {:?}", s.key, s.value)).collect();
+        let line = |s: &Setting| match s.key {
+            "token" => format!("# token {}", s.value),
+            key => format!("{key} = {}", toml_text(&s.value)),
+        };
+        let left: Vec<String> = self.sources.iter().map(line).collect();
         let width = left.iter().map(|l| l.chars().count()).max().unwrap_or(0);
         let mut out = String::new();
         for (l, s) in left.iter().zip(&self.sources) {
-            out.push_str(&format!("{l:width$}  # {}\n", s.origin));
+            out.push_str(&format!("{l:width$}  # {}\n", one_line(&s.origin)));
         }
         for name in &self.ignored {
+            let name = one_line(name);
             out.push_str(&format!("# ignored: environment variable {name} is no setting\n"));
         }
         out
     }
+}
+
+/// A text as TOML writes it.
+fn toml_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
+
+/// A text that does not end its comment: TOML has no control characters in them.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// figment's error as ours: it knows the key and the layer.

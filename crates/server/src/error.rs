@@ -162,8 +162,17 @@ pub enum Error {
         limit_bytes: usize,
     },
     /// No or a wrong token.
-    #[error("this server wants a token")]
-    Unauthorized,
+    #[error("{}", if *.sent { "the token is not the one of this server" } else { "this server wants a token" })]
+    Unauthorized {
+        /// True if there was one.
+        sent: bool,
+    },
+    /// A body that is packed in a way that the server does not unpack.
+    #[error("the body has the content encoding `{encoding}`")]
+    Encoding {
+        /// As the request names it.
+        encoding: String,
+    },
     /// A request that the server must not serve, whoever asks.
     #[error("refused: {reason}")]
     Forbidden {
@@ -325,7 +334,8 @@ impl Error {
             Error::Rows { .. } => "rows",
             Error::Request { .. } => "bad_request",
             Error::RequestTooLarge { .. } => "request_too_large",
-            Error::Unauthorized => "unauthorized",
+            Error::Unauthorized { .. } => "unauthorized",
+            Error::Encoding { .. } => "unsupported_encoding",
             Error::Forbidden { .. } => "forbidden",
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
@@ -384,7 +394,15 @@ impl Error {
             Error::Forbidden { .. } => {
                 Some("ask as `localhost`, or configure a `token`".into())
             }
-            Error::Unauthorized => Some("send it as `Authorization: Bearer TOKEN`".into()),
+            Error::Unauthorized { sent: false } => {
+                Some("send it as `Authorization: Bearer TOKEN`".into())
+            }
+            Error::Unauthorized { sent: true } => {
+                Some("it is the `token` of the server's configuration, or TESSERA_TOKEN there".into())
+            }
+            Error::Encoding { .. } => {
+                Some("send the body as it is, without `Content-Encoding`".into())
+            }
             Error::ResultStorage { .. } => {
                 Some("ask for fewer cells, or read and delete the results of other statements".into())
             }
@@ -447,7 +465,8 @@ impl Error {
     /// The HTTP status that goes with it.
     pub fn status(&self) -> u16 {
         match self {
-            Error::Unauthorized => 401,
+            Error::Unauthorized { .. } => 401,
+            Error::Encoding { .. } => 415,
             Error::Forbidden { .. } => 403,
             Error::NotFound { .. }
             | Error::UnknownStatement { .. }

@@ -136,6 +136,11 @@ impl Format {
         Err(Error::NotAcceptable { accept: accept.into() })
     }
 
+    /// True for the formats that hold one result; text formats take one after another.
+    pub fn holds_one(self) -> bool {
+        !self.is_text()
+    }
+
     /// True if the bytes may go to a terminal.
     pub fn is_text(self) -> bool {
         matches!(self, Format::Table | Format::Json | Format::Ndjson | Format::Csv)

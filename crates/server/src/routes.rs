@@ -96,9 +96,20 @@ struct Shared {
     stop: CancellationToken,
 }
 
+impl Shared {
+    /// Nothing new begins once the server was asked to go.
+    fn is_staying(&self) -> Result<(), Error> {
+        match self.leaving.is_cancelled() {
+            true => Err(Error::ShuttingDown),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A server that can be asked to go.
 pub struct Server {
     shared: Arc<Shared>,
+    grace: Duration,
 }
 
 impl Server {
@@ -125,10 +136,16 @@ impl Server {
             leaving: CancellationToken::new(),
             stop,
         };
-        Ok(Server { shared: Arc::new(shared) })
+        Ok(Server { shared: Arc::new(shared), grace: GRACE })
     }
 
-    /// Listens and answers until `leave` is fired; then running queries have ten seconds to end.
+    /// The same with another time for running queries to end.
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Server { grace, ..self }
+    }
+
+    /// Listens and answers until `leave` is fired; then running queries have ten seconds to end, and those who wait for
+    /// one are still answered. It is over sooner if nobody waits.
     ///
     /// `listening` is told the address, which matters when the port asked for is 0.
     pub async fn serve(
@@ -136,7 +153,7 @@ impl Server {
         leave: CancellationToken,
         listening: impl FnOnce(SocketAddr),
     ) -> Result<(), Error> {
-        let shared = self.shared;
+        let Server { shared, grace } = self;
         let asked = shared.config.listen;
         let failed = |e| Error::io("listen on", asked.to_string(), e);
         let listener = tokio::net::TcpListener::bind(asked).await.map_err(failed)?;
@@ -147,13 +164,14 @@ impl Server {
             async move {
                 leave.cancelled().await;
                 leaving.cancel();
-                tokio::time::sleep(GRACE).await;
+                tokio::time::sleep(grace).await;
                 stop.cancel();
                 // Cancelled queries answer at once; a client that does not read does not hold the server.
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         };
-        let swept = shared.clone();
+        let (swept, awaited) = (shared.clone(), shared.clone());
+        let is_awaited = move || awaited.statements.is_awaited(grace);
         let sweep = async move {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
@@ -163,7 +181,7 @@ impl Server {
         };
         let stop = shared.stop.clone();
         let result = tokio::select! {
-            r = accept::serve(listener, router(shared), leave) => r,
+            r = accept::serve(listener, router(shared), leave, is_awaited) => r,
             () = deadline => Ok(()),
             () = sweep => Ok(()),
         };
@@ -228,9 +246,9 @@ impl FromRequestParts<Arc<Shared>> for Parameters {
 }
 
 impl Parameters {
-    /// The last value of that name.
+    /// The value of that name.
     fn text(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
     /// The same as a whole number.
@@ -242,11 +260,17 @@ impl Parameters {
         Ok(Some(number))
     }
 
-    /// Nothing but these is there: a name with a slip of the pen must not be ignored.
+    /// Nothing but these is there, each once: a name with a slip of the pen must not be ignored, nor a value.
     fn only(&self, names: &[&str]) -> Result<(), Error> {
-        match self.0.iter().find(|(k, _)| !names.contains(&k.as_str())) {
+        if let Some((k, _)) = self.0.iter().find(|(k, _)| !names.contains(&k.as_str())) {
+            return Err(Error::Request { reason: format!("there is no parameter `{k}`") });
+        }
+        let twice = |n: &&&str| self.0.iter().filter(|(k, _)| k == **n).count() > 1;
+        match names.iter().find(twice) {
             None => Ok(()),
-            Some((k, _)) => Err(Error::Request { reason: format!("there is no parameter `{k}`") }),
+            Some(n) => {
+                Err(Error::Request { reason: format!("the parameter `{n}` is given twice") })
+            }
         }
     }
 }

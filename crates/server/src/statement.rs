@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
+use tessera_frontend::secrets;
 use tokio_util::sync::CancellationToken;
 
 /// Where a statement is in its life.
@@ -200,7 +201,7 @@ impl Handle {
         self.lock().state
     }
 
-    /// The text of the statement that runs.
+    /// The text of the statement that runs, without secrets.
     pub fn text(&self) -> String {
         self.lock().text.clone()
     }
@@ -265,7 +266,7 @@ impl Handle {
     pub fn begin(&self, text: &str, number: usize, count: usize) {
         {
             let mut t = self.lock();
-            t.text = text.into();
+            t.text = secrets::hidden(text);
             (t.number, t.count) = (number, count);
             t.totals = Totals::default();
             t.told = None;
@@ -275,7 +276,7 @@ impl Handle {
 
     /// The text, for a statement that still waits.
     pub fn name(&self, text: &str) {
-        self.lock().text = text.into();
+        self.lock().text = secrets::hidden(text);
     }
 
     /// A plan runs now. `stages` has the number of operands of each of its stages.

@@ -128,13 +128,9 @@ impl Shell<'_> {
 
     /// The whole answer in a file of its own, which appears when it is complete.
     fn write_once(&mut self, path: &Path, reply: Reply) -> Result<(), Error> {
-        let by_name = Target::new(None, Some(path));
-        let target = match by_name {
-            Ok(target) => target,
-            // A name that tells no format: that of `.mode`.
-            Err(Error::Usage { .. }) => Target::new(Some(self.settings.mode.name()), Some(path))?,
-            Err(e) => return Err(e),
-        };
+        // A name without an extension tells no format: that of `.mode`.
+        let mode = path.extension().is_none().then(|| self.settings.mode.name());
+        let target = Target::new(mode, Some(path))?;
         let mut output = target.open()?;
         output.push(reply)?;
         output.finish()?;

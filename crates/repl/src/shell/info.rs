@@ -59,7 +59,17 @@ impl Shell<'_> {
 
     /// `.plot WHAT`
     pub(super) fn plot(&mut self, what: &str) -> Result<(), Error> {
-        let query = plot::query(what);
+        let query = match plot::query(what) {
+            Some(query) => query,
+            // Of all that a name or path has, the one variable that can be drawn.
+            None => {
+                let relation = describable(what);
+                let reply = self.ask(&format!("DESCRIBE {relation}"))?;
+                let all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
+                let name = plot::Subject::of(&all, what)?.name;
+                format!("SELECT \"{}\" FROM {relation}", name.replace('"', "\"\""))
+            }
+        };
         let reply = self.ask(&format!("DESCRIBE ({query})"))?;
         let all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
         let subject = plot::Subject::of(&all, what)?;

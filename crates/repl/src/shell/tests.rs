@@ -148,6 +148,15 @@ fn answers_go_where_they_are_sent() {
     assert!(out.contains("mode      json\n"), "{out}");
     let told: Vec<&str> = err.lines().filter(|l| l.starts_with("error")).collect();
     assert_eq!(told.len(), 4, "{err}");
+    // A name that tells another format than there is, or that of a store, is refused at once.
+    let (plain, store, odd) = (path("plain"), path("x.zarr"), path("o.foo"));
+    let (_, told_odd, asked, failed) =
+        shell(&format!(".once {store}\n.once {odd}\n.mode csv\n.once {plain}\nSHOW FUNCTIONS;\n"));
+    assert!(failed && !Path::new(&store).exists() && !Path::new(&odd).exists());
+    assert!(told_odd.contains("a Zarr store is no stream"), "{told_odd}");
+    assert!(told_odd.contains("does not tell a format"), "{told_odd}");
+    assert_eq!(asked, ["SHOW FUNCTIONS;"]);
+    assert!(std::fs::read_to_string(&plain).unwrap().contains("mean(x)"));
     assert!(
         told[0].contains("npy is not for a screen") && told[3].starts_with("error[io]"),
         "{err}"
@@ -199,7 +208,9 @@ fn a_closed_output_ends_the_shell() {
         out: &mut closed,
         err: &mut err,
     });
-    let mut input = Piped::new(&b"a;\nb;\n"[..], "text", |t| t.ends_with(';'));
+    let mut input = Piped::new(&b"bad;\na;\nb;\n"[..], "text", |t| t.ends_with(';'));
     assert!(shell.run(&mut input).unwrap_err().is_broken_pipe());
-    assert_eq!(*fake.asked.lock().unwrap(), ["a;"]);
+    // What failed before is not forgotten.
+    assert!(shell.has_failed());
+    assert_eq!(*fake.asked.lock().unwrap(), ["bad;", "a;"]);
 }

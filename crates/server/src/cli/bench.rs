@@ -233,8 +233,29 @@ fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
             });
         }
     };
+    let names = file_names(tensors.iter().map(Tensor::name))?;
     std::fs::create_dir_all(dir).map_err(|e| Error::io("create", quoted(dir), e))?;
-    tensors.iter().try_for_each(|t| save(t, &dir.join(file_name(t.name()))))
+    tensors.iter().zip(&names).try_for_each(|(t, name)| save(t, &dir.join(name)))
+}
+
+/// A file for each name.
+///
+/// # Errors
+/// Two names of one file: one would be lost.
+fn file_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Error> {
+    let mut files: Vec<String> = Vec::new();
+    for name in names {
+        let file = file_name(name);
+        if files.contains(&file) {
+            return Err(Error::Format {
+                format: "npy",
+                reason: format!("two results would be kept as `{file}`"),
+                hint: Some("give each a name of its own with AS".into()),
+            });
+        }
+        files.push(file);
+    }
+    Ok(files)
 }
 
 /// `NAME.npy`; what would leave the directory becomes `_`.
@@ -328,5 +349,15 @@ mod tests {
     fn names_stay_in_the_directory() {
         assert_eq!(file_name("../a/b"), ".._a_b.npy");
         assert_eq!(file_name("mean(x)"), "mean(x).npy");
+        assert_eq!(file_names(["a", "b"].into_iter()).unwrap(), ["a.npy", "b.npy"]);
+        let e = file_names(["a/b", "x", "a_b"].into_iter()).unwrap_err();
+        assert!(e.to_string().contains("`a_b.npy`") && e.hint().is_some(), "{e}");
+    }
+
+    #[test]
+    fn a_script_that_is_not_there_is_a_matter_of_the_command_line() {
+        let e = super::super::query::read_script(Path::new("no/such.sql")).unwrap_err();
+        assert_eq!((e.exit_status(), e.code()), (2, "usage"));
+        assert!(e.to_string().starts_with("cannot read `no/such.sql`: "), "{e}");
     }
 }

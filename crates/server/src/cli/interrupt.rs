@@ -1,4 +1,5 @@
-//! Ctrl-C: the first cancels, the second does not wait.
+//! Ctrl-C: the first cancels, the second does not wait. SIGTERM and a terminal that is gone cancel too: a server should
+//! not go on for a client that nobody reads.
 
 use crate::answer::Reply;
 use crate::engine::{CancelToken, Replies};
@@ -21,7 +22,42 @@ pub(super) fn ctrl_c() -> CancelToken {
             fire.cancel();
         }
     });
+    let fire = cancel.clone();
+    tokio::spawn(async move {
+        let status = asked_to_end().await;
+        fire.cancel();
+        tokio::time::sleep(PATIENCE * 2).await;
+        std::process::exit(status);
+    });
     cancel
+}
+
+/// Waits until the process is asked to end by SIGTERM, or by SIGHUP unless that is ignored (`nohup`); the exit status
+/// that goes with it. It never comes back where signals cannot be caught: then they end the process by themselves.
+pub async fn asked_to_end() -> i32 {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    async fn comes(signal: Option<Signal>, number: i32) -> i32 {
+        if let Some(mut signal) = signal
+            && signal.recv().await.is_some()
+        {
+            return 128 + number;
+        }
+        std::future::pending().await
+    }
+    let caught = |kind| signal(kind).ok();
+    let hang_up = if ignores_hang_up() { None } else { caught(SignalKind::hangup()) };
+    let terminate = caught(SignalKind::terminate());
+    tokio::select! {
+        status = comes(hang_up, SignalKind::hangup().as_raw_value()) => status,
+        status = comes(terminate, SignalKind::terminate().as_raw_value()) => status,
+    }
+}
+
+/// True if whoever started the process had it ignore SIGHUP, or if that cannot be told: it is left as it is then.
+fn ignores_hang_up() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_none_or(|m| m & 1 != 0)
 }
 
 /// The next answer, or [`Error::Cancelled`] if the engine does not come back soon after `cancel` fired.

@@ -1,6 +1,6 @@
 //! Where answers go: stdout, or a file that appears only when it is whole.
 
-use crate::answer::Reply;
+use crate::answer::{Answer, Reply};
 use crate::error::Error;
 use crate::format::{Format, Options, Writer};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -49,7 +49,7 @@ impl Target {
             Some(path) => Sink::open(path)?,
         };
         let writer = Writer::new(self.format, options, BufWriter::with_capacity(1 << 18, sink))?;
-        Ok(Output { writer, file: self.file.clone() })
+        Ok(Output { writer, file: self.file.clone(), done: Vec::new() })
     }
 }
 
@@ -57,6 +57,8 @@ impl Target {
 pub struct Output {
     writer: Writer<BufWriter<Sink>>,
     file: Option<PathBuf>,
+    /// What statements without a result said, for when there is no result at all.
+    done: Vec<String>,
 }
 
 impl Output {
@@ -65,11 +67,24 @@ impl Output {
     /// # Errors
     /// A format that cannot hold it, an output that cannot be written.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
+        if let Answer::Done(text) = &reply.answer {
+            self.done.push(text.clone());
+        }
         self.writer.push(reply)
     }
 
-    /// Writes what is held back; only now a file gets its name.
+    /// Writes what is held back; only now a file gets its name. Where there is no result, what was done is told on
+    /// stderr, and no file is made.
     pub fn finish(self) -> Result<(), Error> {
+        if self.writer.is_empty() {
+            let mut text = self.done.join("\n");
+            if let Some(path) = &self.file {
+                text += &format!("\nno result: {} is not written", quoted(path));
+            }
+            // Without stderr there is nobody to tell.
+            let _ = writeln!(io::stderr().lock(), "{text}");
+            return Ok(());
+        }
         let buffer = self.writer.finish()?;
         let sink =
             buffer.into_inner().map_err(|e| Error::io("write", "the output", e.into_error()))?;

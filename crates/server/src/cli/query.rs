@@ -59,7 +59,10 @@ impl ScriptArgs {
 
 /// Reads a file of statements.
 pub(super) fn read_script(path: &Path) -> Result<String, Error> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", quoted(path), e))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::Usage {
+        reason: format!("cannot read {}: {e}", quoted(path)),
+        hint: None,
+    })?;
     text(bytes, &quoted(path))
 }
 

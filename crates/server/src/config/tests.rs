@@ -79,6 +79,12 @@ fn slips_are_told() {
     assert!(text.contains("is not TOML"), "{text}");
     let (text, _) = error(load("memory-limit = 1000000000\nmemory_limit = 5", &[], &[]));
     assert!(text.contains("set twice"), "{text}");
+    let (text, hint) = error(load("", &[], &[("log", "bogus")]));
+    assert_eq!(text, "setting `log`: `bogus` is no level (set by flag --log)");
+    assert!(hint.contains("tessera_exec=debug"), "{hint}");
+    for fine in ["off", "DEBUG", "tessera_exec=debug, warn", "tessera_exec[span]=trace"] {
+        assert_eq!(load("", &[], &[("log", fine)]).unwrap().log, fine);
+    }
     let (text, _) = error(load("listen = 'here'", &[], &[]));
     assert!(text.contains("`here` is not an address and a port"), "{text}");
     let (text, _) = error(load("[server]\nlisten = 'here'", &[], &[]));
@@ -96,6 +102,25 @@ fn secrets_stay_hidden() {
     let c = load("token = 'hunter2'", &[], &[]).unwrap();
     assert_eq!(c.token.as_ref().unwrap().reveal(), "hunter2");
     assert!(!format!("{c:?}{}", c.describe()).contains("hunter2"));
+    // What stands for it is no token.
+    assert_eq!(load(&c.describe(), &[], &[]).unwrap().token, None);
+}
+
+#[test]
+fn what_is_described_is_a_configuration_that_means_the_same() {
+    let c = load(
+        "warehouse = 'a \"quoted\" C:\\dir # é'\nlog = 'tessera_exec=debug,warn'",
+        &[("TESSERA_LISTEN", "127.0.0.1:9"), ("TESSERA_RESULT_TTL", "7")],
+        &[("memory-limit", "1000000001"), ("threads", "3"), ("warehouse", "tab\tnew\nline\u{7f}")],
+    )
+    .unwrap();
+    let again = load(&c.describe(), &[], &[]).unwrap();
+    let values =
+        |c: &Config| -> Vec<String> { c.sources.iter().map(|s| s.value.clone()).collect() };
+    assert_eq!(values(&again), values(&c), "{}", c.describe());
+    assert_eq!(again.warehouse, "tab\tnew\nline\u{7f}");
+    assert_eq!(again.token, None);
+    assert_eq!(origin(&again, "threads"), "file");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
     PrimitiveArray,
 };
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tessera_frontend::lift::calendar;
@@ -48,8 +49,8 @@ pub(super) enum Column<'a> {
     Time(&'a dyn Array, ReadInt, Unit, Calendar, bool),
     Date(&'a dyn Array, ReadInt),
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
-    /// Everything else, in Arrow's words.
-    Other(&'a dyn Array, ArrayFormatter<'a>),
+    /// Everything else, in Arrow's words, and which cells are NULL: a dictionary's NULLs may be among its values.
+    Other(&'a dyn Array, ArrayFormatter<'a>, Option<NullBuffer>),
 }
 
 /// Microseconds in one unit, or units in one microsecond.
@@ -122,6 +123,7 @@ impl<'a> Column<'a> {
             _ => Other(
                 array,
                 ArrayFormatter::try_new(array, &PLAIN).map_err(|source| Error::Rows { source })?,
+                array.logical_nulls(),
             ),
         })
     }
@@ -137,14 +139,18 @@ impl<'a> Column<'a> {
             | Time(a, ..)
             | Date(a, _)
             | List(a, ..)
-            | Other(a, _) => *a,
+            | Other(a, ..) => *a,
         }
     }
 
     /// The cell of a row.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
         use Column::*;
-        if self.array().is_null(row) {
+        let null = match self {
+            Other(_, _, nulls) => nulls.as_ref().is_some_and(|n| n.is_null(row)),
+            _ => self.array().is_null(row),
+        };
+        if null {
             return Ok(Cell::Null);
         }
         Ok(match self {
@@ -173,7 +179,7 @@ impl<'a> Column<'a> {
                 let column = Column::new(&values, field)?;
                 Cell::List((0..values.len()).map(|i| column.cell(i)).collect::<Result<_, _>>()?)
             }
-            Other(_, f) => {
+            Other(_, f, _) => {
                 let text = f.value(row).try_to_string().map_err(|source| Error::Rows { source })?;
                 Cell::Text(text.into())
             }
@@ -186,9 +192,10 @@ impl<'a> Column<'a> {
 mod tests {
     use super::*;
     use arrow::array::{
-        Date32Array, Int64Array, ListArray, StringArray, TimestampNanosecondArray,
-        TimestampSecondArray,
+        Date32Array, DictionaryArray, Int8Array, Int64Array, ListArray, NullArray, StringArray,
+        TimestampNanosecondArray, TimestampSecondArray,
     };
+    use std::sync::Arc;
 
     fn texts(array: &dyn Array, field: &Field) -> Vec<String> {
         let c = Column::new(array, field).unwrap();
@@ -225,10 +232,33 @@ mod tests {
             texts(&list, &Field::new("l", list.data_type().clone(), true)),
             ["[1.0,null]", ""]
         );
-        let dict: arrow::array::DictionaryArray<ty::Int8Type> =
-            ["a", "b", "a"].into_iter().collect();
+        let dict: DictionaryArray<ty::Int8Type> = ["a", "b", "a"].into_iter().collect();
         assert_eq!(texts(&dict, &Field::new("d", dict.data_type().clone(), true)), ["a", "b", "a"]);
         let s = StringArray::from(vec!["x"]);
         assert_eq!(texts(&s, &Field::new("s", DataType::Utf8, true)), ["x"]);
+    }
+
+    #[test]
+    fn null_is_null_wherever_a_type_keeps_it() {
+        let is_null = |array: &dyn Array| -> Vec<bool> {
+            let field = Field::new("x", array.data_type().clone(), true);
+            let c = Column::new(array, &field).unwrap();
+            (0..array.len()).map(|i| matches!(c.cell(i).unwrap(), Cell::Null)).collect()
+        };
+        // No type at all: these have no bitmap.
+        assert_eq!(is_null(&NullArray::new(2)), [true, true]);
+        // A dictionary has its NULLs among the keys or among the values.
+        let keys = Int8Array::from(vec![Some(0), Some(1), None]);
+        let values = Arc::new(StringArray::from(vec![Some("a"), None]));
+        assert_eq!(is_null(&DictionaryArray::new(keys, values)), [false, true, true]);
+        let ends = arrow::array::Int32Array::from(vec![1, 3]);
+        let runs = StringArray::from(vec![None, Some("b")]);
+        let runs = arrow::array::RunArray::try_new(&ends, &runs).unwrap();
+        assert_eq!(is_null(&runs), [true, false, false]);
+        // And in lists of them.
+        let field = Arc::new(Field::new("item", DataType::Null, true));
+        let offsets = arrow::buffer::OffsetBuffer::from_lengths([2]);
+        let list = ListArray::new(field, offsets, Arc::new(NullArray::new(2)), None);
+        assert_eq!(texts(&list, &Field::new("l", list.data_type().clone(), true)), ["[null,null]"]);
     }
 }

@@ -34,6 +34,8 @@ pub struct Writer<W: Write> {
     options: Options,
     out: W,
     written: usize,
+    /// Answers of statements that have no result, for the formats that hold one result.
+    done: usize,
     pending: Option<Reply>,
 }
 
@@ -43,12 +45,12 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// A format that cannot be written: today there is none.
     pub fn new(format: Format, options: Options, out: W) -> Result<Self, Error> {
-        Ok(Writer { format, options, out, written: 0, pending: None })
+        Ok(Writer { format, options, out, written: 0, done: 0, pending: None })
     }
 
     /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
-        if matches!(self.format, Format::Arrow | Format::Parquet | Format::Npy | Format::Npz) {
+        if self.format.holds_one() {
             return self.keep(reply);
         }
         let first = self.written == 0;
@@ -76,7 +78,10 @@ impl<W: Write> Writer<W> {
             Err(Error::Format { format: self.format.name(), reason, hint: Some(hint.into()) })
         };
         match &reply.answer {
-            Answer::Done(_) => return Ok(()),
+            Answer::Done(_) => {
+                self.done += 1;
+                return Ok(());
+            }
             Answer::Text(_) | Answer::Json(_) => {
                 return refuse("it is a text".into(), "use `--format table` or `json`");
             }
@@ -108,8 +113,18 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is held back and gives the stream back, flushed.
+    /// True if there is nothing that a file could hold: all statements were of the kind that only does something.
+    pub fn is_empty(&self) -> bool {
+        self.format.holds_one() && self.done > 0 && self.pending.is_none()
+    }
+
+    /// Writes what is held back and gives the stream back, flushed. A script of statements that only do something, as
+    /// `CREATE` does, is no error in a format that holds one result: nothing is written.
     pub fn finish(mut self) -> Result<W, Error> {
+        if self.is_empty() {
+            self.out.flush().map_err(output)?;
+            return Ok(self.out);
+        }
         let out: &mut dyn Write = &mut self.out;
         match (self.format, self.pending.take()) {
             (Format::Arrow | Format::Parquet | Format::Npy | Format::Npz, None) => {

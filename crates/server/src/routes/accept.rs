@@ -20,21 +20,35 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 100;
 
-/// Serves connections until `leave` is fired, then until those that are open have ended.
+/// How often a server that was asked to go looks whether it may.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Serves connections until `leave` is fired, then until those that are open have ended and nothing `is_awaited` any
+/// more. New ones are taken as long: who waits for a statement asks for it anew.
 pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
     leave: CancellationToken,
+    is_awaited: impl Fn() -> bool,
 ) -> Result<(), Error> {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    // Each connection has a clone.
+    let open = Arc::new(());
+    let over = async {
+        leave.cancelled().await;
+        while is_awaited() || Arc::strong_count(&open) > 1 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let mut over = std::pin::pin!(over);
     loop {
         let place = tokio::select! {
-            () = leave.cancelled() => break,
+            () = over.as_mut() => break,
             place = places.clone().acquire_owned() => place,
         };
         let Ok(place) = place else { break };
         let stream = tokio::select! {
-            () = leave.cancelled() => break,
+            () = over.as_mut() => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 // Out of file handles, or a client that went away at once: others may still come.
@@ -45,15 +59,12 @@ pub(super) async fn serve(
                 }
             },
         };
-        let (app, leave) = (app.clone(), leave.clone());
+        let (app, leave, held) = (app.clone(), leave.clone(), (place, open.clone()));
         tokio::spawn(async move {
-            let _place = place;
+            let _held = held;
             connection(stream, app, leave).await;
         });
     }
-    drop(listener);
-    // All places are free once the last connection has ended.
-    let _ = places.acquire_many(CONNECTIONS_MAX).await;
     Ok(())
 }
 
@@ -66,12 +77,15 @@ async fn connection(stream: TcpStream, app: Router, leave: CancellationToken) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX);
+        .max_buf_size(HEAD_BYTES_MAX)
+        // One request each while the server goes: an idle connection would hold it up.
+        .keep_alive(!leave.is_cancelled());
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
+    let late = leave.is_cancelled();
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = leave.cancelled() => {
+        () = leave.cancelled(), if !late => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

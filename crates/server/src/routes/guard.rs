@@ -33,7 +33,7 @@ fn allowed(config: &Config, headers: &HeaderMap) -> Result<(), Error> {
         });
         return match sent {
             Some(s) if same(s.as_bytes(), token.reveal().as_bytes()) => Ok(()),
-            _ => Err(Error::Unauthorized),
+            sent => Err(Error::Unauthorized { sent: sent.is_some() }),
         };
     }
     let host = text(header::HOST).unwrap_or_default();

@@ -2,7 +2,6 @@
 
 use super::Shared;
 use super::reply::Failure;
-use crate::error::Error;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -15,9 +14,7 @@ pub(super) async fn live() -> &'static str {
 
 /// New queries are taken.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
-    if shared.leaving.is_cancelled() {
-        return Err(Error::ShuttingDown.into());
-    }
+    shared.is_staying()?;
     Ok("ready\n")
 }
 

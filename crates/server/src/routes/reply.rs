@@ -26,6 +26,22 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same without what only the server knows: `path` is called `name`, and there is no place in a statement that
+    /// the client did not write.
+    pub(super) fn of_upload(error: &Error, path: &str, name: &str) -> Self {
+        let mut failure = Failure::of(error, None);
+        let told = &mut failure.body["error"];
+        told["position"] = Value::Null;
+        for field in ["message", "detail", "hint"] {
+            if let Some(text) = told[field].as_str() {
+                told[field] = text.replace(&format!("`{path}`"), name).replace(path, name).into();
+            }
+        }
+        failure
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure::of(&error, None)
@@ -35,8 +51,14 @@ impl From<Error> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
-            tracing::error!(code = self.code, "{}", self.text);
+        // What a client may try again is no fault; that it had to wait was its own wish.
+        match self.status {
+            500 => tracing::error!(code = self.code, "{}", self.text),
+            501.. if self.code == "timeout" || self.code == "shutting_down" => {
+                tracing::info!(code = self.code, "{}", self.text);
+            }
+            501.. => tracing::warn!(code = self.code, "{}", self.text),
+            _ => {}
         }
         let mut response = json(status, &self.body);
         let headers = response.headers_mut();

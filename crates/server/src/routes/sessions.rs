@@ -106,9 +106,7 @@ pub(super) fn of(
 
 /// `POST /v1/sessions`
 pub(super) async fn create(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
-    if shared.leaving.is_cancelled() {
-        return Err(Error::ShuttingDown.into());
-    }
+    shared.is_staying()?;
     let id = shared.sessions.make(shared.backend.session())?;
     let timeout_s = shared.config.session_timeout_s;
     Ok(json(StatusCode::CREATED, &json!({"id": id, "idle_timeout_s": timeout_s})))

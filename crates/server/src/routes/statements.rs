@@ -47,6 +47,10 @@ pub(super) async fn submit(
 ) -> Result<Response, Failure> {
     let headers = request.headers().clone();
     let text = body::text(&shared, request).await?;
+    if !text.trim_start().starts_with('{') {
+        let reason = "the body is no statement: it is a JSON object with `sql`";
+        return Err(Error::Request { reason: reason.into() }.into());
+    }
     let asked: Submit = serde_json::from_str(&text)
         .map_err(|e| Error::Request { reason: format!("the body is no statement: {e}") })?;
     let out = Out::parse(asked.format.as_deref().unwrap_or("json"))?;
@@ -67,9 +71,7 @@ pub(super) async fn submit(
     };
     let sql = super::params::bind(&asked.sql, asked.params.as_ref())?;
     let (session, engine) = sessions::of(&shared, &headers)?;
-    if shared.leaving.is_cancelled() {
-        return Err(Error::ShuttingDown.into());
-    }
+    shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
     let entry = shared.statements.submit(engine, sql, session, request)?;
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
@@ -80,11 +82,15 @@ pub(super) async fn submit(
         return Err(Failure::of(&error, Some(entry.id())));
     }
     match entry.outcome().as_deref() {
-        Some(Outcome::Failed(e)) => Err(Failure::of(e, Some(entry.id()))),
+        Some(Outcome::Failed(e)) => {
+            entry.tell();
+            Err(Failure::of(e, Some(entry.id())))
+        }
         Some(Outcome::Finished(replies)) if is_inline(out, replies) => {
             let result = inline(replies.clone(), out)
                 .await
                 .map_err(|e| Failure::of(&e, Some(entry.id())))?;
+            entry.tell();
             let mut status = status(&entry);
             status["result"] = Value::Null;
             Ok(with_result(&status, &result))
@@ -146,7 +152,7 @@ fn told(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
     let mut out = json!({
         "id": entry.id(),
         "state": state.name(),
-        "sql": entry.sql,
+        "sql": entry.shown,
         "session": entry.session,
         "progress": entry.handle.progress().to_json(),
         "error": null,
@@ -167,6 +173,14 @@ fn told(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
     out
 }
 
+/// What its client is told about a statement: after that a failure is no news.
+fn told(entry: &Entry) -> Value {
+    if matches!(entry.outcome().as_deref(), Some(Outcome::Failed(_))) {
+        entry.tell();
+    }
+    status(entry)
+}
+
 /// `GET /v1/statements`
 pub(super) async fn list(Extract(shared): Extract<Arc<Shared>>) -> Response {
     let all: Vec<Value> = shared.statements.list().iter().map(|e| told(e, e.peek())).collect();
@@ -185,7 +199,7 @@ pub(super) async fn get(
     if wait_ms > 0 {
         entry.wait(Duration::from_millis(wait_ms)).await;
     }
-    Ok(json(StatusCode::OK, &status(&entry)))
+    Ok(json(StatusCode::OK, &told(&entry)))
 }
 
 /// `DELETE /v1/statements/{id}`: it stops, and its result goes.
@@ -216,7 +230,12 @@ pub(super) async fn result(
         Some(Outcome::Failed(e)) => Err(fail(e)),
         Some(Outcome::Gone) => Err(fail(&Error::ResultGone { id: id.clone() })),
         Some(Outcome::Finished(replies)) => {
-            stream::respond(&shared, replies.clone(), out).await.map_err(|e| fail(&e))
+            let response = stream::respond(&shared, replies.clone(), out).await;
+            // What could not be sent may be asked for again, in another format.
+            if response.is_ok() {
+                entry.tell();
+            }
+            response.map_err(|e| fail(&e))
         }
     }
 }
@@ -276,7 +295,7 @@ pub(super) async fn events(
         }
         let over = entry.outcome().is_some();
         let name = if over { "end" } else { "progress" };
-        let event = format!("event: {name}\ndata: {}\n\n", status(&entry));
+        let event = format!("event: {name}\ndata: {}\n\n", told(&entry));
         let next = (!over).then_some((entry, permit, false));
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(event)), next))
     });
@@ -295,9 +314,7 @@ pub(super) async fn query(
     let out = Out::choose(parameters.text("format"), &headers)?;
     let sql = body::text(&shared, request).await?;
     let (session, engine) = sessions::of(&shared, &headers)?;
-    if shared.leaving.is_cancelled() {
-        return Err(Error::ShuttingDown.into());
-    }
+    shared.is_staying()?;
     let entry = shared.statements.submit(engine, sql, session, None)?;
     let asked = Asked { shared: shared.clone(), entry: entry.clone() };
     let mut replies = None;

@@ -15,7 +15,7 @@ use crate::statement::{Entered, State};
 use futures::{FutureExt, StreamExt};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
@@ -44,6 +44,8 @@ pub(super) struct Entry {
     number: u64,
     pub(super) handle: Handle,
     pub(super) sql: String,
+    /// The same as it is shown: without secrets.
+    pub(super) shown: String,
     /// The session that it runs in.
     pub(super) session: Option<String>,
     /// The client's own name for it, and a mark of what it asked for.
@@ -51,6 +53,8 @@ pub(super) struct Entry {
     outcome: watch::Sender<Option<Arc<Outcome>>>,
     /// When it ended or was last asked for.
     touched: Mutex<Instant>,
+    /// True once somebody was told what came out of it.
+    told: AtomicBool,
 }
 
 impl Entry {
@@ -89,6 +93,11 @@ impl Entry {
         let over = tokio::time::timeout(time, outcome.wait_for(Option::is_some)).await;
         self.touch();
         matches!(over, Ok(Ok(_)))
+    }
+
+    /// Somebody is told what came out of it.
+    pub(super) fn tell(&self) {
+        self.told.store(true, Relaxed);
     }
 
     fn touch(&self) {
@@ -198,11 +207,13 @@ impl Statements {
         let entry = Arc::new(Entry {
             number: self.next.fetch_add(1, Relaxed),
             handle,
+            shown: tessera_frontend::secrets::hidden(&sql),
             sql,
             session,
             request,
             outcome: watch::Sender::new(None),
             touched: Mutex::new(Instant::now()),
+            told: AtomicBool::new(false),
         });
         forget_oldest(&mut known);
         known.insert(entry.id().to_string(), entry.clone());
@@ -226,6 +237,9 @@ impl Statements {
         let outcome = match result {
             Ok(replies) => Outcome::Finished(replies),
             Err(e) => {
+                // Nobody asked for this end: the server goes.
+                let cut = e.code() == "cancelled" && self.stop.is_cancelled();
+                let e = if cut { Error::ShuttingDown } else { e };
                 entry.handle.move_to(State::of_error(&e));
                 Outcome::Failed(e)
             }
@@ -290,6 +304,7 @@ impl Statements {
     /// Cancels a statement and lets its result go.
     pub(super) fn drop_result(&self, entry: &Entry) {
         entry.handle.cancel();
+        entry.tell();
         entry.outcome.send_if_modified(|o| match o.as_deref() {
             Some(Outcome::Finished(_)) => {
                 *o = Some(Arc::new(Outcome::Gone));
@@ -316,6 +331,13 @@ impl Statements {
     pub(super) fn sweep(&self) {
         let ttl = self.ttl;
         self.lock().retain(|_, e| e.outcome.borrow().is_none() || e.idle() < ttl);
+    }
+
+    /// True while a statement waits or runs, or its end is news that its client may still ask for: no older than `time`
+    /// and not told yet.
+    pub(super) fn is_awaited(&self, time: Duration) -> bool {
+        let news = |e: &Arc<Entry>| !e.told.load(Relaxed) && e.idle() < time;
+        self.live.load(Relaxed) > 0 || self.lock().values().any(news)
     }
 
     /// Statements that wait or run, and of those the ones that wait.

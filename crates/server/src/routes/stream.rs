@@ -7,7 +7,7 @@
 //! The first piece decides the status: what a format cannot hold is an error with its own status, not a broken stream.
 
 use super::Shared;
-use crate::answer::Reply;
+use crate::answer::{Answer, Reply};
 use crate::error::Error;
 use crate::format::{Format, Options, Writer, native};
 use axum::body::{Body, Bytes};
@@ -84,6 +84,15 @@ impl Out {
         }
     }
 
+    /// The same, or JSON where statements only did something: `{"ok": …}` tells it, and nothing failed.
+    fn of(self, replies: &[Reply]) -> Self {
+        let only_done = replies.iter().all(|r| matches!(r.answer, Answer::Done(_)));
+        match self {
+            Out::Format(f) if f.holds_one() && only_done => Out::Format(Format::Json),
+            other => other,
+        }
+    }
+
     /// Writes all answers.
     pub(super) fn write<W: Write>(self, replies: Vec<Reply>, out: W) -> Result<W, Error> {
         match self {
@@ -119,6 +128,7 @@ pub(super) async fn respond(
     replies: Vec<Reply>,
     out: Out,
 ) -> Result<Response, Error> {
+    let out = out.of(&replies);
     let head = [(header::CONTENT_TYPE, out.content_type())];
     if is_small(&replies) {
         let written = Bytes::from(out.write(replies, Vec::new())?);

@@ -43,6 +43,7 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let (session, engine) = sessions::of(&shared, &headers)?;
+    shared.is_staying()?;
     let sql = format!("DESCRIBE {}", quoted(&name)?);
     let entry = shared.statements.submit(engine, sql, session, None)?;
     // Who leaves does not want to know.
@@ -70,6 +71,7 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let (_, engine) = sessions::of(&shared, &headers)?;
+    shared.is_staying()?;
     let sql = format!("DROP TENSOR {}", quoted(&name)?);
     let reply = run(&shared, &*engine, &sql).await.map_err(|e| absent(e, &name))?;
     let done = match reply.answer {

@@ -110,8 +110,13 @@ fn config(settings: &[(&'static str, &str)]) -> Config {
 }
 
 fn start(settings: &[(&'static str, &str)]) -> Running {
+    start_with_grace(settings, GRACE)
+}
+
+fn start_with_grace(settings: &[(&'static str, &str)], grace: Duration) -> Running {
     let fake = Arc::new(Fake::default());
     let server = Server::new(Arc::new(Fakes(fake.clone())), config(settings)).unwrap();
+    let server = server.with_grace(grace);
     let leave = CancellationToken::new();
     let (tell, address) = std::sync::mpsc::channel();
     let thread = {
@@ -197,6 +202,46 @@ fn queries_are_answered_in_every_format() {
     assert_eq!((status, &body[..4]), (200, &b"PAR1"[..]), "{head}");
     assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
     assert_eq!(s.ask("GET", "/readyz", "", b"").0, 200);
+}
+
+#[test]
+fn what_only_does_something_is_told_in_every_format() {
+    let s = start(&[]);
+    for format in ["arrow", "npy", "npz", "parquet", "json"] {
+        let path = format!("/v1/query?format={format}");
+        let (status, head, body) = s.ask("POST", &path, "", b"ddl; ddl");
+        assert_eq!(
+            (status, &*body),
+            (200, &b"{\"ok\":\"created x\"}\n{\"ok\":\"created x\"}\n"[..])
+        );
+        assert!(head.contains("content-type: application/json"), "{format}: {head}");
+    }
+}
+
+/// The error in a body.
+fn error(body: &[u8]) -> serde_json::Value {
+    serde_json::from_slice::<serde_json::Value>(body).unwrap()["error"].take()
+}
+
+#[test]
+fn requests_that_say_two_things_are_refused() {
+    let s = start(&[]);
+    let (status, _, body) = s.ask("POST", "/v1/query?format=csv&format=json", "", b"two");
+    assert_eq!(status, 400);
+    assert!(error(&body)["message"].to_string().contains("`format` is given twice"));
+    // A body that is packed is not taken for one that is not.
+    for (method, path) in [("POST", "/v1/query"), ("POST", "/v1/statements")] {
+        let (status, _, body) = s.ask(method, path, "Content-Encoding: gzip\r\n", b"two");
+        assert_eq!((status, &error(&body)["code"]), (415, &"unsupported_encoding".into()));
+        assert!(error(&body)["message"].to_string().contains("`gzip`"));
+    }
+    assert_eq!(s.ask("POST", "/v1/query", "Content-Encoding: identity\r\n", b"two").0, 200);
+    for body in [&b"[\"two\",null,null,null,null,null]"[..], b"[]", b"null", b"\"two\"", b""] {
+        let (status, _, answer) = s.ask("POST", "/v1/statements", "", body);
+        assert_eq!(status, 400);
+        let message = error(&answer)["message"].to_string();
+        assert!(message.contains("it is a JSON object with `sql`"), "{message}");
+    }
 }
 
 #[test]
@@ -286,6 +331,11 @@ fn strangers_are_refused() {
     assert_eq!(ask(""), 401);
     assert_eq!(ask("Authorization: Bearer abd\r\n"), 401);
     assert_eq!(ask("Authorization: Basic abc\r\n"), 401);
+    let told = |headers: &str| {
+        error(&s.ask("POST", "/v1/query", headers, b"two").2)["message"].to_string()
+    };
+    assert!(told("").contains("wants a token"));
+    assert!(told("Authorization: Bearer abd\r\n").contains("the token is not the one"));
     assert_eq!(ask("Authorization: Bearer abc\r\nHost: any.example\r\n"), 200);
     assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
 }
@@ -296,9 +346,64 @@ fn a_server_that_leaves_lets_queries_end() {
     let idle = s.send("POST", "/v1/query", "", b"wait");
     until(|| s.fake.started.load(Ordering::SeqCst) == 1);
     s.leave.cancel();
-    until(|| TcpStream::connect(s.address).is_err());
     // The query may run on for the grace; its client gives up before.
     assert_eq!(s.fake.cancelled.load(Ordering::SeqCst), 0);
     drop(idle);
     until(|| s.fake.cancelled.load(Ordering::SeqCst) == 1);
+    until(|| TcpStream::connect(s.address).is_err());
+}
+
+#[test]
+fn a_server_that_leaves_answers_those_who_wait() {
+    let s = start(&[]);
+    let submit = |sql: &str| {
+        let body = format!("{{\"sql\": \"{sql}\", \"wait_ms\": 0, \"format\": \"npy\"}}");
+        let (status, _, body) = s.ask("POST", "/v1/statements", "", body.as_bytes());
+        assert_eq!(status, 202);
+        serde_json::from_slice::<serde_json::Value>(&body).unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_string()
+    };
+    let get = |path: &str| s.ask("GET", path, "", b"");
+    let done = submit("two");
+    let runs = submit("wait");
+    until(|| s.fake.started.load(Ordering::SeqCst) == 1);
+    s.leave.cancel();
+    until(|| get("/readyz").0 == 503);
+    // Nothing new, and when to come back.
+    for (method, path, body) in [
+        ("POST", "/v1/query", &b"two"[..]),
+        ("POST", "/v1/statements", b"{\"sql\": \"two\"}"),
+        ("POST", "/v1/sessions", b""),
+        ("PUT", "/v1/tensors/x", b"x"),
+        ("GET", "/v1/tensors/x", b""),
+    ] {
+        let (status, head, answer) = s.ask(method, path, "", body);
+        assert_eq!((status, &error(&answer)["code"]), (503, &"shutting_down".into()), "{path}");
+        assert!(head.contains("retry-after: 1"), "{head}");
+    }
+    // What was accepted is watched, read and cancelled.
+    assert_eq!(get(&format!("/v1/statements/{done}/result")).0, 200);
+    let (status, _, body) = get(&format!("/v1/statements/{runs}"));
+    assert_eq!(status, 200);
+    assert!(String::from_utf8(body).unwrap().contains("\"RUNNING\""));
+    assert_eq!(s.ask("DELETE", &format!("/v1/statements/{runs}"), "", b"").0, 200);
+    // Then there is nothing left to wait for.
+    until(|| TcpStream::connect(s.address).is_err());
+}
+
+#[test]
+fn a_query_that_a_leaving_server_cuts_may_be_tried_again() {
+    let s = start_with_grace(&[], Duration::from_millis(500));
+    let cut = s.send("POST", "/v1/query", "", b"wait");
+    let body = b"{\"sql\": \"wait\", \"wait_ms\": 60000}";
+    let waits = s.send("POST", "/v1/statements", "", body);
+    until(|| s.fake.started.load(Ordering::SeqCst) == 2);
+    s.leave.cancel();
+    for client in [cut, waits] {
+        let (status, head, body) = read(client);
+        assert_eq!((status, &error(&body)["code"]), (503, &"shutting_down".into()));
+        assert!(head.contains("retry-after: 1"), "{head}");
+    }
 }

@@ -2,22 +2,23 @@
 //!
 //! 1. The body goes to a file as it comes, piece by piece, so an upload may be larger than memory. A slow or broken
 //!    client ends it; the file has no other holder and goes with the request.
-//! 2. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is whole, writes chunks and then the catalog's entry.
+//! 2. [`checks`] looks for what a statement over the file would not tell in the client's words, or not at all.
+//! 3. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is whole, writes chunks and then the catalog's entry.
 //!    So the tensor is there whole and durable, or what was there before stays.
+
+mod checks;
 
 use super::reply::{Failure, json};
 use super::store::Outcome;
 use super::{Name, Parameters, Shared, sessions, tensors};
 use crate::answer::scratch::Scratch;
 use crate::error::Error;
-use arrow::ipc::reader::StreamReader;
 use axum::body::BodyDataStream;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures::StreamExt;
 use serde_json::json;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,9 +91,8 @@ pub(super) async fn put(
     let headers = request.headers().clone();
     let kind = Kind::of(&headers)?;
     let (session, engine) = sessions::of(&shared, &headers)?;
-    if shared.leaving.is_cancelled() {
-        return Err(Error::ShuttingDown.into());
-    }
+    shared.is_staying()?;
+    super::body::check_encoding(&headers)?;
     let _place = shared
         .uploads
         .clone()
@@ -112,24 +112,24 @@ pub(super) async fn put(
             return Err(e.into());
         }
     };
-    let file = directory.path().join(file_name(kind)).display().to_string().replace('\'', "''");
+    let path = directory.path().join(file_name(kind));
+    let file = path.display().to_string();
+    let quoted_file = file.replace('\'', "''");
+    let blocked = |e| Error::Internal { what: format!("reading an upload ended: {e}") };
     let select = match (kind, parameters.text("dims")) {
-        (Kind::Npy, None) => format!("SELECT data AS {quoted} FROM '{file}'"),
+        (Kind::Npy, None) => {
+            tokio::task::spawn_blocking(move || checks::npy(&path)).await.map_err(blocked)??;
+            format!("SELECT data AS {quoted} FROM '{quoted_file}'")
+        }
         (Kind::Npy, Some(_)) => {
             return Err(refuse("`dims` is for Arrow; .npy has no columns".into()).into());
         }
         (Kind::Arrow, dims) => {
-            let dims: Vec<String> = dims
-                .unwrap_or_default()
-                .split(',')
-                .filter(|d| !d.is_empty())
-                .map(String::from)
-                .collect();
-            let path = directory.path().join(file_name(kind));
-            let items = tokio::task::spawn_blocking(move || columns(&path, &dims))
+            let dims = checks::names(dims.unwrap_or_default())?;
+            let items = tokio::task::spawn_blocking(move || checks::arrow(&path, &dims))
                 .await
-                .map_err(|_| Error::Internal { what: "reading an upload panicked".into() })??;
-            format!("SELECT {} FROM '{file}'", items.join(", "))
+                .map_err(blocked)??;
+            format!("SELECT {} FROM '{quoted_file}'", items.join(", "))
         }
     };
     let sql = format!("CREATE OR REPLACE TENSOR {quoted} AS {select}");
@@ -139,39 +139,12 @@ pub(super) async fn put(
     let outcome = entry.outcome();
     drop(kept);
     match outcome.as_deref() {
-        Some(Outcome::Failed(e)) => Err(Failure::of(e, None)),
+        Some(Outcome::Failed(e)) => Err(Failure::of_upload(e, &file, "the upload")),
         _ => Ok(json(
             StatusCode::CREATED,
             &json!({"ok": format!("created tensor {name}"), "name": name}),
         )),
     }
-}
-
-/// The select items of an Arrow stream: its dimensions in brackets, then the other columns.
-fn columns(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> {
-    let failed = |e| Error::io("read", "the file of an upload", e);
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    // A stream says where it ends; without that it was cut.
-    let mut end = [0; 8];
-    file.seek(SeekFrom::End(-8)).and_then(|_| file.read_exact(&mut end)).map_err(failed)?;
-    if end != [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0] {
-        return Err(refuse("the Arrow stream has no end: it was cut".into()));
-    }
-    file.rewind().map_err(failed)?;
-    let schema = StreamReader::try_new(file, None)
-        .map_err(|e| refuse(format!("the Arrow stream cannot be read: {e}")))?
-        .schema();
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    if let Some(d) = dims.iter().find(|d| schema.index_of(d).is_err()) {
-        return Err(refuse(format!("the Arrow stream has no column `{d}`")));
-    }
-    let others = schema.fields().iter().map(|f| f.name()).filter(|n| !dims.contains(n));
-    let others: Vec<String> = others.map(|n| quoted(n)).collect();
-    if dims.is_empty() || others.is_empty() {
-        let reason = "name the columns that are dimensions, and leave some: `?dims=time,lat`";
-        return Err(refuse(reason.into()));
-    }
-    Ok(dims.iter().map(|d| format!("[{}]", quoted(d))).chain(others).collect())
 }
 
 fn file_name(kind: Kind) -> &'static str {

@@ -101,6 +101,20 @@ pub enum Failure {
         /// The limit.
         limit: usize,
     },
+    /// A name that the catalog cannot list: files that begin with a dot are not its entries.
+    #[error("`{name}` cannot be the name of a tensor, table or view: it begins with a dot")]
+    HiddenName {
+        /// The name.
+        name: String,
+    },
+    /// A label that would come back as something else.
+    #[error("`{dim}` has the label {label}, and labels are kept up to {}", i64::MAX)]
+    LargeLabel {
+        /// The dimension.
+        dim: String,
+        /// The label.
+        label: u64,
+    },
     /// A format after `STORED AS` that tensors do not have.
     #[error("`{format}` is not a format of tensors")]
     StoredAs {
@@ -130,7 +144,8 @@ impl Report for Failure {
             Failure::WrongKind { .. } => "wrong_kind",
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
-            Failure::StoredAs { .. } => "unsupported",
+            Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
+            Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
             Failure::Rows { .. } => "execution",
         }
@@ -170,6 +185,10 @@ impl Report for Failure {
             Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
             Failure::DeepView { .. } => {
                 Some("keep a result on the way with CREATE TENSOR or CREATE TEMP TENSOR".into())
+            }
+            Failure::HiddenName { .. } => Some("give it another name".into()),
+            Failure::LargeLabel { dim, .. } => {
+                Some(format!("cast `{dim}`, to a text for example, or keep it as a value"))
             }
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => {

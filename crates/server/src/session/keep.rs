@@ -13,8 +13,9 @@ use tessera_exec::sink::{
 use tessera_frontend::statement::{CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
 use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
 
 /// How a store is written.
@@ -122,6 +123,9 @@ impl Session {
         or_replace: bool,
         if_not_exists: bool,
     ) -> Result<Free, Error> {
+        if key.starts_with('.') {
+            return Err(Error::stage(Failure::HiddenName { name: key.into() }));
+        }
         if self.temps().contains_key(key) {
             if if_not_exists {
                 return Ok(Free::Keep("temp tensor"));
@@ -157,6 +161,9 @@ impl Session {
                 Ok(())
             })
             .await?;
+        if warehouse {
+            planned.labels.iter().flat_map(|l| &l.dims).try_for_each(check_labels)?;
+        }
         let single = planned.labels.len() == 1;
         let items = planned
             .labels
@@ -235,6 +242,22 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     }
     lowered.rooted.graph = b.graph;
     Ok(chunks)
+}
+
+/// Refuses labels of `uint64` that a reader of the store would not take for labels.
+fn check_labels(dim: &DimLabel) -> Result<(), Error> {
+    let Some(coord) = &dim.coord else { return Ok(()) };
+    // They are kept in their bits.
+    match &coord.values {
+        CoordValues::Int(DType::UInt64, v) => match v.iter().find(|&&v| v < 0) {
+            Some(&v) => {
+                let dim = coord.dim.to_string();
+                Err(Error::stage(Failure::LargeLabel { dim, label: v as u64 }))
+            }
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 fn item(labels: &Labels, name: Option<&str>, chunks: Shards) -> Item {

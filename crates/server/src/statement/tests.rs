@@ -18,6 +18,15 @@ fn the_table_of_states() {
 }
 
 #[test]
+fn secrets_are_not_shown() {
+    let h = Handle::new();
+    h.name("COPY x TO 'y' OPTIONS ('aws.secret_access_key' 'TOP')");
+    assert!(h.text().ends_with("'(hidden)')"), "{}", h.text());
+    h.begin("SET a.token = 'TOP'", 1, 1);
+    assert!(!h.text().contains("TOP"), "{}", h.text());
+}
+
+#[test]
 fn an_end_stays_what_it_is() {
     let h = Handle::new();
     h.begin("SELECT 1", 1, 2);

@@ -1,0 +1,75 @@
+//! A script as it may be shown to others: without the secrets in its options.
+
+use crate::tokens;
+use sqlparser::tokenizer::Token;
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "'(hidden)'";
+/// Parts of the names of options whose values are secrets.
+const MARKS: [&str; 8] =
+    ["secret", "password", "passwd", "token", "credential", "account_key", "api_key", "sas_key"];
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    MARKS.iter().any(|m| name.contains(m))
+}
+
+/// The script with `'(hidden)'` for each text that follows the name of a secret, as in
+/// `OPTIONS ('aws.secret_access_key' '…')` or `token => '…'`.
+///
+/// One that cannot be split into tokens, and has such a name in it, is not shown at all.
+pub fn hidden(script: &str) -> String {
+    if !is_secret(script) {
+        return script.to_string();
+    }
+    let Ok(tokens) = tokens::placed(script) else { return "(hidden)".into() };
+    let mut out = String::with_capacity(script.len());
+    let (mut copied, mut follows) = (0, false);
+    for (token, _, bytes) in tokens {
+        let text = match &token {
+            Token::RArrow | Token::Eq | Token::Assignment | Token::Colon => continue,
+            Token::Word(w) => Some((&w.value, false)),
+            Token::SingleQuotedString(s)
+            | Token::DoubleQuotedString(s)
+            | Token::EscapedStringLiteral(s)
+            | Token::NationalStringLiteral(s)
+            | Token::UnicodeStringLiteral(s) => Some((s, true)),
+            Token::DollarQuotedString(s) => Some((&s.value, true)),
+            _ => None,
+        };
+        if let (true, Some((_, true))) = (follows, text) {
+            out.push_str(&script[copied..bytes.start]);
+            out.push_str(HIDDEN);
+            copied = bytes.end;
+            follows = false;
+            continue;
+        }
+        follows = text.is_some_and(|(name, _)| is_secret(name));
+    }
+    out.push_str(&script[copied..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_options_are_hidden() {
+        for (script, shown) in [
+            (
+                "COPY (SELECT 1) TO 's3://b/x' OPTIONS ('aws.access_key_id' 'AK', 'aws.secret_access_key' 'TOP')",
+                "COPY (SELECT 1) TO 's3://b/x' OPTIONS ('aws.access_key_id' 'AK', 'aws.secret_access_key' '(hidden)')",
+            ),
+            ("OPTIONS (aws.session_token 'it''s')", "OPTIONS (aws.session_token '(hidden)')"),
+            ("open(token => 'T', x => 'y')", "open(token => '(hidden)', x => 'y')"),
+            ("SET a.password = 'p'; SELECT 'é'", "SET a.password = '(hidden)'; SELECT 'é'"),
+            ("SELECT token FROM 'x'", "SELECT token FROM 'x'"),
+            ("SELECT ? AS x", "SELECT ? AS x"),
+            ("OPTIONS ('secret' 'never ends", "(hidden)"),
+            ("SELECT 'never ends", "SELECT 'never ends"),
+        ] {
+            assert_eq!(hidden(script), shown);
+        }
+    }
+}

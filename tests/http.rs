@@ -220,6 +220,57 @@ fn a_statement_from_its_start_to_its_end() {
     assert_eq!(r["result"][1]["rows"][0][0], 3);
 }
 
+/// `layout=chunks`: a row for each chunk, with where it begins; together they are the tensor.
+#[test]
+fn arrow_comes_in_chunks() {
+    use arrow::array::{Array, AsArray};
+    use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
+    let s = Server::start(&[], &[]);
+    let ask = |path: &str, sql: &str| s.ask("POST", path, "", sql.as_bytes());
+    let chunks = "/v1/query?format=arrow&layout=chunks";
+    // On a grid of its own, and in one piece.
+    let cut = "SELECT rechunk(reshape(arange(35), [5, 7]) + 0.0, chunks => [2, 3]) AS v";
+    for sql in [cut, "SELECT reshape(arange(35), [5, 7]) + 0.0 AS v"] {
+        let r = ask(chunks, sql);
+        assert_eq!(r.status, 200, "{}", r.text());
+        assert!(r.head.contains("application/vnd.apache.arrow.stream"), "{}", r.head);
+        let stream = arrow::ipc::reader::StreamReader::try_new(&r.body[..], None).unwrap();
+        let schema = stream.schema();
+        let marks = schema.field(1).metadata();
+        assert_eq!(marks["ARROW:extension:name"], "arrow.variable_shape_tensor");
+        assert!(marks["ARROW:extension:metadata"].contains("dim_names"));
+        let mut seen = [false; 35];
+        for batch in stream {
+            let batch = batch.unwrap();
+            for row in 0..batch.num_rows() {
+                let origin = batch.column(0).as_list::<i32>().value(row);
+                let origin = origin.as_primitive::<Int64Type>().values().to_vec();
+                let both = batch.column(1).as_struct();
+                let cells = both.column(0).as_list::<i32>().value(row);
+                let shape = both.column(1).as_fixed_size_list().value(row);
+                let shape = shape.as_primitive::<Int32Type>().values().to_vec();
+                for (i, v) in cells.as_primitive::<Float64Type>().values().iter().enumerate() {
+                    let (y, x) = (i as i64 / i64::from(shape[1]), i as i64 % i64::from(shape[1]));
+                    let number = (origin[0] + y) * 7 + origin[1] + x;
+                    assert_eq!(*v, number as f64);
+                    assert!(!std::mem::replace(&mut seen[number as usize], true));
+                }
+            }
+        }
+        assert!(seen.iter().all(|s| *s), "{sql}");
+    }
+    assert!(ask(chunks, "DROP TENSOR IF EXISTS nothing").json()["ok"].is_string());
+    for (path, sql, reason) in [
+        (chunks, "SELECT * FROM CELLS(arange(3))", "it is rows"),
+        ("/v1/query?format=npy&layout=chunks", "SELECT 1", "`layout=chunks` is for"),
+        ("/v1/query?format=arrow&layout=tall", "SELECT 1", "`long` or `chunks`"),
+    ] {
+        let r = ask(path, sql);
+        assert_eq!(r.status, 400, "{}", r.text());
+        assert!(r.json()["error"]["message"].as_str().unwrap().contains(reason), "{}", r.text());
+    }
+}
+
 #[test]
 fn parameters_are_values() {
     let s = Server::start(&[], &[]);

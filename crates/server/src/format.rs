@@ -18,11 +18,13 @@ mod npz;
 mod numpy;
 mod parquet;
 mod table;
+mod tiles;
 mod writer;
 
 pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
 pub use tessera_frontend::lift::field;
+pub(crate) use tiles::row_bytes;
 pub use writer::{Options, Writer};
 
 use crate::error::Error;

@@ -203,6 +203,14 @@ impl Windows for Chunked {
         }
         Ok(Cells { dtype, data: data.into(), valid: valid.map(Into::into) })
     }
+
+    fn has_chunks(&self) -> bool {
+        match &self.chunks {
+            Chunks::Resident(array) => only_chunk(array).is_none(),
+            Chunks::File(..) => true,
+            Chunks::Dense(..) => false,
+        }
+    }
 }
 
 /// The chunk of an array that has but one, if it is in memory.

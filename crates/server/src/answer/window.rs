@@ -46,6 +46,11 @@ pub trait Windows: Send + Sync {
     /// # Errors
     /// A file that cannot be read.
     fn window(&self, region: &Region) -> Result<Cells, Error>;
+
+    /// True if a chunk of the grid can be asked for as a window, too.
+    fn has_chunks(&self) -> bool {
+        false
+    }
 }
 
 /// Cells in row-major order: dense, little-endian, aligned for their type.

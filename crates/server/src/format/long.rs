@@ -120,7 +120,8 @@ impl<'a> Long<'a> {
     }
 }
 
-fn same_dims(a: Head<'_>, b: Head<'_>) -> bool {
+/// True if the same labels stand on the same dimensions.
+pub(super) fn same_dims(a: Head<'_>, b: Head<'_>) -> bool {
     let same = |x: &DimLabel, y: &DimLabel| {
         x.name == y.name
             && match (&x.coord, &y.coord) {
@@ -160,7 +161,7 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
 }
 
 /// Cells as an Arrow array; zero-copy but for booleans and validity.
-fn values(t: &Cells) -> ArrayRef {
+pub(super) fn values(t: &Cells) -> ArrayRef {
     let len = t.len();
     let nulls =
         t.valid.as_ref().map(|v| NullBuffer::new(BooleanBuffer::collect_bool(len, |i| v[i] != 0)));

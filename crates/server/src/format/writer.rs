@@ -1,6 +1,7 @@
 //! The answers of a script, one after another, in one format.
 
 use super::long::Long;
+use super::tiles::Tiles;
 use super::{Format, arrow_ipc, csv, json, npy, npz, parquet, table};
 use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
@@ -15,13 +16,15 @@ pub struct Options {
     pub max_rows: usize,
     /// Arrow's file format instead of its stream.
     pub arrow_file: bool,
+    /// Arrow with a row for each chunk instead of each cell.
+    pub arrow_chunks: bool,
     /// Boxes no wider than `width`: columns are narrowed, then left out. For people only: it loses values.
     pub fit: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { width: 75, max_rows: 40, arrow_file: false, fit: false }
+        Options { width: 75, max_rows: 40, arrow_file: false, arrow_chunks: false, fit: false }
     }
 }
 
@@ -134,7 +137,7 @@ impl<W: Write> Writer<W> {
                     hint: Some("add a SELECT".into()),
                 });
             }
-            (Format::Arrow, Some(reply)) => write_arrow(&reply, self.options.arrow_file, out)?,
+            (Format::Arrow, Some(reply)) => write_arrow(&reply, &self.options, out)?,
             (Format::Parquet, Some(reply)) => write_parquet(&reply, out)?,
             (format, Some(reply)) => match (format, reply.answer.tensors()) {
                 (Format::Npy, Some(t)) => npy::write(t[0], out)?,
@@ -248,7 +251,18 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
     }
 }
 
-fn write_arrow(reply: &Reply, file: bool, out: &mut dyn Write) -> Result<(), Error> {
+fn write_arrow(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Error> {
+    let file = o.arrow_file;
+    if o.arrow_chunks {
+        let tensors = reply.answer.tensors().ok_or_else(|| Error::Format {
+            format: "arrow",
+            reason: "it is rows, and tensors alone have chunks".into(),
+            hint: Some("leave `layout=chunks` away".into()),
+        })?;
+        let tiles = Tiles::new(&tensors, reply.surface)?;
+        let tiles = tiles.ok_or_else(|| dims_differ("arrow", &tensors))?;
+        return arrow_ipc::write(tiles.schema(), tiles.batches(), file, out);
+    }
     if let Some(tensors) = reply.answer.tensors() {
         let tables = Long::group(&tensors, reply.surface)?;
         let [table] = &tables[..] else { return Err(dims_differ("arrow", &tensors)) };

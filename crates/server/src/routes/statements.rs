@@ -222,8 +222,8 @@ pub(super) async fn result(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let entry = shared.statements.get(&id)?;
-    parameters.only(&["format"])?;
-    let out = Out::choose(parameters.text("format"), &headers)?;
+    parameters.only(&["format", "layout"])?;
+    let out = Out::choose(&parameters, &headers)?;
     let fail = |e: &Error| Failure::of(e, Some(&id));
     match entry.outcome().as_deref() {
         None => Err(fail(&Error::NotFinished { id: id.clone(), state: entry.state().name() })),
@@ -309,9 +309,9 @@ pub(super) async fn query(
     parameters: Parameters,
     request: Request,
 ) -> Result<Response, Failure> {
-    parameters.only(&["format"])?;
+    parameters.only(&["format", "layout"])?;
     let headers = request.headers().clone();
-    let out = Out::choose(parameters.text("format"), &headers)?;
+    let out = Out::choose(&parameters, &headers)?;
     let sql = body::text(&shared, request).await?;
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;

@@ -6,10 +6,10 @@
 //!
 //! The first piece decides the status: what a format cannot hold is an error with its own status, not a broken stream.
 
-use super::Shared;
+use super::{Parameters, Shared};
 use crate::answer::{Answer, Reply};
 use crate::error::Error;
-use crate::format::{Format, Options, Writer, native};
+use crate::format::{Format, Options, Writer, native, row_bytes};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -47,6 +47,8 @@ pub(super) fn streams_max(limit_bytes: u64) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Out {
     Format(Format),
+    /// Arrow, with a row for each chunk.
+    Chunks,
     Native,
 }
 
@@ -62,8 +64,23 @@ impl Out {
         Ok(Out::Format(format))
     }
 
-    /// By the name in the URL, else by `Accept`, else JSON.
-    pub(super) fn choose(name: Option<&str>, headers: &HeaderMap) -> Result<Self, Error> {
+    /// What `format=` and `layout=` ask for, else `Accept`, else JSON.
+    pub(super) fn choose(asked: &Parameters, headers: &HeaderMap) -> Result<Self, Error> {
+        let out = Out::by_name(asked.text("format"), headers)?;
+        match (asked.text("layout"), out) {
+            (None | Some("long"), out) => Ok(out),
+            (Some("chunks"), Out::Format(Format::Arrow)) => Ok(Out::Chunks),
+            (Some("chunks"), _) => {
+                Err(Error::Request { reason: "`layout=chunks` is for `format=arrow`".into() })
+            }
+            (Some(other), _) => {
+                let reason = format!("`layout` is `long` or `chunks`, not `{other}`");
+                Err(Error::Request { reason })
+            }
+        }
+    }
+
+    fn by_name(name: Option<&str>, headers: &HeaderMap) -> Result<Self, Error> {
         if let Some(name) = name {
             return Out::parse(name);
         }
@@ -80,6 +97,7 @@ impl Out {
     fn content_type(self) -> &'static str {
         match self {
             Out::Format(f) => f.content_type(),
+            Out::Chunks => Format::Arrow.content_type(),
             Out::Native => native::CONTENT_TYPE,
         }
     }
@@ -89,19 +107,30 @@ impl Out {
         let only_done = replies.iter().all(|r| matches!(r.answer, Answer::Done(_)));
         match self {
             Out::Format(f) if f.holds_one() && only_done => Out::Format(Format::Json),
+            Out::Chunks if only_done => Out::Format(Format::Json),
             other => other,
         }
     }
 
     /// Writes all answers.
     pub(super) fn write<W: Write>(self, replies: Vec<Reply>, out: W) -> Result<W, Error> {
+        let (format, arrow_chunks) = match self {
+            Out::Format(format) => (format, false),
+            Out::Chunks => (Format::Arrow, true),
+            Out::Native => return native::write(&replies, out),
+        };
+        let options = Options { arrow_chunks, ..Options::default() };
+        let mut writer = Writer::new(format, options, out)?;
+        replies.into_iter().try_for_each(|r| writer.push(r))?;
+        writer.finish()
+    }
+
+    /// Bytes that writing holds at a time beside windows and pieces: chunks, where they are asked for whole.
+    fn held_bytes(self, replies: &[Reply]) -> u64 {
+        let tensors = replies.iter().filter_map(|r| r.answer.tensors());
         match self {
-            Out::Format(format) => {
-                let mut writer = Writer::new(format, Options::default(), out)?;
-                replies.into_iter().try_for_each(|r| writer.push(r))?;
-                writer.finish()
-            }
-            Out::Native => native::write(&replies, out),
+            Out::Chunks => tensors.map(|t| row_bytes(&t)).max().unwrap_or(0),
+            _ => 0,
         }
     }
 }
@@ -138,7 +167,8 @@ pub(super) async fn respond(
     let permit = shared.streams.clone().try_acquire_owned().map_err(|_| Error::TooManyStreams {
         limit: streams_max(shared.config.memory_limit_bytes),
     })?;
-    let held = Held { _permit: permit, _charge: reserve(shared).await? };
+    let more = out.held_bytes(&replies);
+    let held = Held { _permit: permit, _charge: reserve(shared, more).await? };
     let (sender, mut pieces) = mpsc::channel::<Bytes>(PIECES);
     let runtime = tokio::runtime::Handle::current();
     let metrics = shared.clone();
@@ -183,11 +213,11 @@ pub(super) async fn respond(
     Ok((StatusCode::OK, head, Body::from_stream(stream)).into_response())
 }
 
-/// Memory for a stream; it waits a little for others to end.
-async fn reserve(shared: &Shared) -> Result<Option<Charge>, Error> {
+/// Memory for a stream, and `more` bytes; it waits a little for others to end.
+async fn reserve(shared: &Shared, more: u64) -> Result<Option<Charge>, Error> {
     let Some(host) = shared.backend.host() else { return Ok(None) };
     let quota = host.runtime().quota();
-    let bytes = STREAM_BYTES.min(quota.limit() / STREAMS_SHARE / STREAMS_MIN);
+    let bytes = STREAM_BYTES.min(quota.limit() / STREAMS_SHARE / STREAMS_MIN).saturating_add(more);
     let account = quota.account();
     let until = tokio::time::Instant::now() + MEMORY_WAIT;
     loop {

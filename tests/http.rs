@@ -223,7 +223,7 @@ fn a_statement_from_its_start_to_its_end() {
 /// `layout=chunks`: a row for each chunk, with where it begins; together they are the tensor.
 #[test]
 fn arrow_comes_in_chunks() {
-    use arrow::array::{Array, AsArray};
+    use arrow::array::AsArray;
     use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
     let s = Server::start(&[], &[]);
     let ask = |path: &str, sql: &str| s.ask("POST", path, "", sql.as_bytes());

@@ -215,6 +215,8 @@ pub enum Cell<'a> {
     Text(Cow<'a, str>),
     /// A list of cells.
     List(Vec<Cell<'a>>),
+    /// Cells with names, in order.
+    Record(Vec<(String, Cell<'a>)>),
 }
 
 impl Tensor {

@@ -183,6 +183,11 @@ impl Handle {
 
     /// Asks it to stop; once is enough, and after its end it does nothing.
     pub fn cancel(&self) {
+        // How far it came is told after its end too.
+        if !self.is_cancelled() {
+            let plans = self.lock().plans.clone();
+            plans.iter().for_each(|p| drop(p.stats()));
+        }
         self.0.cancel.cancel();
     }
 
@@ -330,6 +335,9 @@ impl PlanRuns {
 impl Drop for PlanRuns {
     fn drop(&mut self) {
         let mut t = self.handle.lock();
-        t.plans.retain(|p| p.number != self.number);
+        if let Some(at) = t.plans.iter().position(|p| p.number == self.number) {
+            let plan = t.plans.remove(at);
+            t.totals.add_cut(&plan);
+        }
     }
 }

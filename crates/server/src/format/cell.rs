@@ -15,7 +15,7 @@ impl Cell<'_> {
             Cell::F32(v) => float_text((*v).into()),
             Cell::F64(v) => float_text((*v).into()),
             Cell::Text(t) => t.to_string(),
-            Cell::List(_) => {
+            Cell::List(_) | Cell::Record(_) => {
                 let mut out = Vec::new();
                 // Writing into memory cannot fail.
                 let _ = self.write_json(&mut out);
@@ -44,6 +44,18 @@ impl Cell<'_> {
                     c.write_json(out)?;
                 }
                 out.write_all(b"]")
+            }
+            Cell::Record(cells) => {
+                out.write_all(b"{")?;
+                for (i, (name, c)) in cells.iter().enumerate() {
+                    if i > 0 {
+                        out.write_all(b",")?;
+                    }
+                    write_json_string(out, name)?;
+                    out.write_all(b":")?;
+                    c.write_json(out)?;
+                }
+                out.write_all(b"}")
             }
         }
     }

@@ -49,6 +49,8 @@ pub(super) enum Column<'a> {
     Time(&'a dyn Array, ReadInt, Unit, Calendar, bool),
     Date(&'a dyn Array, ReadInt),
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
+    /// Named columns of the same rows.
+    Record(&'a dyn Array, Vec<(&'a str, Column<'a>)>),
     /// Everything else, in Arrow's words, and which cells are NULL: a dictionary's NULLs may be among its values.
     Other(&'a dyn Array, ArrayFormatter<'a>, Option<NullBuffer>),
 }
@@ -120,6 +122,11 @@ impl<'a> Column<'a> {
             DataType::List(f) => List(array, item::<i32>, f),
             DataType::LargeList(f) => List(array, item::<i64>, f),
             DataType::FixedSizeList(f, _) => List(array, fixed_item, f),
+            DataType::Struct(fields) => {
+                let columns = array.as_struct().columns().iter().zip(fields);
+                let columns = columns.map(|(a, f)| Ok((f.name().as_str(), Column::new(a, f)?)));
+                Record(array, columns.collect::<Result<_, Error>>()?)
+            }
             _ => Other(
                 array,
                 ArrayFormatter::try_new(array, &PLAIN).map_err(|source| Error::Rows { source })?,
@@ -139,6 +146,7 @@ impl<'a> Column<'a> {
             | Time(a, ..)
             | Date(a, _)
             | List(a, ..)
+            | Record(a, _)
             | Other(a, ..) => *a,
         }
     }
@@ -179,6 +187,12 @@ impl<'a> Column<'a> {
                 let column = Column::new(&values, field)?;
                 Cell::List((0..values.len()).map(|i| column.cell(i)).collect::<Result<_, _>>()?)
             }
+            Record(_, columns) => Cell::Record(
+                columns
+                    .iter()
+                    .map(|(name, c)| Ok((name.to_string(), c.cell(row)?)))
+                    .collect::<Result<_, Error>>()?,
+            ),
             Other(_, f, _) => {
                 let text = f.value(row).try_to_string().map_err(|source| Error::Rows { source })?;
                 Cell::Text(text.into())
@@ -234,6 +248,14 @@ mod tests {
         );
         let dict: DictionaryArray<ty::Int8Type> = ["a", "b", "a"].into_iter().collect();
         assert_eq!(texts(&dict, &Field::new("d", dict.data_type().clone(), true)), ["a", "b", "a"]);
+        let part =
+            |name: &str, a: ArrayRef| (Arc::new(Field::new(name, a.data_type().clone(), true)), a);
+        let record = arrow::array::StructArray::from(vec![
+            part("a", Arc::new(Int64Array::from(vec![1]))),
+            part("b\"", Arc::new(NullArray::new(1))),
+        ]);
+        let shown = texts(&record, &Field::new("r", record.data_type().clone(), true));
+        assert_eq!(shown, [r#"{"a":1,"b\"":null}"#]);
         let s = StringArray::from(vec!["x"]);
         assert_eq!(texts(&s, &Field::new("s", DataType::Utf8, true)), ["x"]);
     }

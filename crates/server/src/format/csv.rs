@@ -40,7 +40,7 @@ pub(super) fn write_batch(
                 match &cell {
                     Cell::Null => Ok(()),
                     Cell::Text(t) => write_text(t, out),
-                    Cell::List(_) => write_text(&cell.text(), out),
+                    Cell::List(_) | Cell::Record(_) => write_text(&cell.text(), out),
                     _ => out.write_all(cell.text().as_bytes()),
                 }
             };

@@ -2,6 +2,7 @@
 
 use super::State;
 use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tessera_exec::operand::State as OperandState;
 use tessera_exec::run::Watch;
@@ -125,12 +126,28 @@ impl Progress {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     operands: u64,
+    /// Of those, the ones that ran.
+    done: u64,
     stats: Vec<Stats>,
 }
 
 impl Totals {
     pub(super) fn add(&mut self, plan: &Plan, stats: &Stats) {
-        self.operands += plan.total();
+        self.done = self.done.saturating_add(plan.total());
+        self.count(plan, stats);
+    }
+
+    /// Adds a plan that was cut off, as it was when somebody last looked.
+    pub(super) fn add_cut(&mut self, plan: &Plan) {
+        let last = plan.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(stats) = last {
+            self.done = self.done.saturating_add(plan.done(&stats));
+            self.count(plan, &stats);
+        }
+    }
+
+    fn count(&mut self, plan: &Plan, stats: &Stats) {
+        self.operands = self.operands.saturating_add(plan.total());
         // One sum is kept: a statement may have any number of plans.
         match self.stats.first_mut() {
             None => self.stats.push(stats.clone()),
@@ -154,7 +171,7 @@ impl Totals {
     pub(super) fn progress(&self, state: State) -> Progress {
         let mut progress = Progress {
             operands_total: self.operands,
-            operands_done: self.operands,
+            operands_done: self.done,
             ..Progress::new(state)
         };
         self.stats.iter().for_each(|s| progress.count(s));
@@ -169,16 +186,25 @@ pub(super) struct Plan {
     watch: Watch,
     stages: Vec<u64>,
     started: Instant,
+    /// What it had done when somebody last looked; clones share it.
+    last: Arc<Mutex<Option<Stats>>>,
 }
 
 impl Plan {
     pub(super) fn new(number: u64, watch: Watch, stages: Vec<u64>) -> Self {
-        Plan { number, watch, stages, started: Instant::now() }
+        Plan { number, watch, stages, started: Instant::now(), last: Arc::default() }
     }
 
     /// What it did until now; `None` once it is over.
     pub(super) fn stats(&self) -> Option<Stats> {
-        self.watch.stats()
+        let stats = self.watch.stats()?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(stats.clone());
+        Some(stats)
+    }
+
+    /// Operands that ran.
+    fn done(&self, stats: &Stats) -> u64 {
+        stats.stages.iter().zip(&self.stages).map(|(s, total)| s.operands.min(*total)).sum()
     }
 
     fn total(&self) -> u64 {
@@ -190,14 +216,13 @@ impl Plan {
         let total = self.total();
         progress.operands_total = progress.operands_total.saturating_add(total);
         // A plan that has just ended is counted as done: its end is on its way.
-        let Some(stats) = self.watch.stats() else {
+        let Some(stats) = self.stats() else {
             progress.operands_done = progress.operands_done.saturating_add(total);
             return;
         };
         progress.count(&stats);
         let ran: Vec<(u64, f64)> = stats.stages.iter().map(|s| (s.operands, s.seconds)).collect();
-        let done = ran.iter().zip(&self.stages).map(|((n, _), total)| n.min(total)).sum::<u64>();
-        progress.operands_done = progress.operands_done.saturating_add(done);
+        progress.operands_done = progress.operands_done.saturating_add(self.done(&stats));
         if let Some(eta) = eta(&self.stages, &ran, self.started.elapsed().as_secs_f64()) {
             progress.eta_s = Some(progress.eta_s.unwrap_or(0.0) + eta);
         }

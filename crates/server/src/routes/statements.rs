@@ -143,10 +143,10 @@ fn with_result(status: &Value, result: &str) -> Response {
 
 /// What is told about a statement.
 fn status(entry: &Entry) -> Value {
-    told(entry, entry.outcome())
+    described(entry, entry.outcome())
 }
 
-fn told(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
+fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
     let state = entry.state();
     let path = format!("/v1/statements/{}", entry.id());
     let mut out = json!({
@@ -183,7 +183,7 @@ fn told(entry: &Entry) -> Value {
 
 /// `GET /v1/statements`
 pub(super) async fn list(Extract(shared): Extract<Arc<Shared>>) -> Response {
-    let all: Vec<Value> = shared.statements.list().iter().map(|e| told(e, e.peek())).collect();
+    let all: Vec<Value> = shared.statements.list().iter().map(|e| described(e, e.peek())).collect();
     json(StatusCode::OK, &json!({"statements": all}))
 }
 

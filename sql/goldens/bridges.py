@@ -39,7 +39,7 @@ f.q("SELECT count(m) AS n FROM (SELECT [lat], [lon], avg(t2m) AS m FROM era5 GRO
 f.note("Two rows at one place, and what cannot be a tensor.")
 f.error("SELECT [lat], t2m FROM era5 WHERE lon < 10", "duplicate_key")
 f.error("SELECT [lat], t2m FROM era5", "duplicate_key")
-f.error("SELECT [lat], [lat], avg(t2m) FROM era5 GROUP BY lat", "ambiguous_dims")
+f.error("SELECT [lat], [lat], avg(t2m) FROM era5 GROUP BY lat", "duplicate_name")
 f.error("SELECT [lat] FROM era5 GROUP BY lat", "ambiguous_dims")
 f.error("SELECT [lat], * FROM era5", "ambiguous_dims")
 f.error("SELECT [nope], avg(t2m) FROM era5 GROUP BY lat", "unknown_name")

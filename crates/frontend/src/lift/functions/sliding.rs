@@ -141,7 +141,8 @@ struct Moments {
 impl Moments {
     fn of(value: f64) -> Self {
         // Of an infinity there is no deviation: NaN.
-        Moments { count: 1.0, mean: value, squares: value - value }
+        let squares = if value.is_finite() { 0.0 } else { f64::NAN };
+        Moments { count: 1.0, mean: value, squares }
     }
 
     /// Both together.

@@ -31,6 +31,9 @@ const CATALOG: &str = "catalog";
 /// Where the cells are.
 const DATA: &str = "data";
 
+/// Names that are tried for the cells of a tensor.
+const CLAIMS_MAX: u32 = 16;
+
 /// Cells that no entry names and that have no lock belong to nobody after this time: no statement takes so long.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
@@ -181,10 +184,20 @@ impl Warehouse {
     /// # Errors
     /// Whatever storage says.
     pub(super) fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
-        let data = format!("{DATA}/{}.zarr", uuid::Uuid::new_v4());
-        let claim = self.folder.claim(&data).map_err(Error::stage)?;
-        let target = self.folder.target(&data);
-        Ok((data, target, claim))
+        let mut tries = 0..CLAIMS_MAX;
+        loop {
+            tries.next();
+            let data = format!("{DATA}/{}.zarr", uuid::Uuid::new_v4());
+            match self.folder.claim(&data) {
+                // Who collects took the lock before we did, and believes the name to be a dead one's.
+                Err(SinkError::Exists { .. }) if !tries.is_empty() => {}
+                Err(e) => return Err(Error::stage(e)),
+                Ok(claim) => {
+                    let target = self.folder.target(&data);
+                    return Ok((data, target, claim));
+                }
+            }
+        }
     }
 
     /// True if it is below a prefix of a bucket.

@@ -15,36 +15,57 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Reve
 
 use super::inner::of_inner;
 
-/// The sum or the mean of a frame of floats.
-#[derive(Debug, Default)]
-pub(super) struct Frame {
-    is_mean: bool,
-    /// Values that came, and their sum from the first on.
+/// What some values of a frame come to.
+trait Part: Copy + Default + std::fmt::Debug + Send + Sync {
+    /// Of one value.
+    fn of(value: f64) -> Self;
+    /// Both together.
+    fn with(self, other: Self) -> Self;
+}
+
+impl Part for f64 {
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    fn with(self, other: Self) -> Self {
+        self + other
+    }
+}
+
+/// What a frame gives, from the number of its values and what they come to.
+type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
+
+/// An aggregate of a frame of floats.
+struct Frame<P> {
+    finish: Finish<P>,
+    /// Values that came, and what they come to from the first on.
     came: Vec<f64>,
-    sum: f64,
-    /// Sums of the suffixes of older values; the last is that of all of them.
-    old: Vec<f64>,
+    part: P,
+    /// The same of the suffixes of older values; the last is that of all of them.
+    old: Vec<P>,
 }
 
-impl Frame {
-    pub(super) fn new(is_mean: bool) -> Self {
-        Self { is_mean, ..Self::default() }
-    }
-
-    fn floats(values: &[ArrayRef]) -> Result<ArrayRef> {
-        match values.first() {
-            Some(values) => Ok(cast(values, &DataType::Float64)?),
-            None => internal_err!("a frame of nothing"),
-        }
+impl<P: Part> Frame<P> {
+    fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
+        Self { finish: Box::new(finish), came: Vec::new(), part: P::default(), old: Vec::new() }
     }
 }
 
-impl Accumulator for Frame {
+impl<P: Part> std::fmt::Debug for Frame<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.came.len() + self.old.len();
+        f.debug_struct("Frame").field("values", &count).finish_non_exhaustive()
+    }
+}
+
+impl<P: Part + 'static> Accumulator for Frame<P> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let values = Self::floats(values)?;
+        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
+        let values = cast(values, &DataType::Float64)?;
         for v in values.as_primitive::<Float64Type>().iter().flatten() {
             self.came.push(v);
-            self.sum += v;
+            self.part = self.part.with(P::of(v));
         }
         Ok(())
     }
@@ -53,12 +74,12 @@ impl Accumulator for Frame {
         let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
         for _ in 0..values.len() - values.null_count() {
             if self.old.is_empty() {
-                let mut sum = 0.0;
+                let mut part = P::default();
                 while let Some(v) = self.came.pop() {
-                    sum += v;
-                    self.old.push(sum);
+                    part = part.with(P::of(v));
+                    self.old.push(part);
                 }
-                self.sum = 0.0;
+                self.part = P::default();
             }
             if self.old.pop().is_none() {
                 return internal_err!("more values leave a frame than came");
@@ -73,15 +94,12 @@ impl Accumulator for Frame {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let count = self.came.len() + self.old.len();
-        if count == 0 {
-            return Ok(ScalarValue::Float64(None));
-        }
-        let sum = self.old.last().copied().unwrap_or(0.0) + self.sum;
-        Ok(ScalarValue::Float64(Some(if self.is_mean { sum / count as f64 } else { sum })))
+        let all = self.old.last().copied().unwrap_or_default().with(self.part);
+        Ok(ScalarValue::Float64((self.finish)(count, all)))
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + 8 * (self.came.capacity() + self.old.capacity())
+        size_of_val(self) + 8 * self.came.capacity() + size_of::<P>() * self.old.capacity()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -91,6 +109,15 @@ impl Accumulator for Frame {
     fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
         internal_err!("a frame is not put together from parts")
     }
+}
+
+/// The sum of a frame.
+pub(super) fn sum() -> Box<dyn Accumulator> {
+    Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum)))
+}
+
+fn mean() -> Box<dyn Accumulator> {
+    Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum / count as f64)))
 }
 
 /// DataFusion's `avg`, but for moving frames.
@@ -120,7 +147,7 @@ impl AggregateUDFImpl for Mean {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
-            return Ok(Box::new(Frame::new(true)));
+            return Ok(mean());
         }
         self.inner.create_sliding_accumulator(args)
     }
@@ -138,7 +165,7 @@ struct Moments {
     squares: f64,
 }
 
-impl Moments {
+impl Part for Moments {
     fn of(value: f64) -> Self {
         // Of an infinity there is no deviation: NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };
@@ -165,73 +192,6 @@ impl Moments {
                 + other.squares
                 + delta * delta * (self.count * other.count / count),
         }
-    }
-}
-
-/// The variance of a frame of floats, or its root.
-#[derive(Debug)]
-struct Deviations {
-    ddof: f64,
-    is_root: bool,
-    /// Values that came, and their moments from the first on.
-    came: Vec<f64>,
-    moments: Moments,
-    /// Moments of the suffixes of older values; the last are those of all of them.
-    old: Vec<Moments>,
-}
-
-impl Accumulator for Deviations {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let values = Frame::floats(values)?;
-        for v in values.as_primitive::<Float64Type>().iter().flatten() {
-            self.came.push(v);
-            self.moments = self.moments.with(Moments::of(v));
-        }
-        Ok(())
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
-        for _ in 0..values.len() - values.null_count() {
-            if self.old.is_empty() {
-                let mut moments = Moments::default();
-                while let Some(v) = self.came.pop() {
-                    moments = moments.with(Moments::of(v));
-                    self.old.push(moments);
-                }
-                self.moments = Moments::default();
-            }
-            if self.old.pop().is_none() {
-                return internal_err!("more values leave a frame than came");
-            }
-        }
-        Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        let all = self.old.last().copied().unwrap_or_default().with(self.moments);
-        // Of one value there is no sample variance, of none there is no variance: NULL.
-        if all.count <= self.ddof {
-            return Ok(ScalarValue::Float64(None));
-        }
-        let variance = all.squares / (all.count - self.ddof);
-        Ok(ScalarValue::Float64(Some(if self.is_root { variance.sqrt() } else { variance })))
-    }
-
-    fn size(&self) -> usize {
-        size_of_val(self) + 8 * self.came.capacity() + size_of::<Moments>() * self.old.capacity()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
     }
 }
 
@@ -265,13 +225,13 @@ impl AggregateUDFImpl for Spread {
             return self.inner.create_sliding_accumulator(args);
         }
         let name = self.inner.name();
-        Ok(Box::new(Deviations {
-            ddof: if name.ends_with("_pop") { 0.0 } else { 1.0 },
-            is_root: name.starts_with("stddev"),
-            came: Vec::new(),
-            moments: Moments::default(),
-            old: Vec::new(),
-        }))
+        let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
+        let is_root = name.starts_with("stddev");
+        Ok(Box::new(Frame::new(move |_, all: Moments| {
+            // Of one value there is no sample variance, of none there is no variance: NULL.
+            let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
+            Some(if is_root { variance.sqrt() } else { variance })
+        })))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

@@ -9,7 +9,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
 
 use super::inner::of_inner;
-use super::sliding::Frame;
+use super::sliding;
 use crate::error::Error;
 
 /// DataFusion's `sum`, but for integers.
@@ -63,7 +63,7 @@ impl AggregateUDFImpl for CheckedSum {
             return Ok(Box::new(Total::new(args.return_type().clone())));
         }
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
-            return Ok(Box::new(Frame::new(false)));
+            return Ok(sliding::sum());
         }
         self.inner.create_sliding_accumulator(args)
     }

@@ -6,7 +6,7 @@
 //! as "about" and compared with each other.
 
 use crate::factor::Factor;
-use crate::plan::{Fused, FusedInput, FusedOutput, Stage, StageId, Task};
+use crate::plan::{Fused, FusedInput, FusedOutput, Output, Stage, StageId, Task};
 use crate::program::{Program, ScalarOp};
 use crate::reduce::ReduceKind;
 use crate::region::cells;
@@ -91,6 +91,20 @@ const BYTE_NS: f64 = 0.04;
 const STORED_BYTE_NS: f64 = 0.8;
 /// For each multiplication and addition of a product, by bytes of a cell.
 const PRODUCT_BYTE_NS: f64 = 0.0047;
+
+/// Nanoseconds of one thread for an operand of a stage, on average.
+pub(crate) fn chunk_ns(tiling: &Tiling, stage: &Stage) -> f64 {
+    OPERAND_NS + stage_ns(tiling, stage) / stage.grid.count().max(1) as f64
+}
+
+/// Bytes that an operand of a stage makes, on average.
+pub(crate) fn chunk_bytes(stage: &Stage) -> f64 {
+    let of = |o: &Output| {
+        let cells: f64 = o.grid.shape().iter().map(|&d| d as f64).product();
+        cells * o.cell_bytes() as f64
+    };
+    stage.outputs.iter().map(of).sum::<f64>() / stage.grid.count().max(1) as f64
+}
 
 /// Nanoseconds of one thread for all operands of a stage.
 fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {

@@ -1,6 +1,7 @@
 //! Plans as text: exactly what will run, with the numbers that decide.
 
 use crate::cost::{cost, peak_max, time};
+use crate::durable::{Durability, picks};
 use crate::factor::Factor;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
@@ -241,6 +242,21 @@ pub fn plan(tiling: &Tiling) -> String {
         if c.here { "by the thread that asks" } else { "for all threads" }
     );
     out
+}
+
+/// The stages whose chunks are kept so that they outlive a failure, as a line below the plan; empty if there is none.
+///
+/// ```text
+/// durable: #2, #5 (auto)
+/// ```
+pub fn durable(tiling: &Tiling, durability: Durability) -> String {
+    let kept = picks(tiling, durability);
+    let names: Vec<String> =
+        (0..kept.len()).filter(|&i| kept[i]).map(|i| format!("#{i}")).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("durable: {} ({durability})\n", names.join(", ")),
+    }
 }
 
 /// The plan and its cost as JSON.

@@ -12,6 +12,7 @@
 //! 4. [`tile::Tiling`] answers for any operand which chunks it reads, who reads its chunk and how many bytes it needs.
 //!
 //! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] says what they take.
+//! [`key`] names what a stage makes so that it is found again after a failure, [`recover`] says what is then left to do.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
 //! and what decides bits (grids, trees, orders) depends on nothing but the query, the sources' grids and [`config`].
@@ -21,16 +22,19 @@ pub mod catalog;
 pub mod config;
 pub mod cost;
 pub mod dtype;
+pub mod durable;
 pub mod error;
 pub mod explain;
 pub mod factor;
 pub mod fuse;
 pub mod grid;
 pub mod ir;
+pub mod key;
 pub mod lookup;
 pub mod optimize;
 pub mod plan;
 pub mod program;
+pub mod recover;
 pub mod reduce;
 pub mod region;
 pub mod runs;

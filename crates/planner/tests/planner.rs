@@ -24,6 +24,9 @@ use tessera_planner::tile::{Tiling, for_each_index};
 use tessera_planner::window::Frame;
 use tessera_planner::{compile, explain};
 
+#[path = "planner/keys.rs"]
+mod keys;
+
 fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
     Arc::new(SourceRef {
         url: name.into(),

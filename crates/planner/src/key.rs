@@ -1,0 +1,119 @@
+//! What a chunk is, as a number: the hash of the plan below it and of the versions of what that plan reads.
+//!
+//! ```text
+//!   stage key  = hash(KERNELS, task, grid, outputs, [(key of the stage read, its output, access)])
+//!   chunk      = (stage key, number of the operand)
+//! ```
+//! Numbers of stages are no part of it, so the same computation has the same key wherever it stands in whatever plan;
+//! any other constant, grid, seed, type, access or version has another one. Chunks that outlive their statement's run
+//! are found again by these keys ([`crate::recover`]).
+//!
+//! A stage has a key only if everything below it has one, and a stored array has one only with a
+//! [version](crate::catalog::SourceRef::version). The name of an array in memory (`temp:…`) means nothing to another
+//! process, so that only its version counts: whoever makes such an array gives it a version that tells its cells.
+
+use crate::catalog::SourceRef;
+use crate::plan::{Access, OutputRef, Plan, Stage, StageId, Task};
+use serde::Serialize;
+use std::fmt;
+
+mod hash;
+
+/// Version of all that computes cells. Whoever changes the bits that a kernel gives counts it up: chunks that were
+/// kept by the version before are then not found any more.
+const KERNELS: u32 = 1;
+
+/// The identity of what a stage makes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key([u8; 16]);
+
+impl Key {
+    /// The key of any value: a version for cells that are made of it. `None` for what has no serde form.
+    pub fn of(value: &impl Serialize) -> Option<Key> {
+        hash::of(value)
+    }
+}
+
+impl fmt::Display for Key {
+    /// 32 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The keys of a plan's stages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    stages: Vec<Option<Key>>,
+    results: Vec<OutputRef>,
+}
+
+impl Keys {
+    /// Hashes a plan, each stage once. What it takes grows with the plan and the constants in it, not with the chunks.
+    pub fn of(plan: &Plan) -> Keys {
+        let mut stages: Vec<Option<Key>> = Vec::with_capacity(plan.stages.len());
+        for stage in &plan.stages {
+            stages.push(stage_key(stage, &stages));
+        }
+        Keys { stages, results: plan.results.clone() }
+    }
+
+    /// The key of a stage; `None` if something below it has no version.
+    pub fn stage(&self, stage: StageId) -> Option<Key> {
+        self.stages.get(stage.0 as usize).copied().flatten()
+    }
+
+    /// The key of one output of a stage.
+    pub fn output(&self, of: OutputRef) -> Option<Key> {
+        hash::of(&("output", self.stage(of.stage)?.0, of.output))
+    }
+
+    /// The key of a result: a version for the array that is made of it.
+    pub fn result(&self, number: usize) -> Option<Key> {
+        self.output(*self.results.get(number)?)
+    }
+}
+
+/// What an input reads: another stage, or the stage itself for a carry.
+#[derive(Serialize)]
+enum From {
+    Stage([u8; 16]),
+    Itself,
+}
+
+fn stage_key(stage: &Stage, below: &[Option<Key>]) -> Option<Key> {
+    let mut inputs: Vec<(From, u32, &Access)> = Vec::with_capacity(stage.inputs.len());
+    for input in &stage.inputs {
+        let from = match below.get(input.from.stage.0 as usize) {
+            Some(key) => From::Stage((*key)?.0),
+            None => From::Itself,
+        };
+        inputs.push((from, input.from.output, &input.access));
+    }
+    let rest = (&stage.grid, &stage.outputs, inputs);
+    match &stage.task {
+        Task::Load { source, origin } => {
+            source.version.as_ref()?;
+            match source.is_resident() {
+                true => hash::of(&(KERNELS, "resident", resident(source), origin, rest)),
+                false => hash::of(&(KERNELS, "load", source, origin, rest)),
+            }
+        }
+        task => hash::of(&(KERNELS, "task", task, rest)),
+    }
+}
+
+/// An array in memory without its name.
+fn resident(source: &SourceRef) -> impl Serialize + '_ {
+    let SourceRef { url: _, path: _, dtype, shape, grid, nullable, version } = source;
+    (dtype, shape, grid, nullable, version)
+}
+
+#[cfg(test)]
+mod tests;

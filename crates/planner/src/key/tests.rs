@@ -1,0 +1,32 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use super::*;
+
+#[test]
+fn the_hash_is_of_defined_bytes() {
+    // Python: sha256 of pack('<Q', 3), pack('<Q', 1) + b'a', pack('<I', 7), b'\x01', pack('<Q', 2), then two '<d'.
+    let value = ("a", 7u32, Some([0.5f64, f64::NAN].as_slice()));
+    assert_eq!(hash::of(&value).unwrap().to_string(), "ada1e63c671136e938b1e4c2484ec14b");
+}
+
+#[test]
+fn what_differs_is_told_apart() {
+    let of = |v: &dyn Fn() -> Option<Key>| v().unwrap();
+    let all = [
+        of(&|| hash::of(&0.0f64)),
+        of(&|| hash::of(&-0.0f64)),
+        of(&|| hash::of(&f64::NAN)),
+        of(&|| hash::of(&-f64::NAN)),
+        of(&|| hash::of(&("ab", "c"))),
+        of(&|| hash::of(&("a", "bc"))),
+        of(&|| hash::of(&(vec![1u8], vec![2u8, 3]))),
+        of(&|| hash::of(&(vec![1u8, 2], vec![3u8]))),
+        of(&|| hash::of(&None::<u8>)),
+        of(&|| hash::of(&Some(0u8))),
+        of(&|| hash::of(&vec![7u8; 10_000])),
+        of(&|| hash::of(&vec![7u8; 10_001])),
+    ];
+    for (i, a) in all.iter().enumerate() {
+        assert!(all[..i].iter().all(|b| a != b), "{i}");
+    }
+    assert_eq!(hash::of(&f64::NAN), hash::of(&f64::NAN));
+}

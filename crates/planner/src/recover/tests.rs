@@ -1,0 +1,215 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// A plan as a list: for each stage its outputs and, for each operand, what it reads.
+#[derive(Debug, Clone)]
+struct Listed {
+    outputs: Vec<u32>,
+    reads: Vec<Vec<Vec<(OutputRef, u64)>>>,
+    results: Vec<OutputRef>,
+}
+
+impl Lineage for Listed {
+    fn stages(&self) -> usize {
+        self.reads.len()
+    }
+
+    fn results(&self) -> &[OutputRef] {
+        &self.results
+    }
+
+    fn outputs(&self, stage: StageId) -> u32 {
+        self.outputs[stage.0 as usize]
+    }
+
+    fn reads(&self, stage: StageId, number: u64, f: &mut dyn FnMut(OutputRef, u64)) {
+        for &(from, n) in &self.reads[stage.0 as usize][number as usize] {
+            f(from, n);
+        }
+    }
+
+    fn readers(&self, of: OutputRef, number: u64) -> u64 {
+        self.reads.iter().flatten().flatten().filter(|r| **r == (of, number)).count() as u64
+    }
+}
+
+type Operand = (u32, u64);
+
+impl Listed {
+    fn operands(&self) -> impl Iterator<Item = Operand> + '_ {
+        (0u32..).zip(&self.reads).flat_map(|(s, all)| (0..all.len() as u64).map(move |n| (s, n)))
+    }
+
+    /// What a result asks for, where `there` need not be made: the definition.
+    fn reached(&self, there: &dyn Fn(Operand) -> bool) -> BTreeSet<Operand> {
+        let roots = self.results.iter().flat_map(|r| {
+            let s = r.stage.0;
+            (0..self.reads[s as usize].len() as u64).map(move |n| (s, n))
+        });
+        let (mut found, mut next) = (BTreeSet::new(), roots.collect::<Vec<_>>());
+        while let Some((s, n)) = next.pop() {
+            if found.insert((s, n)) && !there((s, n)) {
+                let reads = &self.reads[s as usize][n as usize];
+                next.extend(reads.iter().map(|(from, n)| (from.stage.0, *n)));
+            }
+        }
+        found
+    }
+}
+
+/// Stages of some operands and outputs; what each operand reads follows from a number. Only what some result needs is
+/// left in it if `live`.
+fn listed(shape: &[(u64, u32, u64)], results: u64, live: bool) -> Listed {
+    let mut plan = Listed { outputs: vec![], reads: vec![], results: vec![] };
+    for (s, &(count, outputs, bits)) in shape.iter().enumerate() {
+        let reads = (0..count).map(|n| {
+            let mut reads: Vec<(OutputRef, u64)> = Vec::new();
+            for i in 0..if s == 0 { 0 } else { bits % 5 } {
+                let h = (bits ^ (n * 31 + i)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 17;
+                let from = (h % s as u64) as usize;
+                let output = (h >> 40) as u32 % plan.outputs[from];
+                let of = OutputRef { stage: StageId(from as u32), output };
+                let read = (of, (h >> 8) % plan.reads[from].len() as u64);
+                if !reads.contains(&read) {
+                    reads.push(read);
+                }
+            }
+            // Some stages carry a value from chunk to chunk.
+            if bits % 3 == 0 && n > 0 {
+                reads.push((OutputRef { stage: StageId(s as u32), output: 0 }, n - 1));
+            }
+            reads
+        });
+        let reads = reads.collect();
+        plan.reads.push(reads);
+        plan.outputs.push(outputs);
+    }
+    let last = shape.len() as u32 - 1;
+    let is_result = |s: u32| s == last || results >> s & 1 == 1;
+    let all = (0..=last).filter(|&s| is_result(s));
+    plan.results = all.map(|s| OutputRef { stage: StageId(s), output: 0 }).collect();
+    if live {
+        let needed = plan.reached(&|_| false);
+        for (s, all) in (0..).zip(&mut plan.reads) {
+            for (n, reads) in (0..).zip(all) {
+                if !needed.contains(&(s, n)) {
+                    reads.clear();
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn available(plan: &Listed, seed: u64) -> Vec<Bitmap> {
+    let one = |s: u64, n: u64| {
+        let h = (seed ^ (s * 1_000_003 + n)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        h % 8 < seed % 9
+    };
+    let of = |(s, all): (u64, &Vec<_>)| (0..all.len() as u64).filter(|&n| one(s, n)).collect();
+    (0..).zip(&plan.reads).map(of).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn it_is_what_is_reached(
+        shape in prop::collection::vec((1u64..12, 1u32..3, any::<u64>()), 1..7),
+        results in any::<u64>(),
+        seed in any::<u64>(),
+        live in any::<bool>(),
+    ) {
+        let plan = listed(&shape, results, live);
+        let there = available(&plan, seed);
+        let is_there = |(s, n): Operand| there[s as usize].contains(n);
+        let recovery = recover(&plan, &there);
+        let (before, after) = (plan.reached(&|_| false), plan.reached(&is_there));
+        for (s, n) in plan.operands() {
+            let (stage, found) = (StageId(s), after.contains(&(s, n)));
+            let (loads, runs) = (recovery.loads(stage, n), recovery.runs(stage, n));
+            prop_assert!(!(loads && runs));
+            // Nothing that is there runs, whether anybody asks for it or not.
+            prop_assert!(!(runs && is_there((s, n))));
+            prop_assert!(!loads || is_there((s, n)));
+            if found {
+                // What is asked for is loaded or runs.
+                prop_assert_eq!(loads, is_there((s, n)));
+                prop_assert_eq!(runs, !is_there((s, n)));
+                for output in 0..plan.outputs(stage) {
+                    let of = OutputRef { stage, output };
+                    // An operand that no result ever needed still counts as a reader, as it does without a recovery.
+                    let reads = |o: &Operand| {
+                        let reads = &plan.reads[o.0 as usize][o.1 as usize];
+                        reads.contains(&(of, n)) && !is_there(*o)
+                    };
+                    let runs = plan.operands().filter(reads).filter(|o| after.contains(o)).count();
+                    let left = plan.readers(of, n) - recovery.absent(of, n);
+                    prop_assert!(left >= runs as u64);
+                    if live {
+                        prop_assert_eq!(left, runs as u64, "readers of {:?} {}", of, n);
+                    }
+                }
+            } else if live && before.contains(&(s, n)) {
+                prop_assert!(!loads && !runs, "{:?} is not asked for any more", (s, n));
+            }
+        }
+    }
+
+    #[test]
+    fn more_that_is_there_is_never_more_to_do(
+        shape in prop::collection::vec((1u64..12, 1u32..3, any::<u64>()), 1..7),
+        seed in any::<u64>(),
+        more in any::<u64>(),
+    ) {
+        let plan = listed(&shape, 0, true);
+        let few = available(&plan, seed);
+        let more = available(&plan, more);
+        let both: Vec<Bitmap> =
+            few.iter().zip(&more).map(|(a, b)| a.iter().chain(b.iter()).collect()).collect();
+        let (few, both) = (recover(&plan, &few), recover(&plan, &both));
+        for (s, n) in plan.operands() {
+            prop_assert!(!both.runs(StageId(s), n) || few.runs(StageId(s), n));
+        }
+    }
+
+    #[test]
+    fn a_bitmap_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u64..200), 0..200)) {
+        let (mut a, mut b) = (Bitmap::default(), BTreeSet::new());
+        for (add, n) in ops {
+            match add {
+                true => prop_assert_eq!(a.insert(n), b.insert(n)),
+                false => prop_assert_eq!(a.remove(n), b.remove(&n)),
+            }
+            prop_assert_eq!(a.contains(n), add);
+        }
+        prop_assert_eq!(a.iter().collect::<Vec<_>>(), b.iter().copied().collect::<Vec<_>>());
+        prop_assert_eq!(a.len(), b.len() as u64);
+        prop_assert_eq!(a.is_empty(), b.is_empty());
+    }
+}
+
+#[test]
+fn one_that_is_lost_after_all_runs() {
+    let stage = |s| OutputRef { stage: StageId(s), output: 0 };
+    let plan = Listed {
+        outputs: vec![1, 1],
+        reads: vec![vec![vec![]; 2], vec![vec![(stage(0), 0)], vec![(stage(0), 1)]]],
+        results: vec![stage(1)],
+    };
+    let there = [Bitmap::default(), [1].into_iter().collect()];
+    let mut recovery = recover(&plan, &there);
+    assert!(recovery.loads(StageId(1), 1) && recovery.runs(StageId(1), 0));
+    assert!(recovery.runs(StageId(0), 0) && !recovery.runs(StageId(0), 1));
+    recovery.lose(StageId(1), 1);
+    assert!(recovery.runs(StageId(1), 1) && !recovery.loads(StageId(1), 1));
+    assert!(recovery.runs(StageId(0), 1), "what it reads may be asked for again");
+    // What is there below it is loaded, though nobody asked for it before.
+    let there = [[1].into_iter().collect(), [1].into_iter().collect()];
+    let mut recovery = recover(&plan, &there);
+    assert!(!recovery.loads(StageId(0), 1) && !recovery.runs(StageId(0), 1));
+    recovery.lose(StageId(1), 1);
+    assert!(recovery.loads(StageId(0), 1) && !recovery.runs(StageId(0), 1));
+}

@@ -7,7 +7,8 @@
 //! 4. An operand that has its inputs and its memory ([`quota`]) runs: [`task::PlanRunner`] views its inputs, takes
 //!    buffers from the [`pool`], calls a kernel ([`kernels`]) and gives [`chunk`]s.
 //! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader. When memory is short,
-//!    those that are needed last wait in files ([`store`]).
+//!    those that are needed last wait in files ([`store`]); those that are dear to make again are kept where a run after
+//!    a failure finds them ([`durable`]).
 //!
 //! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
 
@@ -16,6 +17,7 @@ pub mod chunk;
 pub mod config;
 pub mod datafusion;
 pub mod distinct;
+pub mod durable;
 pub mod error;
 pub mod kernels;
 pub mod operand;

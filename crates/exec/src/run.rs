@@ -8,6 +8,7 @@ mod here;
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::config::Config;
+use crate::durable::Stored;
 use crate::error::Error;
 use crate::operand::StateCounts;
 use crate::pool::Pool;
@@ -16,8 +17,10 @@ use crate::schedule::admit::{Limits, Work};
 use crate::schedule::core::{After, Core, Finished};
 use crate::schedule::job::{Job, Statement};
 use crate::schedule::spill::{Spill, SpillDone};
+use crate::schedule::table::Key;
 use crate::schedule::{Inputs, Outcome, Sink, Stats, TaskContext, TaskRunner, Tiling};
 use crate::store::{Held, Store};
+use bytes::Bytes;
 use futures::FutureExt;
 use smallvec::SmallVec;
 use std::fmt;
@@ -25,8 +28,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tessera_planner::plan::OutputRef;
+use tessera_planner::region::Dims;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+
+/// The part of the quota that chunks may hold which wait to be kept.
+const KEEPING: u64 = 8;
 
 /// What threads have to come back when the runtime ends.
 const GRACE: Duration = Duration::from_secs(2);
@@ -166,7 +174,7 @@ impl Runtime {
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
     ) -> Result<Running, Error> {
-        self.start_on(plan, runner, sink, cancel, false)
+        self.start_durable(plan, runner, sink, cancel, None, false)
     }
 
     /// Starts a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait, and runs it on this thread as far as it goes
@@ -178,18 +186,23 @@ impl Runtime {
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
     ) -> Result<Running, Error> {
-        self.start_on(plan, runner, sink, cancel, true)
+        self.start_durable(plan, runner, sink, cancel, None, true)
     }
 
-    fn start_on(
+    /// Starts a plan of a statement whose chunks are kept: what is `stored` is loaded, and what is computed is written.
+    /// With `here` it is run on this thread as [`Runtime::start_here`] does.
+    pub fn start_durable(
         &self,
         plan: Arc<dyn Tiling>,
         runner: Arc<dyn TaskRunner>,
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
+        stored: Option<Stored>,
         here: bool,
     ) -> Result<Running, Error> {
         cancel.check()?;
+        let (kept, recovery) = stored.map(|s| (s.kept, s.recovery)).unzip();
+        let recovery = recovery.unwrap_or_default();
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
         let token = cancel.child();
         let account = self.shared.quota.account();
@@ -204,6 +217,7 @@ impl Runtime {
             token: token.clone(),
             account,
             read_back: AtomicU64::new(0),
+            kept,
         };
         let done = Box::new(move |outcome| {
             drop(ended);
@@ -211,7 +225,7 @@ impl Runtime {
             let _ = sender.send(outcome);
         });
         let (idle_max, spills) = (self.shared.config.idle_chunks_max, self.shared.store.is_on());
-        let job = Job::new(statement, done, idle_max, spills)?;
+        let job = Job::new(statement, recovery, done, idle_max, spills)?;
         self.shared.lock().add(job);
         if !(here && self.shared.help(id)) {
             self.shared.wake.notify_one();
@@ -416,12 +430,17 @@ impl Shared {
         let mut guard = Fetch { shared: self.clone(), work: Some(work) };
         self.io.spawn(async move {
             let Some(work) = &guard.work else { return };
-            let (statement, key) = (work.statement.clone(), work.key);
+            let (statement, key, stored) = (work.statement.clone(), work.key, work.stored);
             let fetch = async {
                 if !delay.is_zero() {
                     tokio::time::sleep(delay).await;
                 }
                 let index = statement.tiling.grid(key.stage).unravel(key.number);
+                if stored && let Some(kept) = &statement.kept {
+                    let bytes = statement.tiling.output_bytes(key.stage, &index);
+                    let object = kept.fetch(key.stage, key.number, bytes).await;
+                    return Ok(object.map(|o| Box::new(o) as crate::schedule::Prepared));
+                }
                 match statement.runner.prepare(key.stage, &index) {
                     Some(future) => future.await.map(Some),
                     None => Ok(None),
@@ -444,6 +463,11 @@ impl Shared {
         let result = run.unwrap_or_else(|p| Err(work.statement.panicked(work.key, p.as_ref())));
         let statement = work.statement.id;
         let nanos = started.elapsed().as_nanos() as u64;
+        if let (Ok(Some(chunks)), Some(kept), false) = (&result, &work.statement.kept, work.stored)
+        {
+            let operand = (work.key.stage, work.key.number);
+            kept.keep(&self.io, operand, chunks, nanos, self.quota.limit() / KEEPING);
+        }
         let (slot, fetch) = (work.slot, work.fetch);
         let again = result.is_err().then(|| Box::new(work));
         Finished { statement, slot, result, nanos, fetch, again }
@@ -476,10 +500,50 @@ impl Shared {
         Ok(())
     }
 
-    fn run(&self, work: &mut Work) -> Result<SmallVec<[Arc<Chunk>; 1]>, Error> {
+    /// The chunks of an operand, made or loaded, charged and delivered; `None` if they were to be loaded and cannot be.
+    fn run(&self, work: &mut Work) -> Result<Option<SmallVec<[Arc<Chunk>; 1]>>, Error> {
         work.statement.token.check()?;
         let index = work.statement.tiling.grid(work.key.stage).unravel(work.key.number);
-        self.bring_back(work, &index)?;
+        let chunks = match work.stored {
+            true => self.load(work, &index),
+            false => Some(self.make(work, &index)?),
+        };
+        let Some(chunks) = chunks else { return Ok(None) };
+        let (stage, tiling) = (work.key.stage, &work.statement.tiling);
+        let mut shared: SmallVec<[Arc<Chunk>; 1]> = SmallVec::new();
+        for mut chunk in chunks {
+            if !chunk.is_shared() {
+                chunk.charge(work.reservation.split(chunk.bytes()));
+            }
+            shared.push(Arc::new(chunk));
+        }
+        for &(result, output) in &work.deliver {
+            let of = OutputRef { stage, output };
+            let region = tiling.output_grid(of).region(&index);
+            let chunk = shared[output as usize].clone();
+            let sink = &work.statement.sink;
+            if let Err(e) = sink.chunk(result as usize, index.clone(), region, chunk) {
+                // A sink tries again by itself: it must not be given a chunk twice.
+                work.attempts = u32::MAX;
+                return Err(e);
+            }
+        }
+        Ok(Some(shared))
+    }
+
+    /// The chunks in the object that was fetched.
+    fn load(&self, work: &mut Work, index: &[u64]) -> Option<Vec<Chunk>> {
+        let (statement, Key { stage, number }) = (&work.statement, work.key);
+        let object = work.prepared.take()?.downcast::<Bytes>().ok()?;
+        let shapes: Vec<Dims> = (0..statement.tiling.outputs(stage) as u32)
+            .map(|output| OutputRef { stage, output })
+            .map(|of| statement.tiling.output_grid(of).region(index).shape())
+            .collect();
+        statement.kept.as_ref()?.load(&object, stage, number, &shapes, &self.pool)
+    }
+
+    fn make(&self, work: &mut Work, index: &[u64]) -> Result<Vec<Chunk>, Error> {
+        self.bring_back(work, index)?;
         let statement = &work.statement;
         let (stage, tiling) = (work.key.stage, &statement.tiling);
         let cx = TaskContext {
@@ -492,8 +556,7 @@ impl Shared {
             true => Inputs::default(),
             false => Inputs::new(tiling.clone(), work.inputs.clone()),
         };
-        let chunks = statement.runner.run(stage, &index, &inputs, work.prepared.take(), &cx)?;
-        drop(inputs);
+        let chunks = statement.runner.run(stage, index, &inputs, work.prepared.take(), &cx)?;
         if chunks.len() != tiling.outputs(stage) {
             let what = format!(
                 "{} made {} chunks instead of {}",
@@ -503,24 +566,7 @@ impl Shared {
             );
             return Err(Error::Broken { what });
         }
-        let mut shared: SmallVec<[Arc<Chunk>; 1]> = SmallVec::new();
-        for mut chunk in chunks {
-            if !chunk.is_shared() {
-                chunk.charge(work.reservation.split(chunk.bytes()));
-            }
-            shared.push(Arc::new(chunk));
-        }
-        for &(result, output) in &work.deliver {
-            let of = tessera_planner::plan::OutputRef { stage, output };
-            let region = tiling.output_grid(of).region(&index);
-            let chunk = shared[output as usize].clone();
-            if let Err(e) = statement.sink.chunk(result as usize, index.clone(), region, chunk) {
-                // A sink tries again by itself: it must not be given a chunk twice.
-                work.attempts = u32::MAX;
-                return Err(e);
-            }
-        }
-        Ok(shared)
+        Ok(chunks)
     }
 }
 

@@ -14,11 +14,16 @@
 //! one operand at a time, in plain depth-first order, which needs the least memory; only if that does not fit either,
 //! it fails. So whether a plan can run does not depend on the number of threads.
 //!
+//! Of a plan whose chunks are kept ([`crate::durable`]) and that runs again, an operand whose chunks are there is a load:
+//! it reads nothing, and those that only it read are never found. If its chunks cannot be had after all, the operand is
+//! put back to where it was found, with all that it reads.
+//!
 //! Invariants: no list of a stage's operands is ever made; an operand never waits for memory while it runs; results
 //! do not depend on the order of arrival; nothing here knows what an operand computes.
 
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
+use crate::durable::Did;
 use crate::error::Error;
 use crate::operand::StateCounts;
 use crate::pool::{Pool, PooledBuf};
@@ -257,6 +262,8 @@ pub struct Stats {
     pub bytes_read_back: u64,
     /// How often work was given up to go on with less memory.
     pub restarts: u64,
+    /// What was kept and used again, for all plans of the statement until now.
+    pub durable: Did,
     /// Time on threads for each stage, in the plan's order.
     pub stages: Vec<StageStats>,
 }

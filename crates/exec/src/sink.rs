@@ -63,4 +63,4 @@ impl Host {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -19,6 +19,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use tessera_frontend::lift::Density;
+use tessera_planner::durable::Durability;
 
 /// A value of the configuration that must not be shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Do cell blocks of a new session stay dense?
     pub lift: Density,
+    /// Which chunks of a new session's statements are kept for a run after a failure.
+    pub durability: Durability,
     /// Each key with its value as text and its origin, in the order of [`KEYS`].
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
@@ -88,7 +91,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 16] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -104,6 +107,7 @@ pub const KEYS: [&str; 15] = [
     "session-timeout",
     "max-request",
     "lift",
+    "durability",
 ];
 
 /// Keys of later versions: known, so that the error is not "unknown".
@@ -127,6 +131,7 @@ struct RawConfig {
     session_timeout: Text,
     max_request: Text,
     lift: String,
+    durability: String,
 }
 
 /// A number or a text: TOML tells them apart, the environment and flags do not.
@@ -270,6 +275,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         max_request_bytes: usize::try_from(max_request)
             .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
         lift: raw.lift.parse().map_err(|e: String| at.error("lift", e, None))?,
+        durability: raw.durability.parse().map_err(|e: String| at.error("durability", e, None))?,
         warehouse: raw.warehouse,
         log: raw.log,
         listen,
@@ -342,6 +348,7 @@ impl Config {
             "session-timeout" => self.session_timeout_s.to_string(),
             "max-request" => format_bytes(self.max_request_bytes as u64),
             "lift" => self.lift.to_string(),
+            "durability" => self.durability.to_string(),
             _ => String::new(),
         }
     }

@@ -230,7 +230,8 @@ impl Session {
 
     /// Another session of a host.
     pub fn of(host: Arc<Host>) -> Self {
-        let settings = Settings { lift: host.config.lift, ..Settings::default() };
+        let Config { lift, durability, .. } = host.config;
+        let settings = Settings { lift, durability, ..Settings::default() };
         Session {
             temps: Mutex::default(),
             settings: Mutex::new(settings),

@@ -59,6 +59,8 @@ pub(crate) struct Work {
     pub(crate) fetch: bool,
     /// How often it failed before.
     pub(crate) attempts: u32,
+    /// True if its chunks are loaded instead of being made.
+    pub(crate) stored: bool,
 }
 
 /// What an operand that starts was given.
@@ -276,7 +278,7 @@ impl Job {
         let deliver = self.deliveries(slot);
         let operand = self.table.at(slot);
         operand.reserved = reservation.bytes();
-        let (key, attempts) = (operand.key, operand.attempts);
+        let (key, attempts, stored) = (operand.key, operand.attempts, operand.stored);
         let reads = operand.reads.clone();
         let inputs = reads
             .iter()
@@ -287,7 +289,18 @@ impl Job {
             })
             .collect();
         let statement = self.statement.clone();
-        Work { statement, slot, key, inputs, reservation, prepared, deliver, fetch, attempts }
+        Work {
+            statement,
+            slot,
+            key,
+            inputs,
+            reservation,
+            prepared,
+            deliver,
+            fetch,
+            attempts,
+            stored,
+        }
     }
 
     /// What to say when nothing fits: the ready operands that ask for most.

@@ -23,7 +23,8 @@ use tessera_planner::error::Class;
 pub(crate) struct Finished {
     pub(crate) statement: u64,
     pub(crate) slot: Slot,
-    pub(crate) result: Result<SmallVec<[Arc<Chunk>; 1]>, Error>,
+    /// Its chunks, charged and delivered; `None` if it was to load them and they cannot be had.
+    pub(crate) result: Result<Option<SmallVec<[Arc<Chunk>; 1]>>, Error>,
     pub(crate) nanos: u64,
     /// True if it was counted as fetching.
     pub(crate) fetch: bool,
@@ -189,7 +190,10 @@ impl Core {
             job.stats.retries += 1;
             return after.again.push(*work);
         }
-        job.complete(f.slot, f.result, f.nanos, &mut after.trash);
+        match f.result.transpose() {
+            Some(result) => job.complete(f.slot, result, f.nanos, &mut after.trash),
+            None => job.lost(f.slot),
+        }
     }
 
     fn take_fetched(&mut self, work: Work, after: &mut After) {
@@ -299,6 +303,10 @@ impl Core {
         if evicted {
             after.trash.clear();
             return Resolved::Again;
+        }
+        if self.jobs.iter().any(|j| j.statement.is_writing()) {
+            let time = Duration::from_millis(20);
+            return Resolved::Wait(Wait { time, starved: true });
         }
         let spills = self.limits.store.is_on();
         if let Some(job) =

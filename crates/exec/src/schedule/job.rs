@@ -2,6 +2,7 @@
 
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
+use crate::durable::Kept;
 use crate::error::{Demand, Error};
 use crate::operand::State;
 use crate::quota::Account;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use tessera_planner::plan::StageId;
+use tessera_planner::recover::Recovery;
 
 /// What the threads need of a statement; it does not change.
 pub(crate) struct Statement {
@@ -28,6 +30,8 @@ pub(crate) struct Statement {
     pub(crate) account: Arc<Account>,
     /// Bytes of spilled chunks that its operands read.
     pub(crate) read_back: AtomicU64,
+    /// Where its chunks are kept.
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Called once, when nothing of the plan runs any more.
@@ -107,7 +111,10 @@ pub(crate) struct Job {
     pub(crate) impossible: Option<Demand>,
     /// One operand at a time.
     pub(crate) serial: bool,
-    /// True once work was given up: operands run again, so that counts of readers may be off.
+    /// What of the plan is there already.
+    pub(super) recovery: Recovery,
+    /// True once work was given up, or what was there turned out not to be: operands run again, so that counts of
+    /// readers may be off.
     pub(super) restarted: bool,
     /// Waits until every older statement is over.
     pub(crate) parked: bool,
@@ -124,6 +131,7 @@ pub(crate) type Trash = Vec<Held>;
 impl Job {
     pub(crate) fn new(
         statement: Statement,
+        recovery: Recovery,
         done: Done,
         idle_max: usize,
         spills: bool,
@@ -190,6 +198,7 @@ impl Job {
             error: None,
             impossible: None,
             serial: false,
+            recovery,
             restarted: false,
             parked: false,
             stalled: None,
@@ -214,6 +223,18 @@ impl Job {
     }
 
     // ---- What happens to operands.
+
+    /// The chunks of an operand that was to load them cannot be had.
+    pub(crate) fn lost(&mut self, slot: Slot) {
+        self.running -= 1;
+        self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
+        if self.table.at(slot).state == State::Cancelling {
+            self.table.turn(slot, State::Cancelled);
+            self.table.remove(slot);
+        } else {
+            self.put_back(slot);
+        }
+    }
 
     /// An operand came to its end on a thread: its chunks, charged and delivered, or an error.
     pub(crate) fn complete(
@@ -260,8 +281,9 @@ impl Job {
         self.edges -= reads.len();
         self.live_chunks += live;
         self.stats.max_live_chunks = self.stats.max_live_chunks.max(self.live_chunks);
+        let stored = operand.stored;
         let info = &mut self.stages[key.stage.0 as usize];
-        info.ran += 1;
+        info.ran += u64::from(!stored);
         info.nanos += nanos;
         if info.rereadable {
             self.stats.reads += 1;
@@ -521,6 +543,7 @@ impl Job {
             max_live_operands: self.table.max_live,
             peak_bytes: self.statement.account.peak(),
             bytes_read_back: self.statement.read_back.load(Relaxed),
+            durable: self.statement.kept.as_ref().map(|k| k.durable().did()).unwrap_or_default(),
             ..self.stats.clone()
         }
     }
@@ -544,6 +567,11 @@ impl Job {
 }
 
 impl Statement {
+    /// True while chunks of it are being written: they come back by themselves.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.kept.as_ref().is_some_and(|k| k.durable().is_writing())
+    }
+
     /// An operand as errors name it.
     pub(crate) fn name(&self, key: Key) -> String {
         let index = self.tiling.grid(key.stage).unravel(key.number);

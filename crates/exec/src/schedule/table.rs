@@ -60,6 +60,8 @@ pub(crate) struct Operand {
     /// Results that its chunks are still to be delivered to.
     pub(crate) pending: SmallVec<[u32; 2]>,
     pub(crate) attempts: u32,
+    /// Its chunks are loaded instead of being made.
+    pub(crate) stored: bool,
 }
 
 impl Operand {
@@ -139,9 +141,18 @@ impl Table {
     /// Takes an operand out.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Operand> {
         let operand = self.slots[slot as usize].take()?;
-        self.names.remove(&operand.key);
+        // Another one may have taken its name over.
+        if self.find(operand.key) == Some(slot) {
+            self.names.remove(&operand.key);
+        }
         self.free.push(slot);
         Some(operand)
+    }
+
+    /// True unless the chunk of an output was let go already, though the operand is still there for another one.
+    pub(crate) fn has(&self, slot: Slot, output: u32) -> bool {
+        let there = |o: &Operand| o.made.get(output as usize).is_some_and(|m| m.chunk.is_some());
+        self.get(slot).is_some_and(|o| o.state != State::Finished || there(o))
     }
 
     /// Live operands with their slots, in ascending order.

@@ -6,6 +6,7 @@
 //! It can stop after any step. So a reduction over 10^9 chunks starts with its first leaf, and what is known of it is
 //! one path and what hangs on it.
 
+use crate::durable::loading_bytes;
 use crate::error::Demand;
 use crate::operand::State;
 use crate::schedule::job::{Frame, Job};
@@ -33,11 +34,14 @@ impl Job {
         let i = frame.next as usize - 1;
         let root = operand.root;
         let key = Key { stage: read.stage, number: read.number };
-        let known = self.table.find(key);
+        // One whose chunk is gone, as this reader was not counted when it went, is made beside what is left of it.
+        let known = self.table.find(key).filter(|&p| self.table.has(p, read.output));
         let producer = known.unwrap_or_else(|| self.find(key, root, None));
         self.table.at(slot).reads[i].slot = producer;
         let from = self.table.at(producer);
         from.pins += 1;
+        let remaining = &mut from.made[read.output as usize].remaining;
+        *remaining = (*remaining).max(1);
         if from.state == State::Finished {
             if from.pins == 1 && from.idle_since != 0 {
                 from.idle_since = 0;
@@ -85,25 +89,34 @@ impl Job {
 
     /// Enters an operand into the table and puts its reads before everything else on the walk.
     fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
-        let statement = &self.statement;
+        let statement = self.statement.clone();
         let tiling = &statement.tiling;
         let index = tiling.grid(key.stage).unravel(key.number);
-        let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
-        tiling.reads(key.stage, &index, &mut |from, at| {
-            let number = tiling.grid(from.stage).ravel(&at);
-            reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
-        });
-        // What takes the most work is found first, so that loads are not held in memory meanwhile.
-        let stages = &self.stages;
-        reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
+        let output_bytes = tiling.output_bytes(key.stage, &index);
+        let loading = loading_bytes(output_bytes);
+        let mut stored = self.recovery.loads(key.stage, key.number);
+        if stored && loading > statement.account.quota().limit() {
+            // There is never room to load it, but there may be to make it.
+            self.lose(key);
+            stored = false;
+        }
+        let (reads, peak) = match stored {
+            true => (SmallVec::new(), loading),
+            false => self.needs(key, &index),
+        };
         let info = &mut self.stages[key.stage.0 as usize];
         if info.dropped.remove(key.number) {
             self.stats.reruns += 1;
         }
         let made = (0..info.outputs)
-            .map(|output| Made {
-                chunk: None,
-                remaining: tiling.readers(OutputRef { stage: key.stage, output }, &index),
+            .map(|output| {
+                let of = OutputRef { stage: key.stage, output };
+                let remaining = match tiling.readers(of, &index) {
+                    // A saturated count stays what it is.
+                    u64::MAX => u64::MAX,
+                    readers => readers.saturating_sub(self.recovery.absent(of, key.number)),
+                };
+                Made { chunk: None, remaining }
             })
             .collect();
         let mut pending = SmallVec::new();
@@ -119,16 +132,6 @@ impl Job {
         self.undelivered += usize::from(!pending.is_empty());
         self.found += 1;
         self.edges += reads.len();
-        let peak = tiling.peak(key.stage, &index);
-        let limit = statement.account.quota().limit();
-        if peak > limit && self.impossible.is_none() {
-            self.impossible = Some(Demand {
-                stage: tiling.name(key.stage),
-                index: index.to_vec(),
-                peak_bytes: peak,
-                input_bytes: 0,
-            });
-        }
         let leaf = reads.is_empty();
         let slot = self.table.insert(Operand {
             key,
@@ -139,13 +142,14 @@ impl Job {
             found: self.found,
             peak,
             reserved: 0,
-            output_bytes: tiling.output_bytes(key.stage, &index),
+            output_bytes,
             idle_since: 0,
             reads,
             waiters: SmallVec::new(),
             made,
             pending,
             attempts: 0,
+            stored,
         });
         if leaf {
             self.arrived(slot);
@@ -153,6 +157,58 @@ impl Job {
             self.stack.push(Frame { slot, next: 0 });
         }
         slot
+    }
+
+    /// What an operand reads and its peak, if it runs.
+    fn needs(&mut self, key: Key, index: &[u64]) -> (SmallVec<[Read; 2]>, u64) {
+        let tiling = &self.statement.tiling;
+        let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
+        tiling.reads(key.stage, index, &mut |from, at| {
+            let number = tiling.grid(from.stage).ravel(&at);
+            reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
+        });
+        // What takes the most work is found first, so that loads are not held in memory meanwhile.
+        let stages = &self.stages;
+        reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
+        let peak = tiling.peak(key.stage, index);
+        let limit = self.statement.account.quota().limit();
+        if peak > limit && self.impossible.is_none() {
+            self.impossible = Some(Demand {
+                stage: tiling.name(key.stage),
+                index: index.to_vec(),
+                peak_bytes: peak,
+                input_bytes: 0,
+            });
+        }
+        (reads, peak)
+    }
+
+    /// The chunks of an operand that were to be loaded cannot be had: it runs, and so does what it reads. Some of that
+    /// may have been freed, as this operand was not counted among its readers; so counts are off from here on.
+    fn lose(&mut self, key: Key) {
+        self.recovery.lose(key.stage, key.number);
+        self.restarted = true;
+    }
+
+    /// Puts an operand back whose chunks could not be loaded, to be run when all that it reads is there.
+    pub(crate) fn put_back(&mut self, slot: Slot) {
+        let key = self.table.at(slot).key;
+        self.lose(key);
+        self.table.turn(slot, State::Ready);
+        self.table.turn(slot, State::Unscheduled);
+        let index = self.statement.tiling.grid(key.stage).unravel(key.number);
+        let (reads, peak) = self.needs(key, &index);
+        self.edges += reads.len();
+        let operand = self.table.at(slot);
+        operand.stored = false;
+        operand.waiting = 1;
+        operand.peak = peak;
+        operand.reads = reads;
+        if operand.reads.is_empty() {
+            self.arrived(slot);
+        } else {
+            self.stack.push(Frame { slot, next: 0 });
+        }
     }
 
     /// One thing less that an operand waits for.
@@ -176,7 +232,7 @@ impl Job {
             found: operand.found,
             slot,
         };
-        if info.fetches && operand.reads.is_empty() {
+        if operand.stored || (info.fetches && operand.reads.is_empty()) {
             self.loads.push(ready);
         } else {
             self.ready.push(ready);

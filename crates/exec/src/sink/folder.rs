@@ -1,5 +1,7 @@
 //! Small documents in a directory or below a prefix: each is there whole or not at all.
 
+mod objects;
+
 use super::SinkError;
 use super::place::{Place, join, remove_tree};
 use super::target::{Target, staging};

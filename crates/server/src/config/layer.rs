@@ -62,6 +62,7 @@ impl Layer {
             ("session_timeout", "1800".into()),
             ("max_request", "4MiB".into()),
             ("lift", "auto".into()),
+            ("durability", "auto".into()),
         ];
         let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         Ok(Layer { name: DEFAULTS.into(), values })

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::session::failure::Failure;
 use tessera_frontend::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::durable::Durability;
 
 /// Smallest and largest chunk target: a cell, and what still fits an operand into small machines.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
@@ -18,6 +19,8 @@ pub(super) struct Settings {
     pub(super) plan: PlanConfig,
     /// Do cell blocks stay dense?
     pub(super) lift: Density,
+    /// Which chunks are kept for a run after a failure.
+    pub(super) durability: Durability,
 }
 
 impl Settings {
@@ -51,6 +54,10 @@ impl Settings {
                 self.lift = value.parse().map_err(fail)?;
                 Ok(())
             }
+            "durability" => {
+                self.durability = value.parse().map_err(fail)?;
+                Ok(())
+            }
             _ => Err(fail("there is no such setting".into())),
         }
     }
@@ -64,6 +71,7 @@ impl Settings {
             ),
             ("tessera.batch_cells", self.plan.batch_cells.to_string()),
             ("tessera.lift", self.lift.to_string()),
+            ("tessera.durability", self.durability.to_string()),
         ]
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// What a write that fails does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The store has no room.
     NoSpace,
     /// The store answers 503, for as often as it is asked.
@@ -28,8 +28,8 @@ pub(super) enum Fault {
 
 /// A bucket whose write number `at`, and all later ones, fail.
 #[derive(Debug)]
-pub(super) struct Faulty {
-    pub(super) inner: Arc<InMemory>,
+pub(crate) struct Faulty {
+    pub(crate) inner: Arc<InMemory>,
     state: Arc<State>,
 }
 
@@ -47,18 +47,18 @@ struct Upload {
 }
 
 impl Faulty {
-    pub(super) fn new(fault: Fault, at: u64) -> Arc<Self> {
+    pub(crate) fn new(fault: Fault, at: u64) -> Arc<Self> {
         let state = State { fault, at, writes: AtomicU64::new(0) };
         Arc::new(Faulty { inner: Arc::new(InMemory::new()), state: Arc::new(state) })
     }
 
     /// Writes so far.
-    pub(super) fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         self.state.writes.load(SeqCst)
     }
 
     /// Keys of all objects.
-    pub(super) async fn keys(&self) -> Vec<String> {
+    pub(crate) async fn keys(&self) -> Vec<String> {
         let all: Vec<_> = self.inner.list(None).collect().await;
         all.into_iter().map(|m| m.unwrap().location.to_string()).collect()
     }

@@ -1,0 +1,285 @@
+//! The chunks of one statement: what of it is there, and what is being written.
+
+use super::stored::{Kept, Stored};
+use super::{Counters, Did, DurableStore, chunks_of};
+use crate::schedule::Tiling;
+use crate::sink::SinkError;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use tessera_planner::durable::{Durability, picks};
+use tessera_planner::grid::ChunkIndex;
+use tessera_planner::key::{Key, Keys};
+use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::recover::{Bitmap, Lineage, recover};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, OnceCell, Semaphore};
+
+/// Objects of a statement that are written at a time.
+const WRITES_MAX: usize = 8;
+/// Objects that are written or wait for it.
+const QUEUE_MAX: u64 = 1024;
+/// Failed writes one after the other after which no more is tried.
+const FAILURES_MAX: u64 = 8;
+
+/// A statement whose chunks are kept, for all plans that are run for it.
+#[derive(Debug)]
+pub struct Durable {
+    store: Arc<DurableStore>,
+    statement: String,
+    policy: Durability,
+    ran_before: bool,
+    /// What is there of former runs: numbers of operands, by the key of their stage.
+    there: OnceCell<BTreeMap<String, Bitmap>>,
+    /// False once nothing more is written.
+    open: AtomicBool,
+    failures: AtomicU64,
+    queued: AtomicU64,
+    queued_bytes: AtomicU64,
+    permits: Semaphore,
+    ended: Notify,
+    counters: Counters,
+}
+
+impl Durable {
+    /// For a statement, by a name that no other one in the store has: letters, digits, `-` and `_`. Chunks are looked
+    /// for only if it `ran_before`.
+    pub fn new(
+        store: &Arc<DurableStore>,
+        statement: &str,
+        policy: Durability,
+        ran_before: bool,
+    ) -> Arc<Self> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        let named = !statement.is_empty() && statement.bytes().all(plain);
+        if !named {
+            tracing::warn!(
+                statement,
+                "its name is no name of a directory: none of its chunks are kept"
+            );
+        }
+        Arc::new(Durable {
+            store: store.clone(),
+            statement: statement.into(),
+            policy: if named { policy } else { Durability::None },
+            ran_before,
+            there: OnceCell::new(),
+            open: AtomicBool::new(true),
+            failures: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            permits: Semaphore::new(WRITES_MAX),
+            ended: Notify::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// What was done for the statement until now.
+    pub fn did(&self) -> Did {
+        self.counters.snapshot()
+    }
+
+    /// Looks at a plan of the statement before it is started: what of it is kept, and what is there. `None` if nothing
+    /// of it is either. What cannot be listed is not there.
+    pub async fn plan(
+        self: &Arc<Self>,
+        tiling: &Arc<tessera_planner::tile::Tiling>,
+    ) -> Option<Stored> {
+        if self.policy == Durability::None {
+            return None;
+        }
+        let keys = Keys::of(tiling.plan());
+        let stages = tiling.plan().stages.len() as u32;
+        let keys = (0..stages).map(|s| keys.stage(StageId(s))).collect();
+        self.plan_of(tiling.clone(), keys, &picks(tiling, self.policy)).await
+    }
+
+    /// As [`Durable::plan`], of a plan whose stages have these keys and are picked or not.
+    pub(crate) async fn plan_of(
+        self: &Arc<Self>,
+        tiling: Arc<dyn Tiling>,
+        keys: Vec<Option<Key>>,
+        picks: &[bool],
+    ) -> Option<Stored> {
+        let mut available = vec![Bitmap::default(); keys.len()];
+        if self.ran_before {
+            let there = self.there.get_or_init(|| self.list()).await;
+            for (s, (set, key)) in (0..).zip(available.iter_mut().zip(&keys)) {
+                let count = tiling.grid(StageId(s)).count();
+                if let Some(numbers) = key.and_then(|k| there.get(&k.to_string())) {
+                    *set = numbers.iter().filter(|&n| n < count).collect();
+                }
+            }
+        }
+        let there = available.iter().any(|set| !set.is_empty());
+        let picks: Vec<Option<Key>> =
+            keys.iter().zip(picks).map(|(key, pick)| key.filter(|_| *pick)).collect();
+        if !there && picks.iter().all(Option::is_none) {
+            return None;
+        }
+        let recovery = match there {
+            // It takes as long as what is there is large.
+            true => tokio::task::spawn_blocking(move || recover(&Of(&*tiling), &available))
+                .await
+                .ok()?,
+            false => Default::default(),
+        };
+        Some(Stored { kept: Kept { durable: self.clone(), keys, picks }, recovery })
+    }
+
+    /// Ends writing: what waits is not written any more. Returns when what is being written has ended.
+    pub async fn close(&self) {
+        self.open.store(false, SeqCst);
+        loop {
+            let ended = self.ended.notified();
+            if !self.is_writing() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// True while chunks are held to be written.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.queued.load(SeqCst) > 0
+    }
+
+    async fn list(&self) -> BTreeMap<String, Bitmap> {
+        let mut there: BTreeMap<String, Bitmap> = BTreeMap::new();
+        let listed = match self.store.folder.list_below(&chunks_of(&self.statement)).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                let statement = &self.statement;
+                tracing::warn!(statement, %error, "its chunks cannot be listed: they are computed again");
+                return there;
+            }
+        };
+        self.store.found(&self.statement, listed.iter().map(|(_, size)| size).sum());
+        for (name, _) in listed {
+            if let Some((key, number)) = name.split_once('/')
+                && let Some(number) = number.strip_suffix(".chunk").and_then(|n| n.parse().ok())
+            {
+                there.entry(key.into()).or_default().insert(number);
+            }
+        }
+        there
+    }
+
+    pub(super) fn object(&self, key: Key, number: u64) -> String {
+        format!("{}/{key}/{number}.chunk", chunks_of(&self.statement))
+    }
+
+    /// Counts something, for the statement and for the store.
+    pub(super) fn count(&self, of: impl Fn(&Counters) -> &AtomicU64, by: u64) {
+        of(&self.counters).fetch_add(by, Relaxed);
+        of(&self.store.counters).fetch_add(by, Relaxed);
+    }
+
+    pub(super) async fn get(&self, object: &str, limit: u64) -> Result<Option<Bytes>, SinkError> {
+        self.store.folder.get_up_to(object, limit).await
+    }
+
+    /// Takes a place in the queue of writes for so many bytes of chunks, of which `room` may wait; a single one may
+    /// in any case.
+    pub(super) fn queue(self: &Arc<Self>, bytes: u64, room: u64) -> Option<Queued> {
+        if !self.open.load(SeqCst) {
+            return None;
+        }
+        let queued = Queued { durable: self.clone(), bytes };
+        let before = self.queued.fetch_add(1, SeqCst);
+        let bytes_before = self.queued_bytes.fetch_add(bytes, SeqCst);
+        let fits = before == 0 || (before < QUEUE_MAX && bytes_before + bytes <= room);
+        fits.then_some(queued)
+    }
+
+    /// Writes an object in the background.
+    pub(super) fn put(
+        self: &Arc<Self>,
+        io: &Handle,
+        queued: Queued,
+        object: String,
+        parts: Vec<Bytes>,
+    ) {
+        let durable = self.clone();
+        io.spawn(async move {
+            durable.write(&object, parts, queued.bytes).await;
+            // The chunks are let go before anybody is told that nothing is being written.
+            drop(queued);
+        });
+    }
+
+    async fn write(&self, object: &str, parts: Vec<Bytes>, chunk_bytes: u64) {
+        let Ok(_permit) = self.permits.acquire().await else { return };
+        if !self.open.load(SeqCst) {
+            return;
+        }
+        let size = parts.iter().map(|p| p.len() as u64).sum();
+        if !self.store.take(&self.statement, size) {
+            return self.count(|c| &c.skipped, 1);
+        }
+        match self.store.folder.put_parts(object, parts).await {
+            Ok(()) => {
+                self.failures.store(0, Relaxed);
+                self.count(|c| &c.written, 1);
+                self.count(|c| &c.bytes_written, chunk_bytes);
+            }
+            Err(error) => {
+                self.store.give(&self.statement, size);
+                self.count(|c| &c.failed, 1);
+                let failures = self.failures.fetch_add(1, Relaxed) + 1;
+                let full = matches!(error, SinkError::NoSpace { .. });
+                let statement = &self.statement;
+                if full || failures >= FAILURES_MAX {
+                    self.open.store(false, SeqCst);
+                    tracing::warn!(statement, %error, "no more of its chunks are kept");
+                } else {
+                    tracing::warn!(statement, %error, "a chunk is not kept");
+                }
+            }
+        }
+    }
+}
+
+/// A place in the queue of writes.
+#[derive(Debug)]
+pub(super) struct Queued {
+    durable: Arc<Durable>,
+    bytes: u64,
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.durable.queued_bytes.fetch_sub(self.bytes, SeqCst);
+        self.durable.queued.fetch_sub(1, SeqCst);
+        self.durable.ended.notify_waiters();
+    }
+}
+
+/// A plan as [`recover`] looks at it.
+struct Of<'a>(&'a dyn Tiling);
+
+impl Lineage for Of<'_> {
+    fn stages(&self) -> usize {
+        self.0.stages()
+    }
+
+    fn results(&self) -> &[OutputRef] {
+        self.0.results()
+    }
+
+    fn outputs(&self, stage: StageId) -> u32 {
+        self.0.outputs(stage) as u32
+    }
+
+    fn reads(&self, stage: StageId, number: u64, f: &mut dyn FnMut(OutputRef, u64)) {
+        let index = self.0.grid(stage).unravel(number);
+        self.0.reads(stage, &index, &mut |from: OutputRef, at: ChunkIndex| {
+            f(from, self.0.grid(from.stage).ravel(&at));
+        });
+    }
+
+    fn readers(&self, of: OutputRef, number: u64) -> u64 {
+        self.0.readers(of, &self.0.grid(of.stage).unravel(number))
+    }
+}

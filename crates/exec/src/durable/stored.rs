@@ -1,0 +1,109 @@
+//! One plan of a statement whose chunks are kept: what the scheduler asks while it runs.
+
+use super::format;
+use super::statement::Durable;
+use crate::chunk::Chunk;
+use crate::pool::Pool;
+use bytes::Bytes;
+use std::sync::Arc;
+use tessera_planner::key::Key;
+use tessera_planner::plan::StageId;
+use tessera_planner::recover::Recovery;
+use tessera_planner::region::Dims;
+use tokio::runtime::Handle;
+
+/// What is there of a plan and what is kept of it: how to run it again ([`crate::run::Runtime::start_durable`]).
+#[derive(Debug)]
+pub struct Stored {
+    pub(crate) kept: Kept,
+    pub(crate) recovery: Recovery,
+}
+
+/// Where the chunks of a plan are loaded from and written to.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(super) durable: Arc<Durable>,
+    /// For each stage its key.
+    pub(super) keys: Vec<Option<Key>>,
+    /// For each stage its key, if its chunks are written.
+    pub(super) picks: Vec<Option<Key>>,
+}
+
+/// Memory that an operand needs to load chunks of so many bytes: the object, and the chunks.
+pub(crate) fn loading_bytes(output_bytes: u64) -> u64 {
+    output_bytes.saturating_mul(2)
+}
+
+impl Kept {
+    /// The statement.
+    pub(crate) fn durable(&self) -> &Arc<Durable> {
+        &self.durable
+    }
+
+    /// Brings the object of an operand whose chunks have so many bytes; `None` if it cannot be had.
+    pub(crate) async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Option<Bytes> {
+        let object = self.durable.object(self.key(stage)?, number);
+        let got = self.durable.get(&object, bytes.saturating_add(format::HEADER_BYTES_MAX)).await;
+        let reason = match got {
+            Ok(Some(bytes)) => return Some(bytes),
+            Ok(None) => "it is not there any more".to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.missed(&object, &reason);
+        None
+    }
+
+    /// The chunks in an object; `None` if it is not what was written.
+    pub(crate) fn load(
+        &self,
+        object: &[u8],
+        stage: StageId,
+        number: u64,
+        shapes: &[Dims],
+        pool: &Arc<Pool>,
+    ) -> Option<Vec<Chunk>> {
+        let key = self.key(stage)?;
+        match format::decode(object, key, number, shapes, pool) {
+            Ok((chunks, nanos)) => {
+                self.durable.count(|c| &c.reused, 1);
+                self.durable.count(|c| &c.bytes_reused, chunks.iter().map(Chunk::bytes).sum());
+                self.durable.count(|c| &c.nanos_reused, nanos);
+                Some(chunks)
+            }
+            Err(reason) => {
+                self.missed(&self.durable.object(key, number), &reason);
+                None
+            }
+        }
+    }
+
+    /// Has the chunks of an operand written, if its stage is kept and not too much is waiting already: at most `room`
+    /// bytes.
+    pub(crate) fn keep(
+        &self,
+        io: &Handle,
+        (stage, number): (StageId, u64),
+        chunks: &[Arc<Chunk>],
+        nanos: u64,
+        room: u64,
+    ) {
+        let Some(key) = self.picks.get(stage.0 as usize).copied().flatten() else { return };
+        let bytes = chunks.iter().map(|c| c.bytes()).sum();
+        match self.durable.queue(bytes, room) {
+            Some(queued) => {
+                let parts = format::encode(key, number, nanos, chunks);
+                self.durable.put(io, queued, self.durable.object(key, number), parts);
+            }
+            None => self.durable.count(|c| &c.skipped, 1),
+        }
+    }
+
+    fn key(&self, stage: StageId) -> Option<Key> {
+        self.keys.get(stage.0 as usize).copied().flatten()
+    }
+
+    fn missed(&self, object: &str, reason: &str) {
+        self.durable.count(|c| &c.corrupt, 1);
+        tracing::warn!(object, reason, "a kept chunk cannot be used: it is computed again");
+    }
+}

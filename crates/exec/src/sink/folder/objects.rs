@@ -1,0 +1,158 @@
+//! Large objects of a folder: written in parts, each there whole or not at all, listed with their sizes.
+
+use super::Folder;
+use crate::sink::SinkError;
+use crate::sink::place::{Place, remove_tree};
+use crate::sink::target::staging;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{ObjectStoreExt, PutPayload};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// How the name of a file ends that is not whole yet.
+const PART: &str = ".part";
+
+impl Folder {
+    /// Puts an object; one that is there is replaced. A local one is on the device when this returns, and so is its
+    /// name.
+    pub(crate) async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => {
+                let (root, path, shown) = (root.clone(), root.join(key), self.place.show(key));
+                self.blocking(key, move || write(&root, &path, &shown, parts)).await
+            }
+            Place::Object { client, .. } => {
+                let path = self.place.key(key)?;
+                let payload: PutPayload = parts.into_iter().collect();
+                self.place.within(key, client.put(&path, payload)).await.map(drop)
+            }
+        }
+    }
+
+    /// An object of at most `limit` bytes; `None` if there is none.
+    pub(crate) async fn get_up_to(
+        &self,
+        key: &str,
+        limit: u64,
+    ) -> Result<Option<Bytes>, SinkError> {
+        let Place::Local { root, .. } = &self.place else {
+            return Ok(self.store.get(key, limit).await?);
+        };
+        let (path, shown) = (root.join(key), self.place.show(key));
+        let read = move || match fs::metadata(&path) {
+            Ok(meta) if meta.len() > limit => Err(io::Error::from(ErrorKind::FileTooLarge)),
+            Ok(_) => fs::read(&path).map(|bytes| Some(bytes.into())),
+            Err(e) => Err(e),
+        };
+        let read = move || match read() {
+            Err(e) if is_nothing(&e) => Ok(None),
+            other => other.map_err(|e| SinkError::io(shown, &e)),
+        };
+        self.blocking(key, read).await
+    }
+
+    /// Keys below `key` (and relative to it) with the sizes of their objects, in no order.
+    pub(crate) async fn list_below(&self, key: &str) -> Result<Vec<(String, u64)>, SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => {
+                let (path, shown) = (root.join(key), self.place.show(key));
+                let list = move || {
+                    let mut all = Vec::new();
+                    match walk(&path, &path, &mut all) {
+                        Err(e) if is_nothing(&e) => Ok(Vec::new()),
+                        other => other.map(|()| all).map_err(|e| SinkError::io(shown, &e)),
+                    }
+                };
+                self.blocking(key, list).await
+            }
+            Place::Object { client, .. } => {
+                let below = self.place.key(key)?;
+                let listed: Vec<_> =
+                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                let one = |m: object_store::ObjectMeta| {
+                    let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
+                    Some((rest.trim_start_matches('/').to_string(), m.size))
+                };
+                Ok(listed.into_iter().filter_map(one).collect())
+            }
+        }
+    }
+
+    /// Removes all objects below `key`; nothing there is fine.
+    pub(crate) async fn remove_below(&self, key: &str) -> Result<(), SinkError> {
+        let Place::Local { root, .. } = &self.place else {
+            return self.place.remove_all(key).await;
+        };
+        let (path, shown) = (root.join(key), self.place.show(key));
+        let remove = move || remove_tree(&path).map_err(|e| SinkError::io(shown, &e));
+        self.blocking(key, remove).await
+    }
+
+    /// Runs what waits for a disk where it keeps no other request waiting.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        key: &str,
+        f: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| {
+            Err(SinkError::Internal { what: self.place.show(key), reason: e.to_string() })
+        })
+    }
+}
+
+/// Writes a file beside its name, and gives it the name when it is on the device.
+fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
+    let parent = path.parent().unwrap_or(root);
+    let temporary = staging(path, shown)?;
+    let create = || fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
+    let write = || -> io::Result<()> {
+        let mut file = match create() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                make(root, parent)?;
+                create()?
+            }
+            made => made?,
+        };
+        for part in &parts {
+            file.write_all(part)?;
+        }
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        fs::File::open(parent)?.sync_all()
+    };
+    write().map_err(|e| {
+        // What is left of the attempt has no use; the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        SinkError::io(shown, &e)
+    })
+}
+
+/// Makes a directory, and all above it below `root`, so that their names are on the device.
+fn make(root: &Path, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for above in directory.ancestors().skip(1).take_while(|a| a.starts_with(root)) {
+        fs::File::open(above)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn walk(root: &Path, directory: &Path, out: &mut Vec<(String, u64)>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path: PathBuf = entry.path();
+        if entry.file_type()?.is_dir() {
+            walk(root, &path, out)?;
+        } else if let Some(key) = path.strip_prefix(root).ok().and_then(Path::to_str)
+            && !key.ends_with(PART)
+        {
+            out.push((key.to_string(), entry.metadata()?.len()));
+        }
+    }
+    Ok(())
+}
+
+fn is_nothing(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}

@@ -95,11 +95,11 @@ impl Server {
         read(self.send(method, path, headers, body)).expect("an answer")
     }
 
-    fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         self.ask("GET", path, "", b"")
     }
 
-    fn submit(&self, body: &Value) -> Reply {
+    pub(crate) fn submit(&self, body: &Value) -> Reply {
         self.ask("POST", "/v1/statements", "", body.to_string().as_bytes())
     }
 

@@ -15,6 +15,7 @@ mod keep_s3;
 mod killed;
 mod naive;
 mod random;
+mod restart;
 mod room;
 #[cfg(unix)]
 mod shell;

@@ -116,13 +116,13 @@ impl DurableStore {
         self.counters.snapshot()
     }
 
-    /// Removes the chunks of a statement; that there are none is fine. Close the statement's [`Durable`] first, or
+    /// Removes the chunks of a statement and its folder; that there is none is fine. Close the statement's [`Durable`] first, or
     /// what is being written may stay.
     ///
     /// # Errors
     /// Whatever storage says.
     pub async fn remove(&self, statement: &str) -> Result<(), SinkError> {
-        self.folder.remove_below(&chunks_of(statement)).await?;
+        self.folder.remove_below(statement).await?;
         self.found(statement, 0);
         Ok(())
     }

@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 use tessera_frontend::Parsed;
@@ -38,6 +38,8 @@ const POLL_MS: u64 = 250;
 /// How often a server that is busy is asked again, and what passes between.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
+/// What a server that was killed has to be there again.
+const RESTART: Duration = Duration::from_secs(30);
 /// Rows of fewer bytes are brought to memory at once.
 const ROWS_IN_MEMORY: u64 = 4 << 20;
 
@@ -239,7 +241,7 @@ impl Connection {
                     submitted.delete().await?;
                     return Err(Error::Cancelled);
                 }
-                next = self.json(Method::GET, &next, None) => status = next?,
+                next = self.poll(&next) => status = next?,
             }
         }
         handle.tell(Progress::from_json(State::Running, &status["progress"]));
@@ -259,6 +261,21 @@ impl Connection {
             reply = reply.whole()?;
         }
         Ok(reply)
+    }
+
+    /// Asks how far a statement is. A server that was killed may be started again, and goes on with it.
+    async fn poll(&self, path: &str) -> Result<Value, Error> {
+        let started = Instant::now();
+        loop {
+            let error = match self.json(Method::GET, path, None).await {
+                Err(e) if matches!(e.code(), "connect" | "starting") => e,
+                other => return other,
+            };
+            if started.elapsed() > RESTART {
+                return Err(error);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn download(&self, path: &str, file: &ScratchFile) -> Result<(), Error> {

@@ -271,6 +271,15 @@ pub enum Error {
         /// The limit, in seconds.
         limit_s: u64,
     },
+    /// The server is not yet where it was when it ended.
+    #[error("the server takes up what it had accepted before it started")]
+    Starting,
+    /// A statement during which one server after another was killed.
+    #[error("{starts} servers were killed while they ran the statement; it is not run again")]
+    Poison {
+        /// How many.
+        starts: u32,
+    },
     /// The server is going away.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -351,6 +360,8 @@ impl Error {
             Error::Connect { .. } => "connect",
             Error::Protocol { .. } => "protocol",
             Error::Timeout { .. } => "timeout",
+            Error::Starting => "starting",
+            Error::Poison { .. } => "poison",
             Error::ShuttingDown => "shutting_down",
             Error::NotFound { .. } => "not_found",
             Error::NotAcceptable { .. } => "not_acceptable",
@@ -372,9 +383,10 @@ impl Error {
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. }
             | Error::WaitTimeout { .. }
+            | Error::Poison { .. }
             | Error::Timeout { .. } => Class::Limit,
             Error::Connect { .. } => Class::Retry,
-            Error::ShuttingDown => Class::Retry,
+            Error::Starting | Error::ShuttingDown => Class::Retry,
             Error::Rows { .. } | Error::Io { .. } | Error::Internal { .. } => Class::Internal,
             _ => Class::User,
         }
@@ -410,6 +422,7 @@ impl Error {
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
+            | Error::Starting
             | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
             Error::UnknownStatement { .. } => Some(
                 "statements are forgotten some time after their end (`result-ttl`)".into(),
@@ -425,6 +438,7 @@ impl Error {
             Error::WaitTimeout { .. } => {
                 Some("raise `wait_ms`, or use `on_timeout`: `continue`".into())
             }
+            Error::Poison { .. } => Some("see why they were killed (memory?), then submit it again".into()),
             Error::Connect { .. } => Some("`tessera serve` starts a server".into()),
             Error::Timeout { .. } => Some("raise `query-timeout` of the server or ask for less".into()),
             Error::OpenListen { .. } => Some(

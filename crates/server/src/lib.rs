@@ -18,6 +18,7 @@ pub mod config;
 pub mod engine;
 pub mod error;
 pub mod format;
+mod journal;
 pub mod routes;
 pub mod session;
 pub mod statement;

@@ -46,6 +46,8 @@ use tokio_util::sync::CancellationToken;
 const EVENTS_MAX: usize = 128;
 /// How often what is over is looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often a warehouse that does not answer is asked what an earlier server had accepted.
+const RESTORE_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of a server's result that stay in memory, also while a client reads it slowly; larger ones wait in files.
 const MEMORY_RESULT_MAX: u64 = 4 << 20;
 
@@ -179,6 +181,7 @@ impl Server {
                 swept.sessions.sweep();
             }
         };
+        tokio::spawn(restore(shared.clone()));
         let stop = shared.stop.clone();
         let result = tokio::select! {
             r = accept::serve(listener, router(shared), leave, is_awaited) => r,
@@ -188,6 +191,23 @@ impl Server {
         // Statements that nobody waits for end too.
         stop.cancel();
         result
+    }
+}
+
+/// Takes up what an earlier server had accepted. As long as the warehouse cannot be asked, it is asked again.
+async fn restore(shared: Arc<Shared>) {
+    let session = || shared.backend.session();
+    while let Err(e) = shared.statements.restore(&session).await {
+        if e.code() == "fenced" {
+            tracing::error!(error = %e, "this server leaves");
+            shared.leaving.cancel();
+            return;
+        }
+        tracing::warn!(error = %e, "what was accepted before is not known yet");
+        tokio::select! {
+            () = shared.stop.cancelled() => return,
+            () = tokio::time::sleep(RESTORE_EVERY) => {}
+        }
     }
 }
 

@@ -32,7 +32,8 @@ use crate::answer::{Answer, Reply};
 use crate::config::Config;
 use crate::engine::{CancelToken, Engine, Replies};
 use crate::error::Error;
-use crate::statement::{Entered, Handle, Queries, State};
+use crate::journal::Journal;
+use crate::statement::{Entered, Handle, Queries, Recipe, State};
 use datafusion::execution::TaskContext;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -42,16 +43,18 @@ use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tables::TableFormat;
 use tessera_exec::datafusion::{RowsMemory, RowsScratch};
+use tessera_exec::durable::DurableStore;
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
 use tessera_exec::sink::Mode;
-use warehouse::{Definition, Warehouse};
+use warehouse::Warehouse;
+pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
 
 /// Storage that does not answer in this time is unreachable.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,6 +64,8 @@ pub struct Host {
     runtime: Runtime,
     stores: Arc<Stores>,
     warehouse: Arc<Warehouse>,
+    /// Chunks of statements that are run again after a failure.
+    durable: Arc<DurableStore>,
     io: tokio::runtime::Handle,
     config: Config,
     seeds: AtomicU64,
@@ -101,13 +106,15 @@ impl Host {
             ..Default::default()
         };
         // The first seed is drawn from the clock, once for the process: two runs draw different ones.
-        let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
         let stores = Arc::new(Stores::new(STORAGE_TIMEOUT));
         let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
         let scratch = Scratch::new(runtime.store().clone());
         let quota = runtime.quota().clone();
-        let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores)?);
+        let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
+        let folder = warehouse.statements(&stores)?;
+        let durable = DurableStore::new(folder, config.spill_limit_bytes);
         if !warehouse.is_remote() {
             // In the background: who asks something does not wait for it.
             let (warehouse, handle) = (warehouse.clone(), io.clone());
@@ -116,6 +123,7 @@ impl Host {
         Ok(Arc::new(Host {
             runtime,
             warehouse,
+            durable,
             stores,
             io,
             config,
@@ -135,6 +143,29 @@ impl Host {
         if self.warehouse.is_remote() {
             collect(&self.warehouse).await;
         }
+    }
+
+    /// What a server remembers of its statements.
+    pub(crate) fn journal(&self) -> Journal {
+        self.warehouse.journal()
+    }
+
+    /// Keeps cells of the warehouse from being removed by this process.
+    pub(crate) fn pin(&self, data: &str) -> Pin {
+        self.warehouse.pin(data)
+    }
+
+    /// Cells that are kept and have no name any more go when nobody keeps them.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says.
+    pub(crate) async fn doom_unnamed(&self) -> Result<(), Error> {
+        self.warehouse.doom_unnamed().await
+    }
+
+    /// Where chunks of its statements are that outlive it.
+    pub(crate) fn durable(&self) -> &Arc<DurableStore> {
+        &self.durable
     }
 
     /// Requests to storage and bytes that came from it, since the start.
@@ -204,9 +235,11 @@ impl Host {
         TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
     }
 
-    fn next_seed(&self) -> u64 {
+    /// The moment, in microseconds since 1970, and a seed that no other statement had.
+    fn clock(&self) -> (i64, u64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
         // Any odd step visits all values; this one is the golden ratio's.
-        self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+        (now, self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
     }
 }
 
@@ -230,8 +263,7 @@ impl Session {
 
     /// Another session of a host.
     pub fn of(host: Arc<Host>) -> Self {
-        let Config { lift, durability, .. } = host.config;
-        let settings = Settings { lift, durability, ..Settings::default() };
+        let settings = Settings::new(&host.config);
         Session {
             temps: Mutex::default(),
             settings: Mutex::new(settings),
@@ -261,25 +293,40 @@ impl Session {
     async fn statement(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
         let started = Instant::now();
         let (_, bytes_before, _) = self.host.counters().snapshot();
-        let mut reply = self.dispatch(&parsed.statement, cancel).await?;
+        // What it changed for good when it ran before is not changed again.
+        if let Some(done) = cancel.step(|s| s.done.clone()) {
+            return Ok(Answer::Done(done).into());
+        }
+        let reply = self.dispatch(parsed, cancel).await;
+        if !cancel.may_survive() {
+            cancel.unpin().await;
+        }
+        let mut reply = reply?;
+        if let Answer::Done(text) = &reply.answer
+            && cancel.step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
+            && let Err(e) = cancel.keep().await
+        {
+            // It is done: run again, the statement would find that by its intent.
+            tracing::warn!(id = cancel.id(), error = %e, "what a statement did could not be noted");
+        }
         reply.stats.total_s = started.elapsed().as_secs_f64();
         let (_, bytes, _) = self.host.counters().snapshot();
         reply.stats.bytes_read = bytes.saturating_sub(bytes_before);
         Ok(reply)
     }
 
-    async fn dispatch(&self, statement: &Statement, cancel: &CancelToken) -> Result<Reply, Error> {
-        match statement {
+    async fn dispatch(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
+        match &parsed.statement {
             Statement::Query(query) => self.query(query, cancel).await,
             Statement::Explain(explain) => self.explain(explain, cancel).await,
             Statement::CreateTensor(create) if create.temp => {
-                self.create_temp(create, cancel).await
+                self.create_temp(create, &parsed.text, cancel).await
             }
             Statement::CreateTensor(create) => self.create_tensor(create, cancel).await,
-            Statement::CreateExternal(create) => self.create_external(create).await,
-            Statement::CreateView(create) => self.create_view(create).await,
+            Statement::CreateExternal(create) => self.create_external(create, cancel).await,
+            Statement::CreateView(create) => self.create_view(create, cancel).await,
             Statement::Copy(copy) => self.copy(copy, cancel).await,
-            Statement::Drop(drop) => self.drop_named(drop).await,
+            Statement::Drop(drop) => self.drop_named(drop, cancel).await,
             Statement::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
                 settings.set(&name.text, &value.text)?;
@@ -302,6 +349,7 @@ impl Session {
     async fn create_temp(
         &self,
         create: &CreateTensor,
+        sql: &str,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
@@ -315,15 +363,47 @@ impl Session {
             }
         }
         let (kept, mut reply) = self.run_tensors(&create.query, cancel).await?;
-        let temp = Temp::new(&key, kept)?;
+        let temp = Temp::new(&key, kept, sql, &self.settings(), cancel)?;
         reply.answer = Answer::Done(format!("created temp tensor {name}"));
         self.temps().insert(key, Arc::new(temp));
         Ok(reply)
     }
 
-    async fn create_external(&self, create: &CreateExternal) -> Result<Reply, Error> {
+    /// Makes the temp tensors that a script reads which runs again, in a session of its own.
+    async fn restore(&self, recipe: &Recipe, cancel: &CancelToken) -> Result<(), Error> {
+        for made in &recipe.temps {
+            self.assume(&made.settings)?;
+            let step = Recipe { steps: vec![made.step.clone()], ..Recipe::default() };
+            let handle = cancel.part(step);
+            for mut parsed in tessera_frontend::parse(&made.sql).map_err(Error::stage)? {
+                if let Statement::CreateTensor(create) = &mut parsed.statement {
+                    // One of the same name may stand for what came before it.
+                    create.or_replace = true;
+                    self.create_temp(create, &parsed.text, &handle).await?;
+                }
+            }
+        }
+        self.assume(&recipe.settings)
+    }
+
+    /// Has these settings, and otherwise those of a new session.
+    fn assume(&self, given: &BTreeMap<String, String>) -> Result<(), Error> {
+        let mut settings = Settings::new(&self.host.config);
+        given.iter().try_for_each(|(name, value)| settings.set(name, value))?;
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        Ok(())
+    }
+
+    async fn create_external(
+        &self,
+        create: &CreateExternal,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = open::bare(&name);
+        if self.was_defined(&key, cancel).await? {
+            return Ok(Answer::Done(format!("created table {name}")).into());
+        }
         let format = create.format.value.to_ascii_lowercase();
         let table = TableFormat::parse(&format);
         if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
@@ -363,7 +443,7 @@ impl Session {
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
         // What cannot be opened is refused now and not at the first query.
-        let mut opener = Opener::new(self, Vec::new());
+        let mut opener = Opener::new(self, Vec::new(), cancel);
         match table {
             Some(table) => {
                 opener.table(table, &create.location.text, &options).await?;
@@ -375,7 +455,7 @@ impl Session {
         let location = create.location.text.clone();
         let definition = Definition::External { stored_as: format, location, options };
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
-        self.host.warehouse.put(&key, definition, mode).await?;
+        self.define(&key, definition, None, mode, cancel).await?;
         Ok(Answer::Done(format!("created table {name}")).into())
     }
 
@@ -406,6 +486,17 @@ impl Drop for Script {
 }
 
 impl Session {
+    /// A script begins: with the settings and temp tensors that there are, or, if it ran before, with those of then.
+    async fn begins(&self, handle: &Handle) -> Result<(), Error> {
+        match handle.before() {
+            Some(recipe) => self.restore(&recipe, handle).await,
+            None => {
+                handle.set(self.settings().given().clone());
+                Ok(())
+            }
+        }
+    }
+
     async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
         let handle = script.handle.clone();
         let Some((i, next)) = script.rest.next() else {
@@ -417,6 +508,10 @@ impl Session {
         handle.begin(&next.text, i + 1, script.count);
         let result = if handle.is_cancelled() {
             Err(Error::Cancelled)
+        } else if i == 0
+            && let Err(e) = self.begins(&handle).await
+        {
+            Err(e)
         } else {
             self.statement(&next, &handle).await
         };

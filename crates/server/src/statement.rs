@@ -16,20 +16,27 @@
 
 mod progress;
 mod queries;
+mod recipe;
 #[cfg(test)]
 mod tests;
 
 pub use progress::Progress;
 pub use queries::{COLUMNS, Entered, Queries};
+pub(crate) use recipe::{Intent, Keeper, Made, Recipe, Step};
 
 use crate::error::Error;
+use crate::session::Pin;
 use progress::{Plan, Totals};
+use recipe::Noted;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 use tessera_frontend::secrets;
+use tessera_planner::durable::Durability;
 use tokio_util::sync::CancellationToken;
 
 /// Where a statement is in its life.
@@ -114,6 +121,7 @@ struct Inner {
     cancel: CancellationToken,
     created: Instant,
     tracked: Mutex<Tracked>,
+    noted: Mutex<Noted>,
 }
 
 /// What changes while a statement lives.
@@ -149,18 +157,39 @@ impl fmt::Debug for Handle {
 impl Handle {
     /// A statement that waits for its turn.
     pub fn new() -> Self {
-        Handle::with(CancellationToken::new())
+        Handle::with(new_id(), CancellationToken::new(), Recipe::default())
     }
 
     /// A statement that is cancelled with `parent`.
     pub fn below(parent: &CancellationToken) -> Self {
-        Handle::with(parent.child_token())
+        Handle::with(new_id(), parent.child_token(), Recipe::default())
     }
 
-    fn with(cancel: CancellationToken) -> Self {
+    /// A statement that was known before, with what it was bound to.
+    pub(crate) fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
+        let handle = Handle::with(id, parent.child_token(), recipe);
+        handle.noted().again = true;
+        handle
+    }
+
+    /// A part of this one with another recipe, which is planned and run for it: it is cancelled with it.
+    pub(crate) fn part(&self, recipe: Recipe) -> Self {
+        let part = Handle::with(self.0.id.clone(), self.0.cancel.child_token(), recipe);
+        part.move_to(State::Planning);
+        part
+    }
+
+    /// What it was bound to when it ran before.
+    pub(crate) fn before(&self) -> Option<Recipe> {
+        let noted = self.noted();
+        noted.again.then(|| noted.recipe.clone())
+    }
+
+    fn with(id: String, cancel: CancellationToken, recipe: Recipe) -> Self {
         Handle(Arc::new(Inner {
-            id: uuid::Uuid::new_v4().simple().to_string(),
+            id,
             cancel,
+            noted: Mutex::new(Noted { recipe, ..Noted::default() }),
             created: Instant::now(),
             tracked: Mutex::new(Tracked {
                 state: State::Queued,
@@ -308,10 +337,123 @@ impl Handle {
         }
     }
 
+    /// What the statement of the script that runs was bound to, to be read or added to.
+    pub(crate) fn step<T>(&self, f: impl FnOnce(&mut Step) -> T) -> T {
+        let at = self.lock().number - 1;
+        f(self.noted().recipe.step(at))
+    }
+
+    /// What it was bound to until now.
+    pub(crate) fn recipe(&self) -> Recipe {
+        self.noted().recipe.clone()
+    }
+
+    /// The settings of its session, as the script begins.
+    pub(crate) fn set(&self, settings: BTreeMap<String, String>) {
+        self.noted().recipe.settings = settings;
+    }
+
+    /// It reads a temp tensor.
+    pub(crate) fn uses(&self, made: &Arc<Made>) {
+        self.noted().recipe.uses(made);
+    }
+
+    /// Cells of the warehouse stay as long as it may read them.
+    pub(crate) fn pin(&self, pin: Pin) {
+        self.noted().pins.push(pin);
+    }
+
+    /// It will read nothing any more of what it read until now.
+    pub(crate) async fn unpin(&self) {
+        let pins = std::mem::take(&mut self.noted().pins);
+        for pin in pins {
+            pin.release().await;
+        }
+    }
+
+    /// True if a server may have to give its answers again.
+    pub(crate) fn may_survive(&self) -> bool {
+        self.noted().store.is_some()
+    }
+
+    /// From now on `keeper` is told before anything is changed for good.
+    pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeper>) {
+        self.noted().keeper = Some(keeper);
+    }
+
+    /// Chunks of it may be kept there.
+    pub(crate) fn stored_in(&self, store: Arc<DurableStore>) {
+        self.noted().store = Some(store);
+    }
+
+    /// From now on it is run again should this process be killed.
+    pub(crate) fn survives(&self) {
+        let mut noted = self.noted();
+        noted.survives = true;
+        if let Some(durable) = &noted.durable {
+            durable.begin();
+        }
+    }
+
+    /// Where its chunks are kept; `None` if they are not. The first plan decides by which rule.
+    pub(crate) fn durable(&self, policy: Durability) -> Option<Arc<Durable>> {
+        let noted = &mut *self.noted();
+        let store = noted.store.as_ref()?;
+        let durable = noted.durable.get_or_insert_with(|| {
+            let durable = Durable::new(store, &self.0.id, policy, noted.again);
+            if noted.survives {
+                durable.begin();
+            }
+            durable
+        });
+        Some(durable.clone())
+    }
+
+    /// What was kept of its chunks and used again; `None` if nothing can be.
+    pub(crate) fn did(&self) -> Option<Did> {
+        self.noted().durable.as_ref().map(|d| d.did())
+    }
+
+    /// Removes what was kept of its chunks.
+    pub(crate) async fn remove_chunks(&self) {
+        let (store, durable) = {
+            let noted = self.noted();
+            (noted.store.clone(), noted.durable.clone())
+        };
+        let Some(store) = store else { return };
+        if let Some(durable) = durable {
+            durable.close().await;
+        }
+        if let Err(e) = store.remove(self.id()).await {
+            tracing::warn!(id = self.id(), error = %e, "chunks of a statement could not be removed");
+        }
+    }
+
+    /// Writes down what is known now, if the statement is one that is to survive.
+    ///
+    /// # Errors
+    /// Whatever storage says: then nothing may be changed.
+    pub(crate) async fn keep(&self) -> Result<(), Error> {
+        let keeper = self.noted().keeper.clone();
+        match keeper {
+            Some(keeper) => keeper.keep().await,
+            None => Ok(()),
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        // Each change is complete before anything can panic.
+        self.0.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tracked> {
         // Each change is complete before anything can panic.
         self.0.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn new_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
 }
 
 /// A plan of a statement, until it is over or dropped.

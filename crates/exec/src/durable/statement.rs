@@ -32,7 +32,7 @@ pub struct Durable {
     ran_before: bool,
     /// What is there of former runs: numbers of operands, by the key of their stage.
     there: OnceCell<BTreeMap<String, Bitmap>>,
-    /// False once nothing more is written.
+    /// True while chunks are written: not before [`Durable::begin`], nor after [`Durable::close`].
     open: AtomicBool,
     failures: AtomicU64,
     queued: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Durable {
 
 impl Durable {
     /// For a statement, by a name that no other one in the store has: letters, digits, `-` and `_`. Chunks are looked
-    /// for only if it `ran_before`.
+    /// for only if it `ran_before`, and written from the start only then; else [`Durable::begin`] says from when on.
     pub fn new(
         store: &Arc<DurableStore>,
         statement: &str,
@@ -65,7 +65,7 @@ impl Durable {
             policy: if named { policy } else { Durability::None },
             ran_before,
             there: OnceCell::new(),
-            open: AtomicBool::new(true),
+            open: AtomicBool::new(ran_before),
             failures: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
@@ -126,6 +126,11 @@ impl Durable {
             false => Default::default(),
         };
         Some(Stored { kept: Kept { durable: self.clone(), keys, picks }, recovery })
+    }
+
+    /// From now on chunks are written: the statement is one that will be run again if it has to.
+    pub fn begin(&self) {
+        self.open.store(true, SeqCst);
     }
 
     /// Ends writing: what waits is not written any more. Returns when what is being written has ended.

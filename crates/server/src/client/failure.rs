@@ -72,7 +72,7 @@ impl Failure {
     }
 
     /// The error in the `error` of a document.
-    pub(super) fn of(value: &Value) -> Self {
+    pub(crate) fn of(value: &Value) -> Self {
         let e = &value["error"];
         let text = |name: &str| e[name].as_str().map(String::from);
         let place = &e["position"];

@@ -12,10 +12,13 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// New queries are taken.
+/// New queries are taken, and those that were taken before the server started are known.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     shared.is_staying()?;
-    Ok("ready\n")
+    match shared.statements.is_restored() {
+        true => Ok("ready\n"),
+        false => Err(crate::error::Error::Starting.into()),
+    }
 }
 
 /// `GET /openapi.json`: what this server answers.

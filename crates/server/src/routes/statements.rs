@@ -73,7 +73,13 @@ pub(super) async fn submit(
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
+    let is_named = request.is_some();
     let entry = shared.statements.submit(engine, sql, session, request)?;
+    if is_named {
+        // Whoever sends it again, also to a server that starts later, is to find it.
+        accepted(&shared, &entry).await?;
+        wake(&shared, &entry)?;
+    }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
     let over = entry.wait(wait).await;
     if !over && cancels {
@@ -91,12 +97,33 @@ pub(super) async fn submit(
                 .await
                 .map_err(|e| Failure::of(&e, Some(entry.id())))?;
             entry.tell();
+            if !is_named {
+                // It is told: there is nothing left to read.
+                entry.handle.unpin().await;
+            }
             let mut status = status(&entry);
             status["result"] = Value::Null;
             Ok(with_result(&status, &result))
         }
-        _ => Ok(json(StatusCode::ACCEPTED, &status(&entry))),
+        _ => {
+            accepted(&shared, &entry).await?;
+            Ok(json(StatusCode::ACCEPTED, &status(&entry)))
+        }
     }
+}
+
+/// Writes a statement down before it is acknowledged. One that cannot be is not run.
+async fn accepted(shared: &Shared, entry: &Arc<Entry>) -> Result<(), Failure> {
+    entry.accept().await.map_err(|e| {
+        shared.statements.forget(entry);
+        Failure::of(&e, Some(entry.id()))
+    })
+}
+
+/// Computes the answers again that were there before the server started.
+fn wake(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), Failure> {
+    let session = || shared.backend.session();
+    shared.statements.wake(entry, session).map_err(|e| Failure::of(&e, Some(entry.id())))
 }
 
 /// Small answers of a text format go inline.
@@ -157,7 +184,20 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
         "progress": entry.handle.progress().to_json(),
         "error": null,
     });
+    if let Some(did) = entry.handle.did() {
+        out["durable"] = json!({
+            "written": did.written,
+            "bytes_written": did.bytes_written,
+            "skipped": did.skipped,
+            "failed": did.failed,
+            "reused": did.reused,
+            "bytes_reused": did.bytes_reused,
+            "seconds_reused": did.seconds_reused,
+            "corrupt": did.corrupt,
+        });
+    }
     match outcome.as_deref() {
+        None if entry.is_known_to_finish() => out["next"] = format!("{path}/result").into(),
         None => out["next"] = path.into(),
         Some(Outcome::Finished(replies)) => {
             out["next"] = format!("{path}/result").into();
@@ -225,7 +265,12 @@ pub(super) async fn result(
     parameters.only(&["format", "layout"])?;
     let out = Out::choose(&parameters, &headers)?;
     let fail = |e: &Error| Failure::of(e, Some(&id));
+    if entry.is_known_to_finish() {
+        wake(&shared, &entry)?;
+        entry.wait(Duration::from_millis(WAIT_MS_MAX)).await;
+    }
     match entry.outcome().as_deref() {
+        None if entry.is_known_to_finish() => Err(fail(&Error::Starting)),
         None => Err(fail(&Error::NotFinished { id: id.clone(), state: entry.state().name() })),
         Some(Outcome::Failed(e)) => Err(fail(e)),
         Some(Outcome::Gone) => Err(fail(&Error::ResultGone { id: id.clone() })),

@@ -3,6 +3,11 @@
 //! ```text
 //!   submit ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
 //! ```
+//! A statement that is acknowledged before its answer is there, or that has a `request_id`, is written into the
+//! [`Journal`] before ([`Entry::accept`]). A server that starts takes up what it finds there ([`Statements::restore`]):
+//! what was not over runs again under its id, with what it was bound to; what was finished is computed again when
+//! somebody asks for it.
+//!
 //! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
 //! for a statement holds it up.
 
@@ -10,19 +15,24 @@ use crate::answer::Reply;
 use crate::config::Config;
 use crate::engine::{Engine, Handle};
 use crate::error::Error;
+use crate::journal::{End, Journal, Record, now_ms};
 use crate::session::Host;
-use crate::statement::{Entered, State};
+use crate::statement::{Entered, Keeper, State};
+use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Statements that are known at a time, those that are over among them.
 const ENTRIES_MAX: usize = 4096;
+/// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
+const STARTS_MAX: u32 = 4;
 /// What a cancelled engine has to come back before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -55,9 +65,109 @@ pub(super) struct Entry {
     touched: Mutex<Instant>,
     /// True once somebody was told what came out of it.
     told: AtomicBool,
+    accepted_ms: u64,
+    /// How many servers began to run it.
+    starts: u32,
+    journal: Option<Arc<Journal>>,
+    kept: tokio::sync::Mutex<Kept>,
+    /// True if it was finished before the server started, and its answers are not there.
+    asleep: AtomicBool,
+    /// True if it was finished before the server started.
+    finished: bool,
+}
+
+/// What the journal has of a statement.
+#[derive(Debug, Default)]
+struct Kept {
+    is_there: bool,
+    end: Option<(End, u64)>,
+}
+
+/// Writes an entry down when its statement says so.
+struct EntryKeeper(Weak<Entry>);
+
+impl Keeper for EntryKeeper {
+    fn keep(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self.0.upgrade() {
+                Some(entry) => entry.keep().await,
+                None => Ok(()),
+            }
+        })
+    }
 }
 
 impl Entry {
+    /// Writes the statement down: from here on it survives the server. Once is enough.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says; then it is not to be acknowledged.
+    pub(super) async fn accept(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        // What the statement is about to do is told to us first, or waits for the lock until the record has it.
+        self.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
+        let mut kept = self.kept.lock().await;
+        if !kept.is_there {
+            journal.write(&self.record(&kept)).await?;
+            kept.is_there = true;
+            self.handle.survives();
+        }
+        Ok(())
+    }
+
+    /// Writes down what is new, if it was written down at all.
+    async fn keep(&self) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let kept = self.kept.lock().await;
+        match kept.is_there {
+            true => journal.write(&self.record(&kept)).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes down how it ended.
+    async fn conclude(&self, end: End) {
+        self.kept.lock().await.end = Some((end, now_ms()));
+        if let Err(e) = self.keep().await {
+            // After a restart it would run again.
+            tracing::warn!(id = self.id(), error = %e, "the end of a statement could not be written down");
+        }
+        if self.kept.lock().await.is_there {
+            self.handle.remove_chunks().await;
+        }
+    }
+
+    /// Nobody will ask for it any more.
+    fn unkeep(self: &Arc<Self>) {
+        let entry = self.clone();
+        tokio::spawn(async move {
+            let Some(journal) = &entry.journal else { return };
+            let mut kept = entry.kept.lock().await;
+            if kept.is_there {
+                entry.handle.remove_chunks().await;
+            }
+            if std::mem::take(&mut kept.is_there)
+                && let Err(e) = journal.remove(entry.id()).await
+            {
+                tracing::warn!(id = entry.id(), error = %e, "the record of a statement could not be removed");
+            }
+        });
+    }
+
+    fn record(&self, kept: &Kept) -> Record {
+        let mut record = Record::new(self.id(), &self.sql, self.accepted_ms, self.handle.recipe());
+        record.session = self.session.clone();
+        record.request_id = self.request.as_ref().map(|(id, _)| id.clone());
+        record.starts = self.starts;
+        record.end = kept.end.clone();
+        record
+    }
+
+    /// True if its answers are computed again, after a restart.
+    pub(super) fn is_known_to_finish(&self) -> bool {
+        self.finished
+    }
+
     pub(super) fn id(&self) -> &str {
         self.handle.id()
     }
@@ -76,6 +186,7 @@ impl Entry {
     /// Its state. An end counts from when its outcome is there.
     pub(super) fn state(&self) -> State {
         match &*self.outcome.borrow() {
+            None if self.finished => State::Finished,
             None => match self.handle.state() {
                 s if s.is_over() => State::Running,
                 s => s,
@@ -134,6 +245,9 @@ pub(super) struct Statements {
     keep_max: (u64, u64),
     stop: CancellationToken,
     host: Option<Arc<Host>>,
+    journal: Option<Arc<Journal>>,
+    /// True once what was accepted before the server started is known again.
+    is_restored: AtomicBool,
     /// Statements that came to each end: finished, failed, cancelled.
     pub(super) ends: [AtomicU64; 3],
 }
@@ -165,6 +279,8 @@ impl Statements {
             ttl: Duration::from_secs(config.result_ttl_s),
             keep_max: (config.memory_limit_bytes / 4, disk),
             stop,
+            journal: host.as_ref().map(|h| Arc::new(h.journal())),
+            is_restored: AtomicBool::new(host.is_none()),
             host,
             ends: Default::default(),
         }
@@ -173,7 +289,8 @@ impl Statements {
     /// Enters a script and runs it when its turn comes. With a `request_id` that is known it is the statement of then.
     ///
     /// # Errors
-    /// A queue that is full; a `request_id` that was used for something else.
+    /// A queue that is full; a `request_id` that was used for something else, or that may have been before the server
+    /// started.
     pub(super) fn submit(
         self: &Arc<Self>,
         engine: Arc<dyn Engine>,
@@ -181,6 +298,9 @@ impl Statements {
         session: Option<String>,
         request: Option<(String, String)>,
     ) -> Result<Arc<Entry>, Error> {
+        if request.is_some() && !self.is_restored() {
+            return Err(Error::Starting);
+        }
         let mut known = self.lock();
         if let Some((name, mark)) = &request {
             let same = |e: &&Arc<Entry>| {
@@ -193,18 +313,29 @@ impl Statements {
                 };
             }
         }
-        if self.live.fetch_add(1, Relaxed) >= self.live_max {
-            self.live.fetch_sub(1, Relaxed);
-            return Err(Error::Busy {
-                running: self.running_max,
-                queued: self.live_max - self.running_max,
-            });
-        }
+        self.take_place()?;
         let handle = Handle::below(&self.stop);
+        let entry = Arc::new(self.entry(handle, sql, session, request, now_ms()));
+        forget_oldest(&mut known);
+        known.insert(entry.id().to_string(), entry.clone());
+        drop(known);
+        self.start(&entry, engine);
+        Ok(entry)
+    }
+
+    fn entry(
+        &self,
+        handle: Handle,
+        sql: String,
+        session: Option<String>,
+        request: Option<(String, String)>,
+        accepted_ms: u64,
+    ) -> Entry {
         handle.name(&sql);
-        let entered = self.host.as_ref().map(|h| h.queries().enter(&handle));
-        let live = Live { statements: self.clone(), _entered: entered };
-        let entry = Arc::new(Entry {
+        if let Some(host) = &self.host {
+            handle.stored_in(host.durable().clone());
+        }
+        Entry {
             number: self.next.fetch_add(1, Relaxed),
             handle,
             shown: tessera_frontend::secrets::hidden(&sql),
@@ -214,12 +345,20 @@ impl Statements {
             outcome: watch::Sender::new(None),
             touched: Mutex::new(Instant::now()),
             told: AtomicBool::new(false),
-        });
-        forget_oldest(&mut known);
-        known.insert(entry.id().to_string(), entry.clone());
-        drop(known);
+            accepted_ms,
+            starts: 1,
+            journal: self.journal.clone(),
+            kept: tokio::sync::Mutex::default(),
+            asleep: AtomicBool::new(false),
+            finished: false,
+        }
+    }
+
+    /// Runs a statement when its turn comes.
+    fn start(self: &Arc<Self>, entry: &Arc<Entry>, engine: Arc<dyn Engine>) {
+        let entered = self.host.as_ref().map(|h| h.queries().enter(&entry.handle));
+        let live = Live { statements: self.clone(), _entered: entered };
         tokio::spawn(self.clone().drive(entry.clone(), engine, live));
-        Ok(entry)
     }
 
     async fn drive(self: Arc<Self>, entry: Arc<Entry>, engine: Arc<dyn Engine>, live: Live) {
@@ -250,6 +389,17 @@ impl Statements {
             _ => 0,
         };
         self.ends[end].fetch_add(1, Relaxed);
+        // A server that goes leaves it to the next one.
+        match &outcome {
+            Outcome::Failed(Error::ShuttingDown) => {}
+            // What it gave before it gives again, or never.
+            Outcome::Failed(_) if entry.finished => {}
+            Outcome::Failed(e) if State::of_error(e) == State::Cancelled => {
+                entry.conclude(End::Cancelled).await;
+            }
+            Outcome::Failed(e) => entry.conclude(End::Failed(e.to_json(None))).await,
+            Outcome::Finished(_) | Outcome::Gone => entry.conclude(End::Finished).await,
+        }
         entry.touch();
         entry.outcome.send_replace(Some(Arc::new(outcome)));
         drop(live);
@@ -285,13 +435,138 @@ impl Statements {
         }
     }
 
+    /// True once what was accepted before the server started is known again.
+    pub(super) fn is_restored(&self) -> bool {
+        self.is_restored.load(Acquire)
+    }
+
+    /// Takes up what the journal has, in the order in which it was accepted; what is known already stays as it is. Each statement has a session of its own from
+    /// `session`, with the settings and temp tensors that it had.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says: then this may be called again.
+    pub(super) async fn restore(
+        self: &Arc<Self>,
+        session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
+    ) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let records = journal.load().await?;
+        let (mut again, mut over) = (0, 0);
+        for record in records {
+            if self.lock().contains_key(&record.id) {
+                continue;
+            }
+            let end = record.end.as_ref();
+            let age = end.map(|(_, at)| now_ms().saturating_sub(*at));
+            if age.is_some_and(|ms| Duration::from_millis(ms) >= self.ttl) {
+                journal.remove(&record.id).await?;
+                continue;
+            }
+            let request = record.request_id.map(|id| (id, record.sql.clone()));
+            let read: Vec<String> = record.recipe.data().map(String::from).collect();
+            let handle = Handle::again(record.id, &self.stop, record.recipe);
+            if let Some(host) = &self.host
+                && matches!(end, None | Some((End::Finished, _)))
+            {
+                read.iter().for_each(|data| handle.pin(host.pin(data)));
+            }
+            let mut entry =
+                self.entry(handle, record.sql, record.session, request, record.accepted_ms);
+            let outcome = match end.map(|(end, _)| end) {
+                None if record.starts >= STARTS_MAX => {
+                    Some(Outcome::Failed(Error::Poison { starts: record.starts }))
+                }
+                None => {
+                    entry.starts = record.starts + 1;
+                    None
+                }
+                Some(End::Finished) => {
+                    entry.finished = true;
+                    entry.asleep = AtomicBool::new(true);
+                    None
+                }
+                Some(End::Gone) => Some(Outcome::Gone),
+                Some(End::Cancelled) => Some(Outcome::Failed(Error::Cancelled)),
+                Some(End::Failed(told)) => {
+                    Some(Outcome::Failed(Error::stage(crate::client::Failure::of(told))))
+                }
+            };
+            let runs = outcome.is_none() && !entry.finished;
+            entry.outcome = watch::Sender::new(outcome.map(Arc::new));
+            entry.kept = tokio::sync::Mutex::new(Kept { is_there: true, end: record.end });
+            let entry = Arc::new(entry);
+            entry.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
+            self.lock().insert(entry.id().to_string(), entry.clone());
+            match runs {
+                true => {
+                    again += 1;
+                    if let Err(e) = entry.keep().await {
+                        tracing::warn!(id = entry.id(), error = %e, "that it runs again could not be written down");
+                    }
+                    self.live.fetch_add(1, Relaxed);
+                    self.start(&entry, session());
+                }
+                false => {
+                    over += 1;
+                    // It may have been killed before it removed them.
+                    entry.handle.remove_chunks().await;
+                }
+            }
+        }
+        if again + over > 0 {
+            if let Some(host) = &self.host {
+                host.doom_unnamed().await?;
+            }
+            tracing::info!(again, over, "took up the statements that were accepted before");
+        }
+        self.is_restored.store(true, Release);
+        Ok(())
+    }
+
+    /// Computes the answers again of a statement that was finished before the server started; once is enough.
+    ///
+    /// # Errors
+    /// A queue that is full.
+    pub(super) fn wake(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        session: impl FnOnce() -> Arc<dyn Engine>,
+    ) -> Result<(), Error> {
+        if !entry.asleep.load(Relaxed) {
+            return Ok(());
+        }
+        self.take_place()?;
+        match entry.asleep.swap(false, Relaxed) {
+            true => self.start(entry, session()),
+            false => {
+                self.live.fetch_sub(1, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts one more that waits or runs.
+    fn take_place(&self) -> Result<(), Error> {
+        if self.live.fetch_add(1, Relaxed) >= self.live_max {
+            self.live.fetch_sub(1, Relaxed);
+            return Err(Error::Busy {
+                running: self.running_max,
+                queued: self.live_max - self.running_max,
+            });
+        }
+        Ok(())
+    }
+
     /// A statement by its id.
     ///
     /// # Errors
-    /// There is none, or it is forgotten.
+    /// There is none, or it is forgotten; it may be one that is not known again yet.
     pub(super) fn get(&self, id: &str) -> Result<Arc<Entry>, Error> {
         let entry = self.lock().get(id).cloned();
-        entry.ok_or_else(|| Error::UnknownStatement { id: id.into() })
+        entry.ok_or_else(|| match self.is_restored() {
+            true => Error::UnknownStatement { id: id.into() },
+            false => Error::Starting,
+        })
     }
 
     /// All that are known, by age.
@@ -302,22 +577,32 @@ impl Statements {
     }
 
     /// Cancels a statement and lets its result go.
-    pub(super) fn drop_result(&self, entry: &Entry) {
+    pub(super) fn drop_result(&self, entry: &Arc<Entry>) {
         entry.handle.cancel();
         entry.tell();
-        entry.outcome.send_if_modified(|o| match o.as_deref() {
+        let asleep = entry.asleep.swap(false, Relaxed);
+        let gone = entry.outcome.send_if_modified(|o| match o.as_deref() {
             Some(Outcome::Finished(_)) => {
+                *o = Some(Arc::new(Outcome::Gone));
+                true
+            }
+            None if asleep => {
                 *o = Some(Arc::new(Outcome::Gone));
                 true
             }
             _ => false,
         });
+        if gone {
+            let entry = entry.clone();
+            tokio::spawn(async move { entry.conclude(End::Gone).await });
+        }
     }
 
     /// Cancels a statement and forgets it.
-    pub(super) fn forget(&self, entry: &Entry) {
+    pub(super) fn forget(&self, entry: &Arc<Entry>) {
         entry.handle.cancel();
         self.lock().remove(entry.id());
+        entry.unkeep();
     }
 
     /// Cancels the statements of a session.
@@ -330,7 +615,14 @@ impl Statements {
     /// Forgets what is over and was not asked for any longer.
     pub(super) fn sweep(&self) {
         let ttl = self.ttl;
-        self.lock().retain(|_, e| e.outcome.borrow().is_none() || e.idle() < ttl);
+        self.lock().retain(|_, e| {
+            let is_over = e.outcome.borrow().is_some() || e.asleep.load(Relaxed);
+            let keep = !is_over || e.idle() < ttl;
+            if !keep {
+                e.unkeep();
+            }
+            keep
+        });
     }
 
     /// True while a statement waits or runs, or its end is news that its client may still ask for: no older than `time`
@@ -382,7 +674,8 @@ fn forget_oldest(known: &mut BTreeMap<String, Arc<Entry>>) {
         return;
     }
     let over = known.values().filter(|e| e.outcome.borrow().is_some());
-    if let Some(id) = over.min_by_key(|e| e.number).map(|e| e.id().to_string()) {
-        known.remove(&id);
+    if let Some(entry) = over.min_by_key(|e| e.number).cloned() {
+        known.remove(entry.id());
+        entry.unkeep();
     }
 }

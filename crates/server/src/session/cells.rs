@@ -12,7 +12,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::physical_plan::execute_stream;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sqlparser::ast::Query;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +22,7 @@ use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
 };
+use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::Tiling as _;
 use tessera_exec::task::{PlanRunner, Sources};
@@ -31,7 +32,9 @@ use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::cost::is_small;
+use tessera_planner::durable::Durability;
 use tessera_planner::optimize::Rooted;
+use tessera_planner::tile::Tiling;
 use tessera_planner::{compile, explain};
 
 /// A cell query that is ready to run.
@@ -134,6 +137,7 @@ impl Session {
             host: self.host.clone(),
             sources: planned.sources,
             config: planned.config,
+            durability: self.settings().durability,
             handle: cancel.clone(),
         });
         cancel.move_to(State::Running);
@@ -295,10 +299,12 @@ fn parts(scan: TensorScan) -> TableParts {
 }
 
 /// Runs the tensor plans of a cell query.
+#[derive(Clone)]
 struct Runner {
     host: Arc<Host>,
     sources: Sources,
     config: PlanConfig,
+    durability: Durability,
     /// The statement that they are part of.
     handle: Handle,
 }
@@ -309,21 +315,16 @@ impl fmt::Debug for Runner {
     }
 }
 
+type Pieces = BoxStream<'static, Result<Piece, BoxError>>;
+
 impl Runner {
-    fn start(
-        &self,
-        rooted: Rooted,
-    ) -> Result<BoxStream<'static, Result<Piece, BoxError>>, tessera_exec::error::Error> {
-        let tiling = Arc::new(compile(rooted, &self.config, &mut |_, _| {})?);
+    fn start(&self, tiling: Arc<Tiling>, stored: Option<Stored>) -> Result<Pieces, ExecError> {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), &self.sources)?);
         let (sink, pieces) = PieceSink::new();
         debug_assert!(tiling.stages() > 0, "a scan has a column");
-        let stages = operands(&tiling);
+        let (stages, here) = (operands(&tiling), is_small(&tiling));
         let (runtime, token) = (self.host.runtime(), ExecCancel::new());
-        let running = match is_small(&tiling) {
-            true => runtime.start_here(tiling, runner, sink.clone(), &token)?,
-            false => runtime.start(tiling, runner, sink.clone(), &token)?,
-        };
+        let running = runtime.start_durable(tiling, runner, sink.clone(), &token, stored, here)?;
         let tracked = self.handle.plan(running.watch(), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
         let outcome = stream::once(async move {
@@ -336,11 +337,24 @@ impl Runner {
         .filter_map(|()| async { None });
         Ok(stream::select(pieces, outcome).boxed())
     }
+
+    fn begin(&self, rooted: Rooted) -> Result<Pieces, ExecError> {
+        let tiling = Arc::new(compile(rooted, &self.config, &mut |_, _| {})?);
+        let Some(durable) = self.handle.durable(self.durability) else {
+            return self.start(tiling, None);
+        };
+        let this = self.clone();
+        let started = async move {
+            let stored = durable.plan(&tiling).await;
+            this.start(tiling, stored).map_err(|e| Box::new(e) as BoxError)
+        };
+        Ok(stream::once(started).try_flatten().boxed())
+    }
 }
 
 impl RunTensor for Runner {
-    fn run(&self, rooted: Rooted) -> BoxStream<'static, Result<Piece, BoxError>> {
-        match self.start(rooted) {
+    fn run(&self, rooted: Rooted) -> Pieces {
+        match self.begin(rooted) {
             Ok(stream) => stream,
             Err(e) => stream::iter([Err(Box::new(e) as BoxError)]).boxed(),
         }

@@ -9,9 +9,10 @@ use crate::error::{Error, Position};
 use crate::format::{Format, Options as FormatOptions, Writer};
 use crate::session::keep::{ZarrWrite, amount};
 use crate::session::{Failure, Session, open};
+use crate::statement::Intent;
 use std::io::{self, Write};
 use std::sync::PoisonError;
-use tessera_exec::sink::{Codec, Layout, ObjectWriter, Target, Written};
+use tessera_exec::sink::{Codec, Layout, ObjectWriter, SinkError, Target, Written};
 use tessera_exec::source::Options as StorageOptions;
 use tessera_frontend::error::nearest;
 use tessera_frontend::statement::{Copy, Setting};
@@ -45,7 +46,15 @@ impl Session {
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;
         // What is taken is refused before anything is computed.
         let stream = kind != Kind::Zarr;
-        target.check(stream, options.overwrite).await.map_err(Error::stage)?;
+        let checked = target.check(stream, options.overwrite).await;
+        let publishes = Intent::Publish { target: target.display().to_string() };
+        if let Err(SinkError::Exists { .. }) = &checked
+            && cancel.step(|s| s.intent.as_ref() == Some(&publishes))
+        {
+            // It was free when the statement ran before, and came to its end.
+            return Ok(Answer::Done(format!("copied to {}", target.display())).into());
+        }
+        checked.map_err(Error::stage)?;
         let (written, mut reply) = match kind {
             Kind::Zarr => {
                 let CopyOptions { overwrite, layout, .. } = options;
@@ -90,11 +99,17 @@ impl Session {
         let written = tokio::task::spawn_blocking(move || {
             let mut writer = Writer::new(format, options, out)?;
             writer.push(reply)?;
-            let Cancellable { out, cancel } = writer.finish()?;
-            out.finish(&|| cancel.is_cancelled()).map_err(Error::stage)
-        })
-        .await
-        .map_err(|e| Error::Internal { what: e.to_string() })?;
+            writer.finish()
+        });
+        let ended = |e: tokio::task::JoinError| Error::Internal { what: e.to_string() };
+        let written = match written.await.map_err(ended)? {
+            Ok(Cancellable { out, cancel }) => {
+                self.publishes(target, &cancel).await?;
+                let finish = move || out.finish(&|| cancel.is_cancelled()).map_err(Error::stage);
+                tokio::task::spawn_blocking(finish).await.map_err(ended)?
+            }
+            Err(e) => Err(e),
+        };
         written.map_err(|e| {
             if cancel.is_cancelled() {
                 return Error::Cancelled;

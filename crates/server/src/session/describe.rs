@@ -109,7 +109,7 @@ impl Session {
         what: &Described,
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
-        let mut opener = Opener::new(self, Vec::new());
+        let mut opener = Opener::new(self, Vec::new(), cancel);
         let dataset = match what {
             Described::Query(query) => return self.describe_query(query, cancel).await,
             Described::Url(url) => match TableFormat::of_url(&url.text) {

@@ -85,6 +85,12 @@ pub enum Failure {
         /// What DataFusion said.
         reason: String,
     },
+    /// A file that is not the one that the statement read before.
+    #[error("`{url}` changed while the statement ran")]
+    SourceChanged {
+        /// Its URL.
+        url: String,
+    },
     /// Views that are made of each other.
     #[error("the view `{name}` is made of itself: {path}")]
     CyclicView {
@@ -139,6 +145,7 @@ impl Report for Failure {
             Failure::UnknownQuery { .. } => "unknown_query",
             Failure::Setting { .. } => "invalid_setting",
             Failure::Table { .. } => "not_a_table",
+            Failure::SourceChanged { .. } => "source_changed",
             Failure::CyclicView { .. } => "cyclic_view",
             Failure::DeepView { .. } => "nesting_too_deep",
             Failure::WrongKind { .. } => "wrong_kind",
@@ -154,6 +161,7 @@ impl Report for Failure {
     fn class(&self) -> Class {
         match self {
             Failure::Rows { memory: true, .. } | Failure::DeepView { .. } => Class::Limit,
+            Failure::SourceChanged { .. } => Class::Retry,
             _ => Class::User,
         }
     }
@@ -182,6 +190,7 @@ impl Report for Failure {
             Failure::Table { .. } => Some(
                 "read_parquet, read_csv, read_json and read_arrow say the format where the name does not".into(),
             ),
+            Failure::SourceChanged { .. } => Some("run the statement again".into()),
             Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
             Failure::DeepView { .. } => {
                 Some("keep a result on the way with CREATE TENSOR or CREATE TEMP TENSOR".into())

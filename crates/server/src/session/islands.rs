@@ -30,6 +30,7 @@ use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::ir::ConstArray;
+use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
 use tessera_planner::{compile, explain};
@@ -121,16 +122,16 @@ impl Session {
     ) -> Result<Binding<'_>, Error> {
         let started = Instant::now();
         let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
-        let mut opener = Opener::new(self, relations);
+        let mut opener = Opener::new(self, relations, cancel);
         // Storage may take as long as its time-outs.
         tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(Error::Cancelled),
             opened = opener.open() => opened?,
         }
-        let now_us = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_micros() as i64);
+        let (now_us, seed) = cancel.step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
+        // What runs from here on can be run again.
+        cancel.keep().await?;
         let settings = self.settings();
         Ok(Binding {
             opener,
@@ -139,7 +140,7 @@ impl Session {
             islands: Islands::new(),
             ran: Vec::new(),
             now_us,
-            seed: self.host.next_seed(),
+            seed,
             started,
         })
     }
@@ -191,7 +192,8 @@ impl Session {
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
                 let nullable = rooted.graph.node(rooted.roots[0]).nullable;
-                let kept = keep(&mut binding.opener.sources, dtype, nullable, array);
+                let version = version(&tiling, "selected");
+                let kept = keep(&mut binding.opener.sources, dtype, nullable, array, version);
                 Ok(Done::Arrays(vec![kept]))
             }
             Work::Distinct(rooted) => {
@@ -203,8 +205,10 @@ impl Session {
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
                 let sources = &mut binding.opener.sources;
-                let values = keep(sources, dtype, false, self.array(chunk, values));
-                let counts = keep(sources, DType::Int64, false, self.array(chunk, counts));
+                let of = |part| version(&tiling, part);
+                let values = keep(sources, dtype, false, self.array(chunk, values), of("values"));
+                let counts = self.array(chunk, counts);
+                let counts = keep(sources, DType::Int64, false, counts, of("counts"));
                 Ok(Done::Arrays(vec![values, counts]))
             }
             Work::Rows(rows) => self.run_rows(binding, rows, cancel).await,
@@ -368,6 +372,7 @@ fn keep(
     dtype: DType,
     nullable: bool,
     array: Arc<Resident>,
+    version: Option<String>,
 ) -> Arc<SourceRef> {
     let grid = array.grid.clone();
     let source = SourceRef {
@@ -377,10 +382,15 @@ fn keep(
         shape: grid.shape(),
         grid,
         nullable,
-        version: None,
+        version,
     };
     sources.add(source.clone(), Origin::Resident(array));
     Arc::new(source)
+}
+
+/// What a part of an island's result is made of, if that has a name.
+fn version(tiling: &Tiling, part: &str) -> Option<String> {
+    Keys::of(tiling.plan()).result(0).map(|key| format!("{part} {key}"))
 }
 
 /// The cells of a small tensor as an array of the plan.

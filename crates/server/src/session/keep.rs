@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::session::open::bare;
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
+use crate::statement::Intent;
 use sqlparser::ast::Query;
 use tessera_exec::sink::{
     Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
@@ -39,6 +40,9 @@ impl Session {
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
+        if self.was_defined(&key, cancel).await? {
+            return Ok(Answer::Done(format!("created tensor {name}")).into());
+        }
         let before =
             match self.free(&key, "tensor", create.or_replace, create.if_not_exists).await? {
                 Free::Keep(kind) => {
@@ -59,7 +63,7 @@ impl Session {
         let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
         let definition = Definition::Tensor { data: data.clone() };
-        if let Err(e) = warehouse.put(&key, definition.clone(), mode).await {
+        if let Err(e) = self.define(&key, definition.clone(), before, mode, cancel).await {
             // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
             match warehouse.entry(&key).await {
                 Ok(Some(entry)) if entry.definition == definition => {}
@@ -73,15 +77,50 @@ impl Session {
                 }
             }
         }
-        if let Some(Definition::Tensor { data }) = before {
-            warehouse.remove_data(&data).await?;
-        }
         reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
         Ok(reply)
     }
 
+    /// Gives a name its meaning, for good. It is written down before, so that a statement that is run again knows whether
+    /// it did so already ([`Session::was_defined`]).
+    pub(super) async fn define(
+        &self,
+        key: &str,
+        definition: Definition,
+        before: Option<Definition>,
+        mode: Mode,
+        cancel: &CancelToken,
+    ) -> Result<(), Error> {
+        let before = before.as_ref().and_then(Definition::data).map(String::from);
+        let intent = Intent::Define { definition: definition.clone(), before: before.clone() };
+        cancel.step(|s| s.intent = Some(intent));
+        cancel.keep().await?;
+        self.host.warehouse.put(key, definition, mode).await?;
+        match before {
+            Some(data) => self.host.warehouse.remove_data(&data).await,
+            None => Ok(()),
+        }
+    }
+
+    /// True if the statement, when it ran before, came as far as to give the name its meaning.
+    pub(super) async fn was_defined(&self, key: &str, cancel: &CancelToken) -> Result<bool, Error> {
+        let Some(Intent::Define { definition, before }) = cancel.step(|s| s.intent.clone()) else {
+            return Ok(false);
+        };
+        let warehouse = &self.host.warehouse;
+        let is_there = warehouse.entry(key).await?.is_some_and(|e| e.definition == definition);
+        if let Some(data) = before.filter(|_| is_there) {
+            warehouse.remove_data(&data).await?;
+        }
+        Ok(is_there)
+    }
+
     /// `DROP TENSOR|TABLE|VIEW`: the entry first, then the cells.
-    pub(super) async fn drop_named(&self, drop: &DropStatement) -> Result<Reply, Error> {
+    pub(super) async fn drop_named(
+        &self,
+        drop: &DropStatement,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let name = drop.name.to_string();
         let key = bare(&name);
         let view = drop.kind == DropKind::View;
@@ -90,6 +129,15 @@ impl Session {
         }
         let warehouse = &self.host.warehouse;
         let entry = warehouse.entry(&key).await;
+        if let Some(Intent::Drop { definition }) = cancel.step(|s| s.intent.clone())
+            && !matches!(&entry, Ok(Some(e)) if e.definition == definition)
+        {
+            // It was dropped when the statement ran before; the cells may be left.
+            if let Some(data) = definition.data() {
+                warehouse.remove_data(data).await?;
+            }
+            return Ok(Answer::Done(format!("dropped {} {name}", definition.kind())).into());
+        }
         let Some(entry) = (match entry {
             // What cannot be read can still be removed.
             Err(e) if e.code() == "invalid_definition" => {
@@ -107,8 +155,11 @@ impl Session {
         if view != matches!(entry.definition, Definition::View { .. }) {
             return Err(Error::stage(Failure::WrongKind { name, kind }));
         }
+        let definition = entry.definition;
+        cancel.step(|s| s.intent = Some(Intent::Drop { definition: definition.clone() }));
+        cancel.keep().await?;
         warehouse.remove(&key).await?;
-        if let Definition::Tensor { data } = &entry.definition {
+        if let Some(data) = definition.data() {
             warehouse.remove_data(data).await?;
         }
         Ok(Answer::Done(format!("dropped {kind} {name}")).into())
@@ -178,6 +229,9 @@ impl Session {
             .map_err(Error::stage)?;
         let done = async {
             self.run_into(&planned.tiling, &planned.sources, writer.clone(), cancel).await?;
+            if !warehouse {
+                self.publishes(target, cancel).await?;
+            }
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => Err(Error::Cancelled),
@@ -198,6 +252,17 @@ impl Session {
                 Err(e)
             }
         }
+    }
+
+    /// An output is about to appear: that is written down before.
+    pub(super) async fn publishes(
+        &self,
+        target: &Target,
+        cancel: &CancelToken,
+    ) -> Result<(), Error> {
+        let target = target.display().to_string();
+        cancel.step(|s| s.intent = Some(Intent::Publish { target }));
+        cancel.keep().await
     }
 
     /// What writers need of this process.

@@ -1,10 +1,13 @@
 //! What a query reads, opened before it is bound.
 
+use crate::engine::Handle;
 use crate::error::{Error, Position};
 use crate::session::failure::Failure;
+use crate::session::settings::Settings;
 use crate::session::tables::{self, TableFormat};
 use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Session, later};
+use crate::statement::Made;
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::TableSource;
@@ -22,6 +25,8 @@ use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 pub(super) struct Temp {
     pub(super) dataset: Arc<Dataset>,
     origins: Vec<(SourceRef, Origin)>,
+    /// How it was made.
+    made: Arc<Made>,
 }
 
 /// One result with its chunks.
@@ -29,14 +34,30 @@ pub(super) struct Temp {
 pub(super) struct Kept {
     pub(super) labels: Labels,
     pub(super) array: Arc<Resident>,
+    /// What it is made of, if that has a name.
+    pub(super) version: Option<String>,
 }
 
 /// Names of arrays in memory are never used twice: a plan's key must not name another array.
 static TEMPS: AtomicU64 = AtomicU64::new(0);
 
 impl Temp {
-    pub(super) fn new(name: &str, results: Vec<Kept>) -> Result<Self, Error> {
+    /// The results of the statement `sql`, which runs as `handle`.
+    pub(super) fn new(
+        name: &str,
+        results: Vec<Kept>,
+        sql: &str,
+        settings: &Settings,
+        handle: &Handle,
+    ) -> Result<Self, Error> {
         let number = TEMPS.fetch_add(1, Ordering::Relaxed);
+        let made = Made {
+            number,
+            sql: sql.into(),
+            settings: settings.given().clone(),
+            step: handle.step(|s| s.clone()),
+            from: handle.recipe().temps,
+        };
         let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
         let mut origins = Vec::new();
         let single = results.len() == 1;
@@ -51,7 +72,7 @@ impl Temp {
                 shape: l.shape.iter().copied().collect(),
                 grid: kept.array.grid.clone(),
                 nullable: l.nullable,
-                version: None,
+                version: kept.version,
             };
             for dim in &l.dims {
                 if let (Some(dim_name), Some(coord)) = (&dim.name, &dim.coord) {
@@ -83,7 +104,7 @@ impl Temp {
             });
             origins.push((source, Origin::Resident(kept.array)));
         }
-        Ok(Temp { dataset: Arc::new(dataset), origins })
+        Ok(Temp { dataset: Arc::new(dataset), origins, made: Arc::new(made) })
     }
 
     /// Bytes of all chunks.
@@ -99,6 +120,8 @@ impl Temp {
 /// The opened relations of one statement: what binding sees, and where the cells come from.
 pub(super) struct Opener<'a> {
     session: &'a Session,
+    /// The statement that it opens for: what is found is noted there, and what was noted is found again.
+    handle: Handle,
     /// CTE names and the like, which nobody opens.
     relations: Vec<RelationRef>,
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
@@ -122,13 +145,17 @@ pub(super) enum Found {
     View(Arc<View>),
 }
 
+/// How often a name is looked up that is replaced again and again meanwhile.
+const LOOKS_MAX: u32 = 4;
+
 /// The most views that stand on one another.
 const VIEWS_DEEP_MAX: usize = 64;
 
 impl<'a> Opener<'a> {
-    pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>) -> Self {
+    pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>, handle: &Handle) -> Self {
         Opener {
             session,
+            handle: handle.clone(),
             relations,
             opened: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -246,14 +273,24 @@ impl<'a> Opener<'a> {
     async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
         let opened =
             source::open(url, options, &self.session.host.stores).await.map_err(Error::stage)?;
-        Ok(self.add(opened))
+        self.add(opened)
     }
 
-    fn add(&mut self, opened: Opened) -> Arc<Dataset> {
+    fn add(&mut self, opened: Opened) -> Result<Arc<Dataset>, Error> {
         for reader in &opened.readers {
+            let source = reader.source();
+            if let Some(version) = &source.version {
+                let array = format!("{}#{}", source.url, source.path);
+                let same = self.handle.step(|s| {
+                    s.versions.entry(array).or_insert_with(|| version.clone()) == version
+                });
+                if !same {
+                    return Err(Error::stage(Failure::SourceChanged { url: source.url.clone() }));
+                }
+            }
             self.sources.add(reader.source().clone(), Origin::Stored(reader.clone()));
         }
-        Arc::new(opened.dataset)
+        Ok(Arc::new(opened.dataset))
     }
 
     /// Opens a name of the catalog: exactly, else without case where that is unique.
@@ -265,39 +302,69 @@ impl<'a> Opener<'a> {
             found.and_then(|n| temps.get(&n).cloned())
         };
         if let Some(temp) = temp {
+            self.handle.uses(&temp.made);
             for (source, origin) in &temp.origins {
                 self.sources.add(source.clone(), origin.clone());
             }
             return Ok(Some(Found::Dataset(temp.dataset.clone())));
         }
-        let Some(entry) = self.entry(&key).await? else { return Ok(None) };
-        let dataset = match &entry.definition {
-            Definition::View { query } => {
-                // Each text has a number of its own in the statement.
-                let text = self.views.len() as u64 + 1;
-                let view = View::parse(&entry.name, text, query);
-                return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
-            }
-            Definition::External { stored_as, location, options } => {
-                if let Some(format) = TableFormat::parse(stored_as) {
-                    let table = self.table(format, location, options).await?;
-                    return Ok(Some(Found::Table(table)));
+        let mut tries = 0..LOOKS_MAX;
+        loop {
+            tries.next();
+            let is_noted = self.handle.step(|s| s.names.contains_key(&key));
+            let Some(entry) = self.entry(&key).await? else { return Ok(None) };
+            let found = match &entry.definition {
+                Definition::View { query } => {
+                    // Each text has a number of its own in the statement.
+                    let text = self.views.len() as u64 + 1;
+                    let view = View::parse(&entry.name, text, query);
+                    return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
                 }
-                self.url(location, options).await?
+                Definition::External { stored_as, location, options } => {
+                    if let Some(format) = TableFormat::parse(stored_as) {
+                        let table = self.table(format, location, options).await?;
+                        return Ok(Some(Found::Table(table)));
+                    }
+                    self.url(location, options).await
+                }
+                Definition::Tensor { data } => {
+                    let warehouse = &self.session.host.warehouse;
+                    self.handle.pin(warehouse.pin(data));
+                    // Nothing of it changes, but another process may drop it while it is read.
+                    let url = warehouse.url(data);
+                    self.store(&url, &Options::dropped_whole()).await
+                }
+            };
+            match found {
+                Ok(dataset) => {
+                    let mut dataset = Dataset::clone(&dataset);
+                    dataset.name = entry.name;
+                    return Ok(Some(Found::Dataset(Arc::new(dataset))));
+                }
+                Err(e) => {
+                    // It may have been replaced between the look at its entry and that at its cells.
+                    let now = self.look_up(&key).await?;
+                    if is_noted || tries.is_empty() || now.as_ref() == Some(&entry) {
+                        return Err(e);
+                    }
+                    self.handle.step(|s| s.names.remove(&key));
+                }
             }
-            Definition::Tensor { data } => {
-                // Nothing of it changes, but it may be dropped while it is read.
-                let url = self.session.host.warehouse.url(data);
-                self.store(&url, &Options::dropped_whole()).await?
-            }
-        };
-        let mut dataset = Dataset::clone(&dataset);
-        dataset.name = entry.name;
-        Ok(Some(Found::Dataset(Arc::new(dataset))))
+        }
+    }
+
+    /// What a name stood for when the statement was bound first, else what it stands for.
+    pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
+        if let Some(noted) = self.handle.step(|s| s.names.get(key).cloned()) {
+            return Ok(noted);
+        }
+        let found = self.look_up(key).await?;
+        self.handle.step(|s| s.names.insert(key.into(), found.clone()));
+        Ok(found)
     }
 
     /// The entry of the warehouse: with exactly that name, else without case where that is unique.
-    pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
+    async fn look_up(&mut self, key: &str) -> Result<Option<Entry>, Error> {
         let warehouse = &self.session.host.warehouse;
         if let Some(entry) = warehouse.entry(key).await? {
             return Ok(Some(entry));

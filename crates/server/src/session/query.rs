@@ -20,6 +20,7 @@ use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
 use tessera_planner::cost::{cost, is_small};
 use tessera_planner::grid::Grid;
+use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::OutputRef;
 use tessera_planner::tile::Tiling;
@@ -143,8 +144,13 @@ impl Session {
     ) -> Result<(Vec<Kept>, Reply), Error> {
         let planned = self.plan(query, cancel).await?;
         let arrays = self.run_arrays(&planned, cancel).await?;
-        let kept = planned.labels.into_iter().zip(arrays);
-        let kept = kept.map(|(labels, array)| Kept { labels, array }).collect();
+        let keys = Keys::of(planned.tiling.plan());
+        let kept = planned.labels.into_iter().zip(arrays).enumerate();
+        let kept = kept.map(|(i, (labels, array))| {
+            let version = keys.result(i).map(|k| k.to_string());
+            Kept { labels, array, version }
+        });
+        let kept = kept.collect();
         let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
         Ok((
             kept,
@@ -222,11 +228,14 @@ impl Session {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let token = ExecCancel::new();
         let runtime = &self.host.runtime;
-        let running = match is_small(tiling) && !sink.waits() {
-            true => runtime.start_here(tiling.clone(), runner, sink, &token),
-            false => runtime.start(tiling.clone(), runner, sink, &token),
-        }
-        .map_err(Error::stage)?;
+        let stored = match cancel.durable(self.settings().durability) {
+            Some(durable) => durable.plan(tiling).await,
+            None => None,
+        };
+        let here = is_small(tiling) && !sink.waits();
+        let running = runtime
+            .start_durable(tiling.clone(), runner, sink, &token, stored, here)
+            .map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
         tokio::select! {
             biased;
@@ -296,6 +305,10 @@ impl Session {
                     text.push_str("\n-- plan\n");
                 }
                 text.push_str(&explain::plan(&planned.tiling));
+                let durability = self.settings().durability;
+                if cancel.durable(durability).is_some() {
+                    text.push_str(&explain::durable(&planned.tiling, durability));
+                }
                 if let Some(m) = &measured {
                     text.push_str(&measurements(m));
                 }

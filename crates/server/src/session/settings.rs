@@ -1,7 +1,9 @@
 //! `SET tessera.…`: what a session may change.
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::session::failure::Failure;
+use std::collections::BTreeMap;
 use tessera_frontend::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::durable::Durability;
@@ -21,13 +23,22 @@ pub(super) struct Settings {
     pub(super) lift: Density,
     /// Which chunks are kept for a run after a failure.
     pub(super) durability: Durability,
+    /// What was SET, as it was written, by name without the prefix.
+    given: BTreeMap<String, String>,
 }
 
 impl Settings {
+    /// Those of a new session.
+    pub(super) fn new(config: &Config) -> Self {
+        let Config { lift, durability, .. } = *config;
+        Settings { lift, durability, ..Settings::default() }
+    }
+
     /// Sets `tessera.chunk_bytes_target` and its kin; the prefix may be left out.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let fail = |reason: String| Error::stage(Failure::Setting { name: name.into(), reason });
-        match name.strip_prefix("tessera.").unwrap_or(name) {
+        let bare = name.strip_prefix("tessera.").unwrap_or(name);
+        match bare {
             "chunk_bytes_target" => {
                 let bytes = crate::config::parse_bytes(value).map_err(|e| fail(e.to_string()))?;
                 if !CHUNK_BYTES.contains(&bytes) {
@@ -38,7 +49,6 @@ impl Settings {
                     )));
                 }
                 self.plan.chunk_bytes_target = bytes;
-                Ok(())
             }
             "batch_cells" => {
                 let cells = value.trim().replace('_', "").parse::<u64>().ok();
@@ -48,18 +58,18 @@ impl Settings {
                     )));
                 };
                 self.plan.batch_cells = cells;
-                Ok(())
             }
-            "lift" => {
-                self.lift = value.parse().map_err(fail)?;
-                Ok(())
-            }
-            "durability" => {
-                self.durability = value.parse().map_err(fail)?;
-                Ok(())
-            }
-            _ => Err(fail("there is no such setting".into())),
+            "lift" => self.lift = value.parse().map_err(fail)?,
+            "durability" => self.durability = value.parse().map_err(fail)?,
+            _ => return Err(fail("there is no such setting".into())),
         }
+        self.given.insert(bare.into(), value.into());
+        Ok(())
+    }
+
+    /// What was SET: with it, another session has the same settings.
+    pub(super) fn given(&self) -> &BTreeMap<String, String> {
+        &self.given
     }
 
     /// Name and value of each.

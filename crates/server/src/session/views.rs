@@ -1,6 +1,7 @@
 //! CREATE VIEW: the text of a query is kept, and bound when it is used.
 
 use crate::answer::{Answer, Reply};
+use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::keep::Free;
 use crate::session::open::{Opener, bare};
@@ -13,9 +14,16 @@ use tessera_frontend::statement::CreateView;
 impl Session {
     /// `CREATE [OR REPLACE] VIEW`. What it is made of is opened: a file that is not there, or a view made of itself, is
     /// refused now and not at the first query. A name that nothing has may come later.
-    pub(super) async fn create_view(&self, create: &CreateView) -> Result<Reply, Error> {
+    pub(super) async fn create_view(
+        &self,
+        create: &CreateView,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
+        if self.was_defined(&key, cancel).await? {
+            return Ok(Answer::Done(format!("created view {name}")).into());
+        }
         match self.free(&key, "view", create.or_replace, create.if_not_exists).await? {
             Free::Keep(kind) => {
                 return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
@@ -28,10 +36,10 @@ impl Session {
             let path = format!("{key} → {key}");
             return Err(Error::stage(Failure::CyclicView { name: key, path }));
         }
-        Opener::new(self, relations).open_below(&key).await?;
+        Opener::new(self, relations, cancel).open_below(&key).await?;
         let definition = Definition::View { query: create.query_text.clone() };
         let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
-        self.host.warehouse.put(&key, definition, mode).await?;
+        self.define(&key, definition, None, mode, cancel).await?;
         Ok(Answer::Done(format!("created view {name}")).into())
     }
 }

@@ -6,15 +6,20 @@
 //!   catalog/<name>.json       an entry: there whole or not at all
 //!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it
 //!   data/<uuid>.lock          held by who writes them, until then
+//!   statements/, epochs/      what servers remember ([`crate::journal`])
 //! ```
-//! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. What a
-//! process that was killed left in `data/` is named by no entry and locked by nobody: [`Warehouse::collect`] removes it.
+//! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. Cells
+//! that statements of this process still read go with the last of these ([`Pin`]). What a process that was killed left
+//! in `data/` is named by no entry, read by no statement that is to be run again, and locked by nobody:
+//! [`Warehouse::collect`] removes it.
 
 use crate::error::Error;
+use crate::journal::{Epoch, Journal};
 use crate::session::failure::Failure;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target};
 use tessera_exec::source::{Options, Stores};
@@ -39,20 +44,20 @@ const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A name of the catalog and what it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Version of this file's format.
-    pub(super) format_version: u32,
+    format_version: u32,
     /// The name as it was written.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it stands for.
     #[serde(flatten)]
-    pub(super) definition: Definition,
+    pub(crate) definition: Definition,
 }
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub(super) enum Definition {
+pub(crate) enum Definition {
     /// Of `CREATE EXTERNAL TABLE`.
     External {
         /// `zarr`, `npy`, ….
@@ -83,16 +88,69 @@ impl Definition {
             Definition::View { .. } => "view",
         }
     }
+
+    /// Its cells in the warehouse, from the root, if it has some there.
+    pub(crate) fn data(&self) -> Option<&str> {
+        match self {
+            Definition::Tensor { data } => Some(data),
+            Definition::External { .. } | Definition::View { .. } => None,
+        }
+    }
 }
+
+/// Cells of the warehouse that somebody reads: they stay until it drops, also if their name is given up meanwhile.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    warehouse: Arc<Warehouse>,
+    data: String,
+}
+
+impl Pin {
+    /// Drops it, and waits until cells that nobody else reads are gone, if they are to go.
+    pub(crate) async fn release(mut self) {
+        let data = std::mem::take(&mut self.data);
+        if let Some(doomed) = self.warehouse.unpin(&data) {
+            self.warehouse.erase_doomed(&data, doomed).await;
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(doomed) = self.warehouse.unpin(&self.data) {
+            let (warehouse, data) = (self.warehouse.clone(), std::mem::take(&mut self.data));
+            let io = warehouse.io.clone();
+            io.spawn(async move { warehouse.erase_doomed(&data, doomed).await });
+        }
+    }
+}
+
+/// Who reads some cells.
+#[derive(Debug, Default)]
+struct Readers {
+    count: usize,
+    doomed: Option<Doomed>,
+}
+
+/// Cells that go with their last reader; if the process is killed before, with the next one that starts, which finds a
+/// lock that nobody holds.
+#[derive(Debug)]
+struct Doomed(#[expect(dead_code, reason = "it is held")] Option<Claim>);
 
 /// The durable half of the catalog.
 #[derive(Debug)]
-pub(super) struct Warehouse {
+pub(crate) struct Warehouse {
     /// Nothing is made in it before the first entry is.
     folder: Folder,
+    /// The right to change it, if this process is a server.
+    epoch: Arc<Epoch>,
     /// True once its format is known to be ours.
     checked: AtomicBool,
     marked: AtomicBool,
+    /// Cells that statements of this process may read.
+    readers: Mutex<BTreeMap<String, Readers>>,
+    /// Where what is left over is removed.
+    io: tokio::runtime::Handle,
 }
 
 impl Warehouse {
@@ -100,9 +158,83 @@ impl Warehouse {
     ///
     /// # Errors
     /// A URL that cannot be read, or a storage that is only read.
-    pub(super) fn open(url: &str, stores: &Stores) -> Result<Self, Error> {
+    pub(super) fn open(
+        url: &str,
+        stores: &Stores,
+        io: tokio::runtime::Handle,
+    ) -> Result<Self, Error> {
         let folder = Folder::open(url, &Options::default(), stores).map_err(Error::stage)?;
-        Ok(Warehouse { folder, checked: AtomicBool::new(false), marked: AtomicBool::new(false) })
+        Ok(Warehouse {
+            epoch: Arc::new(Epoch::new(folder.clone())),
+            folder,
+            checked: AtomicBool::new(false),
+            marked: AtomicBool::new(false),
+            readers: Mutex::default(),
+            io,
+        })
+    }
+
+    /// The folder of what belongs to statements.
+    pub(super) fn statements(&self, stores: &Stores) -> Result<Folder, Error> {
+        let url = self.folder.url(crate::journal::STATEMENTS);
+        Folder::open(&url, &Options::default(), stores).map_err(Error::stage)
+    }
+
+    /// What a server remembers in it.
+    pub(super) fn journal(&self) -> Journal {
+        Journal::new(self.folder.clone(), self.epoch.clone(), self.io.clone())
+    }
+
+    /// Keeps cells from being removed by this process.
+    pub(super) fn pin(self: &Arc<Self>, data: &str) -> Pin {
+        self.readers().entry(data.into()).or_default().count += 1;
+        Pin { warehouse: self.clone(), data: data.into() }
+    }
+
+    /// One reader less; it was the last one of cells that are to go, if something comes back.
+    fn unpin(&self, data: &str) -> Option<Doomed> {
+        let mut readers = self.readers();
+        let of = readers.get_mut(data)?;
+        of.count -= 1;
+        match of.count {
+            0 => readers.remove(data)?.doomed,
+            _ => None,
+        }
+    }
+
+    /// Cells that are read and that no entry names go with their last reader; false if nobody reads them.
+    fn doom(&self, data: &str) -> bool {
+        match self.readers().get_mut(data) {
+            Some(readers) => {
+                // Without a lock of its own (in a bucket, or while another process looks at it) it goes later.
+                readers
+                    .doomed
+                    .get_or_insert_with(|| Doomed(self.folder.claim(data).ok().flatten()));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Cells that are read and that no entry names go with their last reader: they were dropped before this process
+    /// was there.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(super) async fn doom_unnamed(&self) -> Result<(), Error> {
+        // Asked first: what is read had a name once, and gets none again.
+        let read: Vec<String> = self.readers().keys().cloned().collect();
+        let entries = self.list().await?;
+        let named: BTreeSet<&str> = entries.iter().filter_map(|e| e.definition.data()).collect();
+        for data in read.iter().filter(|data| !named.contains(data.as_str())) {
+            self.doom(data);
+        }
+        Ok(())
+    }
+
+    fn readers(&self) -> MutexGuard<'_, BTreeMap<String, Readers>> {
+        // Each change is complete before anything can panic.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Names of all entries, sorted.
@@ -153,6 +285,7 @@ impl Warehouse {
         mode: Mode,
     ) -> Result<(), Error> {
         self.check().await?;
+        self.epoch.check().await?;
         if !self.marked.load(Ordering::Relaxed) {
             let text = serde_json::json!({"format_version": FORMAT_VERSION}).to_string();
             match self.folder.put(MARK, text.into(), Mode::Create).await {
@@ -175,6 +308,7 @@ impl Warehouse {
 
     /// Removes an entry; true if there was one.
     pub(super) async fn remove(&self, name: &str) -> Result<bool, Error> {
+        self.epoch.check().await?;
         self.folder.remove(&key(name)).await.map_err(Error::stage)
     }
 
@@ -208,7 +342,7 @@ impl Warehouse {
     /// Removes the cells that a killed process left; how many tensors that would have been.
     ///
     /// # Errors
-    /// Whatever storage says. An entry that cannot be read may name anything: then nothing is removed.
+    /// Whatever storage says. An entry or a statement that cannot be read may name anything: then nothing is removed.
     pub(super) async fn collect(&self) -> Result<u64, Error> {
         self.folder.remove_parts(CATALOG, AGE);
         let left = self.folder.leftovers(DATA, AGE).await.map_err(Error::stage)?;
@@ -216,7 +350,10 @@ impl Warehouse {
             return Ok(0);
         }
         // Asked after the locks were found free: who gave a lock up had put its entry before.
-        let named: BTreeSet<String> = self.list().await?.into_iter().filter_map(data).collect();
+        let entries = self.list().await?;
+        let mut named: BTreeSet<String> =
+            entries.iter().filter_map(|e| e.definition.data().map(String::from)).collect();
+        named.extend(Journal::data(&self.folder).await?);
         let mut removed = 0;
         for one in left {
             if !named.contains(&one.key) {
@@ -234,8 +371,22 @@ impl Warehouse {
         self.folder.url(data)
     }
 
-    /// Removes the cells of a tensor that no entry names any more. Statements that still read them fail.
+    /// Removes the cells of a tensor that no entry names any more, once no statement of this process reads them.
     pub(super) async fn remove_data(&self, data: &str) -> Result<(), Error> {
+        match self.doom(data) {
+            true => Ok(()),
+            false => self.erase(data).await,
+        }
+    }
+
+    /// Removes cells that nobody reads any more. What is left is collected when the next process starts.
+    async fn erase_doomed(&self, data: &str, _until_gone: Doomed) {
+        if let Err(e) = self.erase(data).await {
+            tracing::warn!(data, error = %e, "cells that nobody reads any more could not be removed");
+        }
+    }
+
+    async fn erase(&self, data: &str) -> Result<(), Error> {
         // An entry is a file that somebody may have edited: nothing outside of `data/` is removed.
         let inside =
             data.strip_prefix("data/").is_some_and(|n| !n.contains('/') && n.ends_with(".zarr"));
@@ -260,13 +411,6 @@ impl Warehouse {
         }
         self.checked.store(true, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-fn data(entry: Entry) -> Option<String> {
-    match entry.definition {
-        Definition::Tensor { data } => Some(data),
-        _ => None,
     }
 }
 

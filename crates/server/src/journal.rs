@@ -1,0 +1,317 @@
+//! What a server remembers of the statements that it accepted, in its warehouse.
+//!
+//! ```text
+//!   statements/<id>.json    one for each statement that was acknowledged with 202, or that has a `request_id`
+//!   statements/<id>/        chunks of it that were kept ([`tessera_exec::durable`])
+//!   epochs/<n>.json         the servers that wrote here, one after another: the highest number may
+//! ```
+//! A record is there before its statement is acknowledged, whole, and on the device. It has the text and what the text
+//! was bound to ([`Recipe`]); of the end only that it was: cells are computed again when they are asked for after a
+//! restart. It goes when the statement is forgotten.
+//!
+//! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
+//! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
+
+use crate::error::{Class, Error, Report};
+use crate::statement::Recipe;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tessera_exec::sink::{Folder, Mode, SinkError};
+use tokio::sync::Mutex;
+
+/// Where the records are.
+pub(crate) const STATEMENTS: &str = "statements";
+/// Where the epochs are.
+const EPOCHS: &str = "epochs";
+/// The format that this version reads and writes.
+const FORMAT_VERSION: u32 = 1;
+/// Records that are read at a time.
+const READS_MAX: usize = 16;
+/// Servers that may start at the same moment.
+const STARTS_MAX: u32 = 64;
+
+/// What is remembered of a statement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    format_version: u32,
+    pub(crate) id: String,
+    /// Milliseconds since 1970.
+    pub(crate) accepted_ms: u64,
+    /// The session that it ran in.
+    pub(crate) session: Option<String>,
+    /// The client's own name for it.
+    pub(crate) request_id: Option<String>,
+    pub(crate) sql: String,
+    pub(crate) recipe: Recipe,
+    /// How many servers began to run it.
+    pub(crate) starts: u32,
+    /// How it ended, and when.
+    pub(crate) end: Option<(End, u64)>,
+}
+
+/// How a statement ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum End {
+    /// With answers.
+    Finished,
+    /// With answers that are gone.
+    Gone,
+    /// Somebody stopped it.
+    Cancelled,
+    /// With the error of this document.
+    Failed(Value),
+}
+
+/// The records of a warehouse.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    folder: Folder,
+    epoch: Arc<Epoch>,
+    io: tokio::runtime::Handle,
+}
+
+impl Record {
+    pub(crate) fn new(id: &str, sql: &str, accepted_ms: u64, recipe: Recipe) -> Self {
+        Record {
+            format_version: FORMAT_VERSION,
+            id: id.into(),
+            accepted_ms,
+            session: None,
+            request_id: None,
+            sql: sql.into(),
+            recipe,
+            starts: 1,
+            end: None,
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+impl Journal {
+    /// The journal in a warehouse's folder. Nothing is read or made yet.
+    pub(crate) fn new(folder: Folder, epoch: Arc<Epoch>, io: tokio::runtime::Handle) -> Self {
+        Journal { folder, epoch, io }
+    }
+
+    /// All records, the oldest first. If there are some, or were, the server's epoch begins. A record that cannot be
+    /// read is left where it is: it must not keep the others.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(crate) async fn load(&self) -> Result<Vec<Record>, Error> {
+        self.epoch.begin_if_known().await?;
+        let mut all = Vec::new();
+        for record in read_all(&self.folder).await?.collect::<Vec<_>>().await {
+            match record {
+                Ok(record) => all.extend(record),
+                Err(e) if e.code() == "invalid_record" => tracing::error!("{e}"),
+                Err(e) => return Err(e),
+            }
+        }
+        all.sort_by(|a, b| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
+        Ok(all)
+    }
+
+    /// Writes a record, in place of the one that the statement has. Nobody else has its id.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later server.
+    pub(crate) async fn write(&self, record: &Record) -> Result<(), Error> {
+        self.epoch.begin().await?;
+        let text = serde_json::to_vec(record)
+            .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
+        let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
+        // A file is on the device before this ends: that is no work for a thread of I/O.
+        let put = move || io.block_on(folder.put(&key, text, Mode::Replace));
+        let put = tokio::task::spawn_blocking(put).await;
+        put.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
+    }
+
+    /// Forgets a statement.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {
+        self.epoch.check().await?;
+        self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
+    }
+
+    /// Cells of the warehouse at `folder` that statements of its journal read.
+    ///
+    /// # Errors
+    /// Whatever storage says; a record that cannot be read.
+    pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
+        let all: Vec<Option<Record>> = read_all(folder).await?.try_collect().await?;
+        Ok(all.iter().flatten().flat_map(|r| r.recipe.data()).map(String::from).collect())
+    }
+}
+
+fn key(id: &str) -> String {
+    format!("{STATEMENTS}/{id}.json")
+}
+
+/// All records, as they come.
+async fn read_all(
+    folder: &Folder,
+) -> Result<impl Stream<Item = Result<Option<Record>, Error>>, Error> {
+    let names = folder.names(STATEMENTS).await.map_err(Error::stage)?;
+    let ids = names.into_iter().filter_map(|n| n.strip_suffix(".json").map(String::from));
+    let ids: Vec<String> = ids.filter(|id| !id.starts_with('.')).collect();
+    Ok(stream::iter(ids).map(|id| read(folder, id)).buffer_unordered(READS_MAX))
+}
+
+/// A record; `None` if it was forgotten meanwhile.
+async fn read(folder: &Folder, id: String) -> Result<Option<Record>, Error> {
+    let key = key(&id);
+    let Some(bytes) = folder.get(&key).await.map_err(Error::stage)? else { return Ok(None) };
+    let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
+    let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+    let version = value["format_version"].as_u64();
+    if version != Some(FORMAT_VERSION.into()) {
+        return Err(bad(match version {
+            Some(v) => format!("format version {v} is not known, only {FORMAT_VERSION}"),
+            None => "it has no format version".into(),
+        }));
+    }
+    let record: Record = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
+    match record.id == id {
+        true => Ok(Some(record)),
+        false => Err(bad("it is the record of another statement".into())),
+    }
+}
+
+/// The right of a server to change a warehouse.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    folder: Folder,
+    /// The number, once it began: what is not a server never has one, and is not asked for it.
+    number: Mutex<Option<u64>>,
+}
+
+impl Epoch {
+    pub(crate) fn new(folder: Folder) -> Self {
+        Epoch { folder, number: Mutex::default() }
+    }
+
+    /// Begins the epoch if there was one before: who worked here until now stops.
+    async fn begin_if_known(&self) -> Result<(), Error> {
+        match self.last().await? {
+            0 => Ok(()),
+            _ => self.begin().await,
+        }
+    }
+
+    /// Begins the epoch, if it has not begun.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    async fn begin(&self) -> Result<(), Error> {
+        let mut number = self.number.lock().await;
+        if let Some(n) = *number {
+            return self.is_last(n).await;
+        }
+        let text = || format!("{{\"pid\":{}}}", std::process::id()).into_bytes();
+        for _ in 0..STARTS_MAX {
+            let next = self.last().await? + 1;
+            match self.folder.put(&epoch(next), text(), Mode::Create).await {
+                Err(SinkError::Exists { .. }) => {}
+                Err(e) => return Err(Error::stage(e)),
+                Ok(()) => {
+                    *number = Some(next);
+                    return self.forget_before(next).await;
+                }
+            }
+        }
+        Err(Error::stage(Fenced { warehouse: self.folder.display().into() }))
+    }
+
+    /// Removes all epochs but the last.
+    async fn forget_before(&self, last: u64) -> Result<(), Error> {
+        let names = self.folder.names(EPOCHS).await.map_err(Error::stage)?;
+        for old in names.iter().filter_map(|n| n.strip_suffix(".json")?.parse::<u64>().ok()) {
+            if old < last {
+                self.folder.remove(&epoch(old)).await.map_err(Error::stage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses if a later server works here.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        match *self.number.lock().await {
+            Some(n) => self.is_last(n).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn is_last(&self, number: u64) -> Result<(), Error> {
+        match self.last().await? {
+            last if last > number => {
+                Err(Error::stage(Fenced { warehouse: self.folder.display().into() }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the last epoch; 0 if there was none.
+    async fn last(&self) -> Result<u64, Error> {
+        let names = self.folder.names(EPOCHS).await.map_err(Error::stage)?;
+        let numbers = names.iter().filter_map(|n| n.strip_suffix(".json")?.parse().ok());
+        Ok(numbers.max().unwrap_or(0))
+    }
+}
+
+fn epoch(number: u64) -> String {
+    format!("{EPOCHS}/{number}.json")
+}
+
+/// Another server took over.
+#[derive(Debug, thiserror::Error)]
+#[error("another server works for the warehouse `{warehouse}` since")]
+struct Fenced {
+    warehouse: String,
+}
+
+impl Report for Fenced {
+    fn code(&self) -> &str {
+        "fenced"
+    }
+    fn class(&self) -> Class {
+        Class::Retry
+    }
+    fn hint(&self) -> Option<String> {
+        Some("ask that server; give each server a warehouse of its own (`--warehouse`)".into())
+    }
+}
+
+/// A record that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("the record `{key}` in the warehouse cannot be read: {reason}")]
+struct Unreadable {
+    key: String,
+    reason: String,
+}
+
+impl Report for Unreadable {
+    fn code(&self) -> &str {
+        "invalid_record"
+    }
+    fn class(&self) -> Class {
+        Class::User
+    }
+    fn hint(&self) -> Option<String> {
+        Some("remove the file: the statement is then forgotten".into())
+    }
+}

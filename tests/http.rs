@@ -164,7 +164,7 @@ fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < Duration::from_secs(60), "it never happened: {what}");
@@ -304,11 +304,17 @@ fn long_statements_are_watched_and_cancelled() {
         &[("TESSERA_MAX_QUERIES", "2"), ("TESSERA_MAX_QUEUED", "1")],
     );
     let submit = || s.submit(&json!({"sql": ENDLESS, "wait_ms": 0}));
-    let ids: Vec<String> =
+    let mut ids: Vec<String> =
         (0..3).map(|_| submit().json()["id"].as_str().unwrap().to_string()).collect();
     let full = submit();
     assert_eq!((full.status, &full.json()["error"]["code"]), (429, &json!("busy")));
     assert!(full.head.contains("retry-after: 1"), "{}", full.head);
+    // Who is planned first has a place first; the one that waits is the last from here on.
+    let state = |id: &String| s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
+    until("two run and one waits", || {
+        ids.sort_by_key(|id| state(id) == "QUEUED");
+        ids.iter().map(&state).eq(["RUNNING", "RUNNING", "QUEUED"])
+    });
     let path = |i: usize| format!("/v1/statements/{}", ids[i]);
     until("an operand is done", || {
         s.get(&path(0)).json()["progress"]["operands"]["done"].as_u64() > Some(0)

@@ -76,6 +76,23 @@ pub fn is_small(tiling: &Tiling) -> bool {
     operands <= HERE_OPERANDS_MAX && !stages.iter().any(waits) && work_us(tiling) <= HERE_US
 }
 
+/// A plan of no more work, and that reads no more bytes of arrays, need not wait until others are over.
+const QUICK_US: u64 = 20_000;
+const QUICK_BYTES: u64 = 8 << 20;
+
+/// True for a plan that is over before anybody waits for it, however many run beside it.
+pub fn is_quick(tiling: &Tiling) -> bool {
+    let bytes = |s: &Stage| match &s.task {
+        Task::Load { source, .. } if !source.is_resident() => {
+            let n = cells(&s.grid.shape()).unwrap_or(u64::MAX);
+            n.saturating_mul(source.dtype.size() as u64)
+        }
+        _ => 0,
+    };
+    let read = tiling.plan().stages.iter().fold(0u64, |n, s| n.saturating_add(bytes(s)));
+    read <= QUICK_BYTES && work_us(tiling) <= QUICK_US
+}
+
 /// About how long one thread works for a plan, in microseconds; saturates.
 pub fn work_us(tiling: &Tiling) -> u64 {
     let stages = tiling.plan().stages.iter();

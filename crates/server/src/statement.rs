@@ -3,13 +3,14 @@
 //! The life of a statement:
 //!
 //! ```text
-//!   QUEUED ─▶ PLANNING ◀─▶ RUNNING ─▶ FINISHED
+//!   QUEUED ◀─▶ PLANNING ◀─▶ RUNNING ─▶ FINISHED
 //!      │         │  └─────────┼─────▶ FINISHED
 //!      └─────────┴────────────┴─────▶ FAILED, CANCELLED
 //! ```
 //! 1. Who wants an answer makes a [`Handle`] and gives it to [`crate::engine::Engine::run`].
 //! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` know it.
-//! 3. It goes back from RUNNING to PLANNING when the next statement of a script begins, or when something had to be
+//! 3. Where places are few, a statement that takes more than a moment is QUEUED again once that is known, until it has
+//!    one ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script begins, or when something had to be
 //!    computed before the rest could be planned.
 //! 4. While plans run, [`Handle::progress`] asks the scheduler for its counts; nothing is estimated but the time left.
 //! 5. [`Handle::cancel`] may be called by anybody at any time; the end comes soon after.
@@ -31,12 +32,13 @@ use recipe::Noted;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 use tessera_frontend::secrets;
 use tessera_planner::durable::Durability;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// Where a statement is in its life.
@@ -100,7 +102,7 @@ impl State {
         matches!(
             (self, next),
             (Queued, Planning | Failed | Cancelled)
-                | (Planning, Running | Finished | Failed | Cancelled)
+                | (Planning, Queued | Running | Finished | Failed | Cancelled)
                 | (Running, Planning | Finished | Failed | Cancelled)
         )
     }
@@ -122,6 +124,8 @@ struct Inner {
     created: Instant,
     tracked: Mutex<Tracked>,
     noted: Mutex<Noted>,
+    /// The place that it has among those that run.
+    place: tokio::sync::Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// What changes while a statement lives.
@@ -189,6 +193,7 @@ impl Handle {
         Handle(Arc::new(Inner {
             id,
             cancel,
+            place: tokio::sync::Mutex::default(),
             noted: Mutex::new(Noted { recipe, ..Noted::default() }),
             created: Instant::now(),
             tracked: Mutex::new(Tracked {
@@ -379,6 +384,54 @@ impl Handle {
     /// From now on `keeper` is told before anything is changed for good.
     pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeper>) {
         self.noted().keeper = Some(keeper);
+    }
+
+    /// It has to have one of these places while it does what takes more than a moment.
+    pub(crate) fn needs_one_of(&self, places: Arc<Semaphore>) {
+        self.noted().places = Some(places);
+    }
+
+    /// Waits for a place among those that run, and keeps it until the end of the statement.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`].
+    pub(crate) async fn take_place(&self) -> Result<(), Error> {
+        let Some(places) = self.noted().places.clone() else { return Ok(()) };
+        // Of several parts that begin together one waits for the place of all.
+        let mut place = self.0.place.lock().await;
+        if place.is_some() {
+            return Ok(());
+        }
+        if let Ok(free) = places.clone().try_acquire_owned() {
+            *place = Some(free);
+            return Ok(());
+        }
+        let since = Instant::now();
+        self.noted().waits_since = Some(since);
+        self.move_to(State::Queued);
+        tokio::select! {
+            biased;
+            () = self.cancelled() => {}
+            free = places.acquire_owned() => *place = free.ok(),
+        }
+        {
+            let noted = &mut *self.noted();
+            noted.waited += since.elapsed();
+            noted.waits_since = None;
+        }
+        self.move_to(State::Planning);
+        if place.is_some() { Ok(()) } else { Err(Error::Cancelled) }
+    }
+
+    /// Another one may have its place.
+    pub(crate) async fn leave_place(&self) {
+        *self.0.place.lock().await = None;
+    }
+
+    /// How long it waited for its place.
+    pub(crate) fn waited(&self) -> Duration {
+        let noted = self.noted();
+        noted.waited + noted.waits_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Chunks of it may be kept there.

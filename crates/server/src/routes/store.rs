@@ -1,7 +1,8 @@
 //! The statements of a server: a bounded queue, those that run, and results until somebody has read them.
 //!
 //! ```text
-//!   submit ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
+//!   submit ─▶ planned ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
+//!                 └─ what takes but a moment runs at once
 //! ```
 //! A statement that is acknowledged before its answer is there, or that has a `request_id`, is written into the
 //! [`Journal`] before ([`Entry::accept`]). A server that starts takes up what it finds there ([`Statements::restore`]):
@@ -33,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 const ENTRIES_MAX: usize = 4096;
 /// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
 const STARTS_MAX: u32 = 4;
+/// How exactly a statement's time is kept.
+const TICK: Duration = Duration::from_millis(10);
 /// What a cancelled engine has to come back before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -362,15 +365,12 @@ impl Statements {
     }
 
     async fn drive(self: Arc<Self>, entry: Arc<Entry>, engine: Arc<dyn Engine>, live: Live) {
-        let place = tokio::select! {
-            biased;
-            () = entry.handle.cancelled() => None,
-            place = self.places.clone().acquire_owned() => place.ok(),
+        entry.handle.needs_one_of(self.places.clone());
+        let result = match entry.handle.is_cancelled() {
+            false => self.run(&entry, &*engine).await,
+            true => Err(Error::Cancelled),
         };
-        let result = match place {
-            Some(_place) => self.run(&entry, &*engine).await,
-            None => Err(Error::Cancelled),
-        };
+        entry.handle.leave_place().await;
         // A session's own memory is free before anybody hears of the end.
         drop(engine);
         let outcome = match result {
@@ -423,14 +423,24 @@ impl Statements {
             tokio::time::sleep(PATIENCE).await;
         };
         let limit_s = self.limit_s;
-        let fenced = AssertUnwindSafe(work).catch_unwind();
+        // Waiting for a place does not count.
+        let too_long = async {
+            let started = Instant::now();
+            loop {
+                let limit = Duration::from_secs(limit_s) + entry.handle.waited();
+                match limit.checked_sub(started.elapsed()) {
+                    Some(left) if !left.is_zero() => tokio::time::sleep(left.max(TICK)).await,
+                    _ => return,
+                }
+            }
+        };
         tokio::select! {
-            result = tokio::time::timeout(Duration::from_secs(limit_s), fenced) => match result {
-                Err(_) => Err(Error::Timeout { limit_s }),
+            result = AssertUnwindSafe(work).catch_unwind() => match result {
                 // The panic's own text went to the log; it may name what a client should not see.
-                Ok(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
-                Ok(Ok(result)) => result,
+                Err(_) => Err(Error::Internal { what: "the query panicked".into() }),
+                Ok(result) => result,
             },
+            () = too_long => Err(Error::Timeout { limit_s }),
             () = patience => Err(Error::Cancelled),
         }
     }

@@ -31,7 +31,7 @@ use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
-use tessera_planner::cost::is_small;
+use tessera_planner::cost::{is_quick, is_small};
 use tessera_planner::durable::Durability;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
@@ -340,12 +340,20 @@ impl Runner {
 
     fn begin(&self, rooted: Rooted) -> Result<Pieces, ExecError> {
         let tiling = Arc::new(compile(rooted, &self.config, &mut |_, _| {})?);
-        let Some(durable) = self.handle.durable(self.durability) else {
+        let (durable, quick) = (self.handle.durable(self.durability), is_quick(&tiling));
+        if durable.is_none() && quick {
             return self.start(tiling, None);
-        };
+        }
         let this = self.clone();
         let started = async move {
-            let stored = durable.plan(&tiling).await;
+            if !quick {
+                this.handle.take_place().await?;
+                this.handle.move_to(State::Running);
+            }
+            let stored = match durable {
+                Some(durable) => durable.plan(&tiling).await,
+                None => None,
+            };
             this.start(tiling, stored).map_err(|e| Box::new(e) as BoxError)
         };
         Ok(stream::once(started).try_flatten().boxed())

@@ -18,7 +18,7 @@ use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
-use tessera_planner::cost::{cost, is_small};
+use tessera_planner::cost::{cost, is_quick, is_small};
 use tessera_planner::grid::Grid;
 use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
@@ -228,6 +228,9 @@ impl Session {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
         let token = ExecCancel::new();
         let runtime = &self.host.runtime;
+        if !is_quick(tiling) {
+            cancel.take_place().await?;
+        }
         let stored = match cancel.durable(self.settings().durability) {
             Some(durable) => durable.plan(tiling).await,
             None => None,

@@ -17,7 +17,9 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tessera_exec::durable::{Durable, DurableStore};
+use tokio::sync::Semaphore;
 
 /// Everything that a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -100,6 +102,11 @@ pub(super) struct Noted {
     /// Cells of the warehouse that stay as long as the statement may read them.
     pub(super) pins: Vec<Pin>,
     pub(super) keeper: Option<Arc<dyn Keeper>>,
+    /// Where it waits for a place if it takes more than a moment.
+    pub(super) places: Option<Arc<Semaphore>>,
+    /// How long it waited for it.
+    pub(super) waited: Duration,
+    pub(super) waits_since: Option<Instant>,
     /// Where chunks of it are kept that are worth it.
     pub(super) store: Option<Arc<DurableStore>>,
     pub(super) durable: Option<Arc<Durable>>,

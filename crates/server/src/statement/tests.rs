@@ -7,7 +7,7 @@ fn the_table_of_states() {
     let allowed =
         |from: State| State::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>();
     assert_eq!(allowed(Queued), [Planning, Failed, Cancelled]);
-    assert_eq!(allowed(Planning), [Running, Finished, Failed, Cancelled]);
+    assert_eq!(allowed(Planning), [Queued, Running, Finished, Failed, Cancelled]);
     assert_eq!(allowed(Running), [Planning, Finished, Failed, Cancelled]);
     for end in State::ALL.into_iter().filter(|s| s.is_over()) {
         assert_eq!(allowed(end), []);

@@ -8,6 +8,10 @@ use std::fmt;
 /// The most stored chunks that an operand reads, unless one of its own cells needs more.
 const JOINED_MAX: u64 = 1024;
 
+/// Chunks in memory are joined to an eighth of what stored ones are: they are read in place where they are left alone,
+/// and copied where they are joined, which is worth it as long as an operand costs more.
+const JOINED_RESIDENT: u64 = 8;
+
 /// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one cut off at `len`.
 ///
 /// ```text
@@ -219,7 +223,8 @@ impl Grid {
     /// joined lies together in a row-major file. Chunks more than 16 × `target` are cut along the outermost axes
     /// instead. `stored` is the grid that this one is a part of, if its chunks are objects: of those a thin slice needs
     /// few cells, but as a rule they are decoded whole, and each costs something however small it is, so that no more
-    /// than [`JOINED_MAX`] are joined. A pure function of grids, type and target.
+    /// than [`JOINED_MAX`] are joined. Others lie in memory, and are joined until they are a [`JOINED_RESIDENT`]th of
+    /// `target`. A pure function of grids, type and target.
     pub fn grouped(&self, stored: Option<&Grid>, cell_bytes: usize, target: u64) -> Grid {
         let mut axes = self.axes.clone();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
@@ -244,7 +249,10 @@ impl Grid {
             }
             return Grid { axes };
         }
-        let mut objects = if stored.is_some() { JOINED_MAX } else { u64::MAX };
+        let (limit, mut objects) = match stored {
+            Some(_) => (limit, JOINED_MAX),
+            None => ((limit / JOINED_RESIDENT).max(1), u64::MAX),
+        };
         let stored = stored.unwrap_or(self);
         let mut read = size(&stored.axes);
         for a in (0..axes.len()).rev() {

@@ -5,8 +5,10 @@
 //! library differs between machines.
 
 mod circle;
+mod inverse;
 mod poly;
 mod power;
+mod root;
 mod single;
 
 /// A function of one float.
@@ -41,9 +43,6 @@ macro_rules! funs {
     )* };
 }
 funs! {
-    Cbrt libm::cbrtf, libm::cbrt;
-    Arcsin libm::asinf, libm::asin;
-    Arccos libm::acosf, libm::acos;
     Arcsinh libm::asinhf, libm::asinh;
     Arccosh arccosh_f32, arccosh_f64;
     Arctanh libm::atanhf, libm::atanh;
@@ -65,11 +64,14 @@ fast! {
     Log log_f32, log_f64;
     Exp2 single::exp2, poly::exp2;
     Expm1 single::expm1, poly::expm1;
-    Log2 |x| poly::log2(f64::from(x)) as f32, poly::log2;
-    Log1p |x| poly::log1p(f64::from(x)) as f32, poly::log1p;
+    Log2 single::log2, poly::log2;
+    Log1p single::log1p, poly::log1p;
     Tanh single::tanh, poly::tanh;
-    Log10 |x| power::log10(f64::from(x)) as f32, power::log10;
+    Log10 single::log10, power::log10;
     Arctan single::arctan, circle::arctan;
+    Arcsin |x| inverse::arcsin(f64::from(x)) as f32, inverse::arcsin;
+    Arccos |x| inverse::arccos(f64::from(x)) as f32, inverse::arccos;
+    Cbrt |x| root::cbrt(f64::from(x)) as f32, root::cbrt;
     Sinh single::sinh, circle::sinh;
     Cosh single::cosh, circle::cosh;
 }
@@ -103,8 +105,8 @@ macro_rules! funs2 {
 }
 funs2! {
     Pow single::pow, power::pow;
-    Arctan2 |y, x| circle::arctan2(f64::from(y), f64::from(x)) as f32, circle::arctan2;
-    Hypot libm::hypotf, libm::hypot;
+    Arctan2 single::arctan2, circle::arctan2;
+    Hypot root::hypot_f32, root::hypot;
     Logaddexp logaddexp_f32, logaddexp_f64;
 }
 
@@ -301,7 +303,24 @@ fn split(x0: f64) -> (f64, f64) {
 
 /// Natural logarithm of `f32` within 1 ulp, as [`log_f64`].
 #[inline(always)]
-pub(crate) fn log_f32(x0: f32) -> f32 {
+pub(crate) fn log_f32(x: f32) -> f32 {
+    let (k, f, poly) = log_parts_f32(x);
+    let y = (f * (f * f)).mul_add(poly, k * LN2_LO_F32);
+    let y = (-0.5 * f).mul_add(f, y);
+    log_special_f32(x, k.mul_add(LN2_HI_F32, f + y))
+}
+
+/// As [`log_special`].
+#[inline(always)]
+fn log_special_f32(x: f32, y: f32) -> f32 {
+    let y = if x == f32::INFINITY { x } else { y };
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    if x >= 0.0 { y } else { f32::NAN }
+}
+
+/// x = 2^k (1 + f) as in [`log_parts`], and P(f): log(1 + f) = f + (f³ P(f) - f²/2).
+#[inline(always)]
+fn log_parts_f32(x0: f32) -> (f32, f32, f32) {
     const C: [f32; 9] = [
         0.3333333,
         -0.24999997,
@@ -320,22 +339,11 @@ pub(crate) fn log_f32(x0: f32) -> f32 {
     let h = x.to_bits().wrapping_add(0x3f80_0000 - SQRT_HALF);
     let k = f32::from_bits((h >> 23) | 0x4b00_0000) - (8_388_608.0 + bias);
     let f = f32::from_bits((h & 0x007f_ffff).wrapping_add(SQRT_HALF)) - 1.0;
-    let f2 = f * f;
-    let p = C[8];
-    let p = p.mul_add(f, C[7]);
-    let p = p.mul_add(f, C[6]);
-    let p = p.mul_add(f, C[5]);
-    let p = p.mul_add(f, C[4]);
-    let p = p.mul_add(f, C[3]);
-    let p = p.mul_add(f, C[2]);
-    let p = p.mul_add(f, C[1]);
-    let p = p.mul_add(f, C[0]);
-    let y = (f * f2).mul_add(p, k * LN2_LO_F32);
-    let y = (-0.5 * f).mul_add(f, y);
-    let y = k.mul_add(LN2_HI_F32, f + y);
-    let y = if x0 == f32::INFINITY { x0 } else { y };
-    let y = if x0 == 0.0 { f32::NEG_INFINITY } else { y };
-    if x0 >= 0.0 { y } else { f32::NAN }
+    let mut poly = C[8];
+    for c in C[..8].iter().rev() {
+        poly = poly.mul_add(f, *c);
+    }
+    (k, f, poly)
 }
 
 /// cos(2πu) for u in [0, 1), within 1e-15.

@@ -1,7 +1,7 @@
 //! Functions of `float32` in its own arithmetic: branch-free, as near as NumPy's or within 4 ulp.
 
-use super::{LN2_HI_F32, LN2_LO_F32, exp_f32, split};
-use std::f32::consts::{FRAC_PI_2, LN_2, LOG2_E};
+use super::{LN2_HI_F32, LN2_LO_F32, exp_f32, log_f32, log_parts_f32, log_special_f32, split};
+use std::f32::consts::{FRAC_PI_2, LN_2, LOG2_E, LOG10_E};
 
 const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
 /// What π/2 rounds away.
@@ -84,9 +84,9 @@ pub(super) fn tan(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// Inverse tangent: of |x| above 1 it is π/2 less that of 1/|x|.
+/// Inverse tangent of t + t_low for t in [0, 1], as t and what it differs from it by.
 #[inline(always)]
-pub(super) fn arctan(x: f32) -> f32 {
+fn arctan_unit(t: f32, t_low: f32) -> (f32, f32) {
     const C: [f32; 9] = [
         -0.333_333_02,
         0.199_986_28,
@@ -98,24 +98,99 @@ pub(super) fn arctan(x: f32) -> f32 {
         0.011_039_091,
         -0.001_821_204_4,
     ];
-    let a = x.abs();
-    let far = a > 1.0;
-    let inverse = 1.0 / a;
-    let rest = (-inverse).mul_add(a, 1.0) * inverse;
-    // Of an infinity it is not a number.
-    let rest = if far && rest.abs() < 1e-6 { rest } else { 0.0 };
-    let t = if far { inverse } else { a };
     let z = t * t;
     let mut poly = C[8];
     for c in C[..8].iter().rev() {
         poly = poly.mul_add(z, *c);
     }
     // The derivative is 1 - z/2 nearly enough for what the division rounds away.
-    let u = (t * z).mul_add(poly, (-0.5 * z).mul_add(rest, rest));
-    let (base, base_low) = if far { (FRAC_PI_2, FRAC_PI_2_LOW) } else { (0.0, 0.0) };
-    let (t, u) = if far { (-t, -u) } else { (t, u) };
+    (t, (t * z).mul_add(poly, (-0.5 * z).mul_add(t_low, t_low)))
+}
+
+/// `quarters` π/2 and t + u more, or less where the sign says so.
+#[inline(always)]
+fn angle(quarters: f32, less: bool, (t, u): (f32, f32)) -> f32 {
+    let (base, base_low) = (quarters * FRAC_PI_2, quarters * FRAC_PI_2_LOW);
+    let (t, u) = if less { (-t, -u) } else { (t, u) };
     let sum = base + t;
-    (sum + (((base - sum) + t) + (u + base_low))).copysign(x)
+    sum + (((base - sum) + t) + (u + base_low))
+}
+
+/// Inverse tangent: of |x| above 1 it is π/2 less that of 1/|x|.
+#[inline(always)]
+pub(super) fn arctan(x: f32) -> f32 {
+    let a = x.abs();
+    let far = a > 1.0;
+    let inverse = 1.0 / a;
+    let rest = (-inverse).mul_add(a, 1.0) * inverse;
+    // Of an infinity it is not a number.
+    let rest = if far && rest.abs() < 1e-6 { rest } else { 0.0 };
+    let near = arctan_unit(if far { inverse } else { a }, rest);
+    angle(if far { 1.0 } else { 0.0 }, far, near).copysign(x)
+}
+
+/// Angle of the point (x, y), with the signs of C99.
+#[inline(always)]
+pub(super) fn arctan2(y: f32, x: f32) -> f32 {
+    let (a, b) = (x.abs(), y.abs());
+    let steep = b > a;
+    let (n, d) = if steep { (a, b) } else { (b, a) };
+    let t = n / d;
+    // Of two zeros and of two infinities the quotient is not a number, and neither is what it rounds away.
+    let rest = (-t).mul_add(d, n) / d;
+    let rest = if rest.abs() < 1e-6 { rest } else { 0.0 };
+    let diagonal = n == f32::INFINITY;
+    let t = if n == 0.0 || diagonal { 0.0 } else { t };
+    let quarters = if steep { 1.0 } else { 0.0 };
+    let quarters = if diagonal { 0.5 } else { quarters };
+    let back = x.is_sign_negative();
+    let quarters = if back { 2.0 - quarters } else { quarters };
+    let r = angle(quarters, steep != back, arctan_unit(t, rest)).copysign(y);
+    if x.is_nan() || y.is_nan() { f32::NAN } else { r }
+}
+
+/// log(1 + f) times a factor in two parts, in two parts.
+#[inline(always)]
+fn scaled_log(f: f32, poly: f32, factor: (f32, f32)) -> (f32, f32) {
+    let y = (f * (f * f)).mul_add(poly, -0.5 * f * f);
+    let s = f + y;
+    let s_low = (f - s) + y;
+    let t = s * factor.0;
+    (t, s.mul_add(factor.0, -t) + s.mul_add(factor.1, s_low * factor.0))
+}
+
+/// Logarithm to base 2; exact for powers of two.
+#[inline(always)]
+pub(super) fn log2(x: f32) -> f32 {
+    const FACTOR: (f32, f32) = (LOG2_E, 1.925_963e-8);
+    let (k, f, poly) = log_parts_f32(x);
+    let (t, t_low) = scaled_log(f, poly, FACTOR);
+    let w = k + t;
+    log_special_f32(x, w + (((k - w) + t) + t_low))
+}
+
+/// Logarithm to base 10.
+#[inline(always)]
+pub(super) fn log10(x: f32) -> f32 {
+    const FACTOR: (f32, f32) = (LOG10_E, -1.010_305e-8);
+    /// The upper part has 12 bits: k times it is exact.
+    const LOG10_2: (f32, f32) = (0.301_025_4, 4.605_039e-6);
+    let (k, f, poly) = log_parts_f32(x);
+    let (t, t_low) = scaled_log(f, poly, FACTOR);
+    let whole = k * LOG10_2.0;
+    let w = whole + t;
+    let low = k.mul_add(LOG10_2.1, t_low);
+    log_special_f32(x, w + (((whole - w) + t) + low))
+}
+
+/// log(1 + x): what 1 + x rounds away is put back.
+#[inline(always)]
+pub(super) fn log1p(x: f32) -> f32 {
+    let u = 1.0 + x;
+    let y = log_f32(u) + (x - (u - 1.0)) / u;
+    let y = if x == f32::INFINITY { x } else { y };
+    let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
+    if x == 0.0 { x } else { y }
 }
 
 /// e^r - 1 for |r| <= ln 2 / 2.

@@ -18,6 +18,7 @@ use tessera_planner::plan::{Fused, FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Program, ScalarOp};
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
+use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{SortOrder, SortWhat};
 
 const CELLS: usize = 1 << 20;
@@ -142,6 +143,45 @@ fn multiply_and_add_kept(b: Bencher<'_, '_>, level: Level) {
         p.push(ScalarOp::Add, DType::Float64, &[xy, Arg::Input(2)])
     };
     run(b, level, &fused(3, make, kept));
+}
+
+/// Programs whose operations cost less than what they pass on.
+#[divan::bench(args = ["products", "differences", "choices", "choices of two", "polynomial"])]
+fn cheap(b: Bencher<'_, '_>, what: &str) {
+    let f = DType::Float64;
+    let (x, y) = (Arg::Input(0), Arg::Input(1));
+    let k = |v: f64| Arg::Const(Scalar::f64(v));
+    let make = |p: &mut Program| match what {
+        "products" => p.push(ScalarOp::Mul, f, &[x, y]),
+        "differences" => {
+            let d = p.push(ScalarOp::Sub, f, &[x, y]);
+            p.push(ScalarOp::Mul, f, &[d, d])
+        }
+        "choices" => {
+            let c = p.push(ScalarOp::Gt, DType::Bool, &[x, k(0.5)]);
+            p.push(ScalarOp::Where, f, &[c, y, k(0.0)])
+        }
+        "choices of two" => {
+            let c = p.push(ScalarOp::Gt, DType::Bool, &[x, y]);
+            p.push(ScalarOp::Where, f, &[c, y, k(0.0)])
+        }
+        _ => {
+            let first = p.push(ScalarOp::Mul, f, &[k(0.5), x]);
+            [-1.25, 2.0, -0.75].into_iter().fold(first, |y, c| {
+                let y = p.push(ScalarOp::Add, f, &[y, k(c)]);
+                p.push(ScalarOp::Mul, f, &[y, x])
+            })
+        }
+    };
+    let inputs = if what == "polynomial" { 1 } else { 2 };
+    match what {
+        "polynomial" => run(b, Level::detect(), &fused(inputs, make, kept)),
+        _ => run(
+            b,
+            Level::detect(),
+            &fused(inputs, make, summed([AxisReduce::All, AxisReduce::All])),
+        ),
+    }
 }
 
 #[divan::bench(args = ["all", "rows", "columns"])]

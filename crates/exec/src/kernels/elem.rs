@@ -58,6 +58,8 @@ pub(crate) trait Elem: Copy + PartialOrd + PartialEq + Default + 'static {
     fn top() -> Self;
     /// No lesser value.
     fn bottom() -> Self;
+    /// From a scalar's bits, as [`Scalar`](tessera_planner::scalar::Scalar) has them.
+    fn from_word(word: u64) -> Self;
 }
 
 /// A float.
@@ -79,6 +81,8 @@ pub(crate) trait Float: Elem {
     fn copysign(self, o: Self) -> Self;
     fn nextafter(self, o: Self) -> Self;
     fn to_f64(self) -> f64;
+    /// This, or 0.
+    fn kept(self, keep: bool) -> Self;
 }
 
 /// An integer.
@@ -136,6 +140,7 @@ macro_rules! ints {
             #[inline(always)] fn is_nan(self) -> bool { false }
             #[inline(always)] fn top() -> Self { $t::MAX }
             #[inline(always)] fn bottom() -> Self { $t::MIN }
+            #[inline(always)] fn from_word(word: u64) -> Self { word as $t }
         }
         impl Int for $t {
             #[inline(always)] fn trunc_div(self, o: Self) -> Self { if o == 0 { 0 } else { self.wrapping_div(o) } }
@@ -198,6 +203,7 @@ macro_rules! floats {
             #[inline(always)] fn is_nan(self) -> bool { self != self }
             #[inline(always)] fn top() -> Self { $t::INFINITY }
             #[inline(always)] fn bottom() -> Self { $t::NEG_INFINITY }
+            #[inline(always)] fn from_word(word: u64) -> Self { $t::from_bits(word as $u) }
         }
         impl Float for $t {
             #[inline(always)] fn div(self, o: Self) -> Self { self / o }
@@ -227,6 +233,11 @@ macro_rules! floats {
                 <$t>::from_bits(if up { b + 1 } else { b - 1 })
             }
             #[inline(always)] fn to_f64(self) -> f64 { self as f64 }
+            #[inline(always)]
+            fn kept(self, keep: bool) -> Self {
+                // By bits: of a choice the compiler makes a load that waits for the condition.
+                $t::from_bits(self.to_bits() & (0 as $u).wrapping_sub($u::from(keep)))
+            }
         }
     )* };
 }

@@ -105,4 +105,6 @@ pub fn run_once(
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod joined;
+#[cfg(test)]
 mod tests;

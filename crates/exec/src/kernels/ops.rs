@@ -4,12 +4,16 @@
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
 
-use super::elem::{self, CastTo, Elem, Float, Int, Kind};
+mod pick;
+
+use super::elem::{self, CastTo, Elem, Float, Int};
 use super::level::{Level, leveled};
 use super::math;
-use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::dtype::Calendar;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::time::DatePart;
+
+pub(crate) use pick::pick;
 
 /// Cells of a tile.
 pub(crate) const N: usize = 64;
@@ -24,7 +28,7 @@ pub(crate) const TILES: usize = 8;
 /// All pointers are aligned for their types and good for [`N`] cells a tile; the destination overlaps no source.
 pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64, usize);
 
-/// Writes tiles of `int64`: the first value, the step, and the number of tiles.
+/// Writes tiles of an index: the first value, the step, and the number of tiles.
 ///
 /// # Safety
 /// The pointer is aligned and good for [`N`] cells a tile.
@@ -47,6 +51,13 @@ pub(crate) enum TileOp {
     Norm,
     /// `exp(-a)`.
     ExpNeg,
+    /// A polynomial of `a`, by Horner's rule with two roundings a step: so many coefficients, the highest power's first,
+    /// are the cells of `b`.
+    Poly(usize),
+    /// An operation whose second argument is that constant.
+    Right(ScalarOp, u64),
+    /// An operation whose first argument is that constant.
+    Left(ScalarOp, u64),
     /// The cells themselves.
     Copy,
     /// `bool` of an integer: is it 0.
@@ -142,22 +153,116 @@ unsafe fn body3<O: Op3<A>, A: Copy>(
 }
 leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// Lets [`body_iota`] go through `leveled!`.
-trait Plain {}
-impl Plain for i64 {}
 #[inline(always)]
-unsafe fn body_iota<M: Plain>(d: *mut u8, first: i64, step: i64, tiles: usize) {
+unsafe fn body_right<O: Op2<A, R>, A: Elem, R: Copy>(
+    d: *mut u8,
+    a: *const u8,
+    _: *const u8,
+    _: *const u8,
+    constant: u64,
+    tiles: usize,
+) {
     // SAFETY: as the type of the function demands.
-    let d = unsafe { cells_mut::<i64>(d, tiles) };
-    for (i, d) in d.iter_mut().enumerate() {
-        *d = first.wrapping_add(step.wrapping_mul(i as i64));
+    let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
+    let b = A::from_word(constant);
+    for (d, a) in d.iter_mut().zip(a) {
+        *d = O::f(*a, b);
     }
 }
-leveled!(pick_iota, body_iota<M: Plain>(d: *mut u8, first: i64, step: i64, tiles: usize) as IotaFn);
+leveled!(op_right, body_right<O: Op2<A, R>, A: Elem, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// What writes indices at a level.
-pub(crate) fn iota(level: Level) -> IotaFn {
-    pick_iota::<i64>(level)
+#[inline(always)]
+unsafe fn body_left<O: Op2<A, R>, A: Elem, R: Copy>(
+    d: *mut u8,
+    b: *const u8,
+    _: *const u8,
+    _: *const u8,
+    constant: u64,
+    tiles: usize,
+) {
+    // SAFETY: as the type of the function demands.
+    let (d, b) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(b, tiles)) };
+    let a = A::from_word(constant);
+    for (d, b) in d.iter_mut().zip(b) {
+        *d = O::f(a, *b);
+    }
+}
+leveled!(op_left, body_left<O: Op2<A, R>, A: Elem, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+
+/// Cells of a polynomial that wait in registers for the next coefficient.
+const HELD: usize = 16;
+
+#[inline(always)]
+unsafe fn body_poly<A: Float>(
+    d: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    _: *const u8,
+    several: u64,
+    tiles: usize,
+) {
+    // SAFETY: as the type of the function demands; coefficients are as many as the parameter says, and no more than a
+    // tile.
+    let (d, a, coefficients) = unsafe {
+        (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), &cells::<A>(b, 1)[..several as usize])
+    };
+    let Some((first, rest)) = coefficients.split_first() else { return };
+    for (d, x) in d.as_chunks_mut::<HELD>().0.iter_mut().zip(a.as_chunks::<HELD>().0) {
+        let mut y = [*first; HELD];
+        for c in rest {
+            for i in 0..HELD {
+                y[i] = y[i].mul(x[i]).add(*c);
+            }
+        }
+        *d = y;
+    }
+}
+leveled!(op_poly, body_poly<A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+
+/// What the cells of an index are made into.
+trait Index: Copy {
+    /// Numbers `first + i * step` from the first cell on.
+    fn fill(to: &mut [Self], first: i64, step: i64);
+}
+impl Index for i64 {
+    #[inline(always)]
+    fn fill(to: &mut [i64], first: i64, step: i64) {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = first.wrapping_add(step.wrapping_mul(i as i64));
+        }
+    }
+}
+impl Index for f64 {
+    #[inline(always)]
+    fn fill(to: &mut [f64], first: i64, step: i64) {
+        // As long as all numbers on the way are exact, floats count as integers do, and few machines convert vectors
+        // of these.
+        const EXACT: u64 = 1 << 52;
+        let exact = |x: Option<i64>| x.is_some_and(|x| x.unsigned_abs() <= EXACT);
+        let last = step.checked_mul(to.len() as i64);
+        if exact(Some(first)) && exact(last) && exact(last.map(|x| first.wrapping_add(x))) {
+            let (first, step) = (first as f64, step as f64);
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = first + step * i as u32 as f64;
+            }
+        } else {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = first.wrapping_add(step.wrapping_mul(i as i64)) as f64;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn body_iota<T: Index>(d: *mut u8, first: i64, step: i64, tiles: usize) {
+    // SAFETY: as the type of the function demands.
+    T::fill(unsafe { cells_mut::<T>(d, tiles) }, first, step);
+}
+leveled!(pick_iota, body_iota<T: Index>(d: *mut u8, first: i64, step: i64, tiles: usize) as IotaFn);
+
+/// What writes indices at a level, as floats (of what `as` makes of the integers) or not.
+pub(crate) fn iota(floats: bool, level: Level) -> IotaFn {
+    if floats { pick_iota::<f64>(level) } else { pick_iota::<i64>(level) }
 }
 
 /// A function that has another form for large arguments: those cells are done again.
@@ -394,209 +499,6 @@ impl<A: CastTo<R>, R> Op1<A, R> for Cast {
     #[inline(always)]
     fn f(a: A) -> R {
         a.cast()
-    }
-}
-
-/// Runs `$e` with `$T` as the machine type of a kind, `None` for kinds that are not listed.
-macro_rules! with {
-    ($k:expr, $T:ident => $e:expr, $($kind:ident $t:ty),*) => {
-        match Some($k) {
-            $(Some(Kind::$kind) => { type $T = $t; Some($e) })*
-            _ => None,
-        }
-    };
-}
-macro_rules! floats {
-    ($k:expr, $T:ident => $e:expr) => { with!($k, $T => $e, F32 f32, F64 f64) };
-}
-macro_rules! ints {
-    ($k:expr, $T:ident => $e:expr) => {
-        with!($k, $T => $e, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64)
-    };
-}
-/// Integers where the sign does not matter, and `bool`.
-macro_rules! words {
-    ($k:expr, $T:ident => $e:expr) => {
-        with!($k, $T => $e, Bool u8, I8 u8, I16 u16, I32 u32, I64 u64, U8 u8, U16 u16, U32 u32, U64 u64)
-    };
-}
-macro_rules! nums {
-    ($k:expr, $T:ident => $e:expr) => {
-        with!($k, $T => $e, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
-    };
-}
-/// All kinds; a `bool` orders as a byte.
-macro_rules! all {
-    ($k:expr, $T:ident => $e:expr) => {
-        with!($k, $T => $e, Bool u8, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
-    };
-}
-/// Kinds whose arithmetic wraps alike, and floats.
-macro_rules! rings {
-    ($k:expr, $T:ident => $e:expr) => {
-        with!($k, $T => $e, I8 u8, I16 u16, I32 u32, I64 u64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
-    };
-}
-
-/// The function for an operation on arguments of type `arg` with a result of type `to`, and its parameter; `None` if
-/// it is not defined for them.
-pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(OpFn, u64)> {
-    use ScalarOp as S;
-    let k = Kind::of(arg);
-    let l = level;
-    // Functions that do not vectorise gain nothing from a level.
-    let low = Level::Baseline;
-    let mut imm = 0;
-    let f = match op {
-        TileOp::MulAdd => floats!(k, T => op3::<MulAdd, T>(l)),
-        TileOp::MulSub => floats!(k, T => op3::<MulSub, T>(l)),
-        TileOp::NegMulAdd => floats!(k, T => op3::<NegMulAdd, T>(l)),
-        TileOp::SquareSum => floats!(k, T => op2::<SquareSum, T, T>(l)),
-        TileOp::Norm => floats!(k, T => op2::<Norm, T, T>(l)),
-        TileOp::ExpNeg => floats!(k, T => op1::<ExpNeg, T, T>(l)),
-        TileOp::Copy => Some(copy(arg.size(), l)),
-        TileOp::IsZero => ints!(k, T => op1::<IsZero, T, u8>(low)),
-        TileOp::IsNegative => ints!(k, T => op1::<IsNegative, T, u8>(low)),
-        TileOp::Scalar(op) => match op {
-            S::Neg => rings!(k, T => op1::<Neg, T, T>(l)),
-            S::Abs => nums!(k, T => op1::<Abs, T, T>(l)),
-            S::Sign => nums!(k, T => op1::<Sign, T, T>(l)),
-            S::Sqrt => floats!(k, T => op1::<Sqrt, T, T>(l)),
-            S::Exp => floats!(k, T => op_fun::<math::Exp, T>(l_of::<math::Exp>(l))),
-            S::Log => floats!(k, T => op_fun::<math::Log, T>(l_of::<math::Log>(l))),
-            S::Cbrt => floats!(k, T => op_fun::<math::Cbrt, T>(l_of::<math::Cbrt>(l))),
-            S::Exp2 => floats!(k, T => op_fun::<math::Exp2, T>(l_of::<math::Exp2>(l))),
-            S::Expm1 => floats!(k, T => op_fun::<math::Expm1, T>(l_of::<math::Expm1>(l))),
-            S::Log2 => floats!(k, T => op_fun::<math::Log2, T>(l_of::<math::Log2>(l))),
-            S::Log10 => floats!(k, T => op_fun::<math::Log10, T>(l_of::<math::Log10>(l))),
-            S::Log1p => floats!(k, T => op_fun::<math::Log1p, T>(l_of::<math::Log1p>(l))),
-            S::Sin => floats!(k, T => op_fun::<math::Sin, T>(l_of::<math::Sin>(l))),
-            S::Cos => floats!(k, T => op_fun::<math::Cos, T>(l_of::<math::Cos>(l))),
-            S::Tan => floats!(k, T => op_fun::<math::Tan, T>(l_of::<math::Tan>(l))),
-            S::Arcsin => floats!(k, T => op_fun::<math::Arcsin, T>(l_of::<math::Arcsin>(l))),
-            S::Arccos => floats!(k, T => op_fun::<math::Arccos, T>(l_of::<math::Arccos>(l))),
-            S::Arctan => floats!(k, T => op_fun::<math::Arctan, T>(l_of::<math::Arctan>(l))),
-            S::Sinh => floats!(k, T => op_fun::<math::Sinh, T>(l_of::<math::Sinh>(l))),
-            S::Cosh => floats!(k, T => op_fun::<math::Cosh, T>(l_of::<math::Cosh>(l))),
-            S::Tanh => floats!(k, T => op_fun::<math::Tanh, T>(l_of::<math::Tanh>(l))),
-            S::Arcsinh => floats!(k, T => op_fun::<math::Arcsinh, T>(l_of::<math::Arcsinh>(l))),
-            S::Arccosh => floats!(k, T => op_fun::<math::Arccosh, T>(l_of::<math::Arccosh>(l))),
-            S::Arctanh => floats!(k, T => op_fun::<math::Arctanh, T>(l_of::<math::Arctanh>(l))),
-            S::Floor => floats!(k, T => op1::<Floor, T, T>(l)),
-            S::Ceil => floats!(k, T => op1::<Ceil, T, T>(l)),
-            S::Trunc => floats!(k, T => op1::<Trunc, T, T>(l)),
-            S::Rint => floats!(k, T => op1::<Rint, T, T>(l)),
-            S::Not if k == Kind::Bool => Some(op1::<NotBool, u8, u8>(l)),
-            S::Not => words!(k, T => op1::<Not, T, T>(l)),
-            S::IsNan => floats!(k, T => op1::<IsNan, T, u8>(l)),
-            S::IsInf => floats!(k, T => op1::<IsInf, T, u8>(l)),
-            S::IsFinite => floats!(k, T => op1::<IsFinite, T, u8>(l)),
-            S::SignBit => nums!(k, T => op1::<SignBit, T, u8>(l)),
-            S::Cast => cast(k, Kind::of(to), l),
-            S::DatePart(part) => {
-                let DType::Datetime(c) = arg else { return None };
-                let part = PARTS.iter().position(|p| *p == part)?;
-                let calendar = CALENDARS.iter().position(|x| *x == c)?;
-                imm = part as u64 | (calendar as u64) << 4;
-                Some(date_part as OpFn)
-            }
-            S::RandomUniform { seed } => {
-                imm = seed;
-                (k == Kind::I64).then(|| op_random::<Uniform>(l))
-            }
-            S::RandomNormal { seed } => {
-                imm = seed;
-                (k == Kind::I64).then(|| op_random::<Normal>(l))
-            }
-            S::Add if k == Kind::Bool => Some(op2::<Or, u8, u8>(l)),
-            S::Add => rings!(k, T => op2::<Add, T, T>(l)),
-            S::Sub => rings!(k, T => op2::<Sub, T, T>(l)),
-            S::Mul if k == Kind::Bool => Some(op2::<And, u8, u8>(l)),
-            S::Mul => rings!(k, T => op2::<Mul, T, T>(l)),
-            S::Div => floats!(k, T => op2::<Div, T, T>(l)),
-            S::FloorDiv => nums!(k, T => op2::<FloorDiv, T, T>(low)),
-            S::Rem => nums!(k, T => op2::<Rem, T, T>(low)),
-            S::Fmod => nums!(k, T => op2::<Fmod, T, T>(low)),
-            S::TruncDiv => ints!(k, T => op2::<TruncDiv, T, T>(low)),
-            S::TruncRem => ints!(k, T => op2::<Fmod, T, T>(low)),
-            S::Pow if arg.is_float() => floats!(k, T => op2::<Fun2<math::Pow>, T, T>(l)),
-            S::Pow => ints!(k, T => op2::<IntPow, T, T>(low)),
-            S::Minimum => all!(k, T => op2::<Minimum, T, T>(l)),
-            S::Maximum => all!(k, T => op2::<Maximum, T, T>(l)),
-            S::Fmin => all!(k, T => op2::<Fmin, T, T>(l)),
-            S::Fmax => all!(k, T => op2::<Fmax, T, T>(l)),
-            S::Arctan2 => floats!(k, T => op2::<Fun2<math::Arctan2>, T, T>(l)),
-            S::Hypot => floats!(k, T => op2::<Fun2<math::Hypot>, T, T>(low)),
-            S::Copysign => floats!(k, T => op2::<Copysign, T, T>(l)),
-            S::Nextafter => floats!(k, T => op2::<Nextafter, T, T>(low)),
-            S::Logaddexp => floats!(k, T => op2::<Fun2<math::Logaddexp>, T, T>(low)),
-            S::And => words!(k, T => op2::<And, T, T>(l)),
-            S::Or => words!(k, T => op2::<Or, T, T>(l)),
-            S::Xor => words!(k, T => op2::<Xor, T, T>(l)),
-            S::ShiftLeft => ints!(k, T => op2::<Shl, T, T>(l)),
-            S::ShiftRight => ints!(k, T => op2::<Shr, T, T>(l)),
-            S::Eq => all!(k, T => op2::<Eq, T, u8>(l)),
-            S::Ne => all!(k, T => op2::<Ne, T, u8>(l)),
-            S::Lt => all!(k, T => op2::<Lt, T, u8>(l)),
-            S::Le => all!(k, T => op2::<Le, T, u8>(l)),
-            S::Gt => all!(k, T => op2::<Gt, T, u8>(l)),
-            S::Ge => all!(k, T => op2::<Ge, T, u8>(l)),
-            // The type of the branches decides.
-            S::Where => Some(match to.size() {
-                1 => op_where::<u8>(l),
-                2 => op_where::<u16>(l),
-                4 => op_where::<u32>(l),
-                _ => op_where::<u64>(l),
-            }),
-        },
-    };
-    f.map(|f| (f, imm))
-}
-
-/// The level for a function: one that does not vectorise gains nothing from a higher one.
-fn l_of<F: math::Fun>(l: Level) -> Level {
-    if F::FAST { l } else { Level::Baseline }
-}
-
-fn copy(size: usize, l: Level) -> OpFn {
-    match size {
-        1 => op1::<Same, u8, u8>(l),
-        2 => op1::<Same, u16, u16>(l),
-        4 => op1::<Same, u32, u32>(l),
-        _ => op1::<Same, u64, u64>(l),
-    }
-}
-
-fn cast(from: Kind, to: Kind, l: Level) -> Option<OpFn> {
-    if from == to {
-        return all!(from, T => copy(size_of::<T>(), l));
-    }
-    if to == Kind::Bool {
-        return all!(from, T => op1::<NonZero, T, u8>(l));
-    }
-    // A bool is a byte that is 0 or 1; among integers only the source's sign matters, for it fills the upper bits.
-    let from = if from == Kind::Bool { Kind::U8 } else { from };
-    macro_rules! to {
-        ($A:ident) => {
-            nums!(to, R => op1::<Cast, $A, R>(l))
-        };
-    }
-    macro_rules! to_word {
-        ($A:ident) => {
-            rings!(to, R => op1::<Cast, $A, R>(l))
-        };
-    }
-    match from {
-        Kind::F32 => to!(f32),
-        Kind::F64 => to!(f64),
-        Kind::I8 => to_word!(i8),
-        Kind::I16 => to_word!(i16),
-        Kind::I32 => to_word!(i32),
-        Kind::I64 => to_word!(i64),
-        Kind::U16 => to_word!(u16),
-        Kind::U32 => to_word!(u32),
-        Kind::U64 => to_word!(u64),
-        _ => to_word!(u8),
     }
 }
 

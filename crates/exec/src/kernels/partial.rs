@@ -21,6 +21,7 @@
 mod best;
 mod count;
 mod mono;
+mod tail;
 mod variance;
 mod wide;
 
@@ -39,6 +40,7 @@ use wide::{Half, Narrow, Signed, Unsigned, wide};
 
 pub(crate) use best::{Best, Highest, Lowest};
 pub(crate) use count::count;
+pub(crate) use tail::{Comparison, Tail, TailFn};
 pub(crate) use variance::chan;
 
 /// Shortest reduced run that goes through the lanes.
@@ -53,8 +55,10 @@ pub(crate) struct Piece {
     pub(crate) out: usize,
     /// The first tile's values.
     pub(crate) values: *const u8,
-    /// The first tile's validity, or null.
+    /// The first tile's validity, or null; what a [`Tail`] reads beside the values.
     pub(crate) valid: *const u8,
+    /// The bits of a tail's parameter.
+    pub(crate) parameter: u64,
     /// First cell of the piece in the tile.
     pub(crate) from: usize,
     /// One past its last cell: at most [`N`], or the end of a whole tile where `from` is 0.
@@ -109,8 +113,8 @@ pub(crate) struct Fns {
     pub(crate) init: PieceFn,
     /// Sets the lanes to the identity.
     pub(crate) reset: PieceFn,
-    /// `lanes` of a product: `values * valid`, both of the value's type.
-    pub(crate) lanes_mul: Option<PieceFn>,
+    /// `lanes` that do the last operations themselves.
+    pub(crate) tails: Option<TailFn>,
     /// True if `lanes` really uses lanes, and `fold` must run.
     pub(crate) uses_lanes: bool,
 }

@@ -3,8 +3,9 @@
 //! they lie in a row along another axis.
 
 use super::StridedInput;
+use super::compile::Index;
 use crate::kernels::copy::{Strided, copy_box};
-use crate::kernels::ops::{N, TILES};
+use crate::kernels::ops::{IotaFn, N, TILES};
 use tessera_planner::region::strides;
 
 /// Reads a view in row-major order, a tile at a time.
@@ -31,24 +32,18 @@ pub(super) enum Steady {
     Still(*const u8),
     /// The first tile, and bytes from tile to tile.
     Moves(*const u8, usize),
-    /// A buffer that takes an index from that value on with that step.
-    Counts(*const u8, i64, i64),
+    /// A buffer that takes an index, what writes it, and from which value on with which step.
+    Counts(*const u8, IotaFn, i64, i64),
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// First byte of the memory, and the size of a cell.
-    Memory {
-        base: *const u8,
-        size: usize,
-        aligned: bool,
-    },
-    Index,
+    Memory { base: *const u8, size: usize, aligned: bool },
+    /// What writes tiles of the index, and whether they are floats.
+    Index(IotaFn, bool),
     /// A panel in which the cells lie in a row, and the size of a cell.
-    Panel {
-        base: *const u8,
-        size: usize,
-    },
+    Panel { base: *const u8, size: usize },
 }
 
 /// Cells that lie in a row along an outer axis of the walk, as those of a transpose do, are copied together in panels:
@@ -129,7 +124,7 @@ impl Source {
     fn size(self) -> usize {
         match self {
             Source::Memory { size, .. } | Source::Panel { size, .. } => size,
-            Source::Index => 8,
+            Source::Index(..) => 8,
         }
     }
 }
@@ -165,11 +160,11 @@ impl Feed {
         }
     }
 
-    /// A feed of `first + Σ strides[a] * position[a]`.
-    pub(super) fn index(first: i64, strides: &[i64], shape: &[u64], buffer: *mut u8) -> Feed {
-        let axes = merge(shape, strides);
+    /// A feed of an index from that value on.
+    pub(super) fn index(index: &Index, first: i64, shape: &[u64], buffer: *mut u8) -> Feed {
+        let axes = merge(shape, &index.strides);
         Feed {
-            kind: Source::Index,
+            kind: Source::Index(index.count, index.floats),
             at: vec![0; axes.len()],
             axes,
             here: first,
@@ -231,7 +226,7 @@ impl Feed {
             Source::Panel { base, size } => {
                 (tiles, Steady::Moves(self.in_panel(base, size), size * N))
             }
-            Source::Index => (tiles, Steady::Counts(self.buffer, self.here, step)),
+            Source::Index(f, _) => (tiles, Steady::Counts(self.buffer, f, self.here, step)),
         }
     }
 
@@ -290,7 +285,7 @@ impl Feed {
 
     fn advance(&mut self, last: usize, m: u64) {
         self.at[last] += m;
-        self.here += self.axes[last].1.wrapping_mul(m as i64);
+        self.here = self.here.wrapping_add(self.axes[last].1.wrapping_mul(m as i64));
         if self.at[last] == self.inner().0 {
             self.next_run(last);
         }
@@ -319,11 +314,12 @@ impl Feed {
     fn pack(&mut self, k: usize, m: usize) {
         let step = self.inner().1;
         match self.kind {
-            Source::Index => {
+            Source::Index(_, floats) => {
                 for i in 0..m {
                     let v = self.here.wrapping_add(step.wrapping_mul(i as i64));
+                    let bits = if floats { (v as f64).to_bits() } else { v as u64 };
                     // SAFETY: the buffer has N cells of 8 aligned bytes, and k + m <= N.
-                    unsafe { self.buffer.cast::<i64>().add(k + i).write(v) };
+                    unsafe { self.buffer.cast::<u64>().add(k + i).write(bits) };
                 }
             }
             Source::Panel { base, size } => {

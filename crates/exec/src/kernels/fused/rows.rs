@@ -19,7 +19,7 @@ use super::compile::{Compiled, InputSource};
 use super::run::{Reduction, TILE_BYTES};
 use super::steady::{Loop, check};
 use crate::kernels::KernelError;
-use crate::kernels::ops::N;
+use crate::kernels::ops::{IotaFn, N};
 use crate::kernels::partial::{Piece, PieceFn, RowsFn};
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
@@ -37,8 +37,8 @@ enum Lie {
     Moves { base: *const u8, size: usize, end: *const u8 },
     /// One cell for the whole row: base and size.
     Still { base: *const u8, size: usize },
-    /// An index and its step.
-    Counts { step: i64 },
+    /// An index, what writes it, and its step.
+    Counts { f: IotaFn, step: i64 },
 }
 
 /// An input that is the same for all rows but for where each begins.
@@ -55,8 +55,8 @@ struct RowInput {
 struct Row {
     /// Where each slot's tile lies.
     ptr: Vec<*mut u8>,
-    /// Indices: slot, value, step.
-    counts: Vec<(usize, i64, i64)>,
+    /// Indices: slot, what writes it, value, step.
+    counts: Vec<(usize, IotaFn, i64, i64)>,
     /// Slots that move, with their steps in bytes.
     moves: Vec<(usize, usize)>,
     /// What enters the states.
@@ -138,12 +138,10 @@ impl<'a> Rows<'a> {
                     let steps = input.strides[..inner].iter().map(|s| bytes(*s)).collect();
                     (lie, bytes(input.offset), steps)
                 }
-                InputSource::Index(offset, strides) => {
-                    let step = even(&shape[inner..], &strides[inner..])?;
-                    let at = strides.iter().zip(&region.start);
-                    let first =
-                        at.fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
-                    (Lie::Counts { step }, first, strides[..inner].to_vec())
+                InputSource::Index(index) => {
+                    let step = even(&shape[inner..], &index.strides[inner..])?;
+                    let lie = Lie::Counts { f: index.count, step };
+                    (lie, index.first(region), index.strides[..inner].to_vec())
                 }
             };
             rows.inputs.push(RowInput { slot: i.slot as usize, lie, first, steps });
@@ -202,7 +200,7 @@ impl<'a> Rows<'a> {
                     unsafe { repeat(base.wrapping_offset(first as isize), to, size) };
                     row.ptr[i.slot] = to;
                 }
-                Lie::Counts { step } => row.counts.push((i.slot, first, step)),
+                Lie::Counts { f, step } => row.counts.push((i.slot, f, first, step)),
             }
         }
     }
@@ -305,9 +303,9 @@ impl Row {
     /// Runs the row's next tile, of which `n` cells count.
     #[inline]
     fn tile(&mut self, compiled: &Compiled, inner: &Loop, n: usize) -> Result<(), KernelError> {
-        for (slot, value, step) in &mut self.counts {
+        for (slot, f, value, step) in &mut self.counts {
             // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
-            unsafe { (compiled.count)(self.ptr[*slot], *value, *step, 1) };
+            unsafe { f(self.ptr[*slot], *value, *step, 1) };
             *value = value.wrapping_add(step.wrapping_mul(N as i64));
         }
         inner.tile_at(&self.ptr);

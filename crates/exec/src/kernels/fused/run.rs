@@ -9,7 +9,7 @@ use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
 use crate::kernels::ops::{N, TILES};
-use crate::kernels::partial::{Fns, Piece};
+use crate::kernels::partial::{Fns, Piece, PieceFn};
 use crate::kernels::stream::{self, StreamFn};
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
@@ -69,8 +69,8 @@ pub(super) struct Part {
     pub(super) value: usize,
     pub(super) valid: Option<usize>,
     pub(super) piece: Piece,
-    /// Multiply these two instead of reading the value.
-    pub(super) product: Option<(usize, usize)>,
+    /// How the lanes take in what these two come to, instead of the value.
+    pub(super) tail: Option<(PieceFn, usize, usize)>,
 }
 
 pub(super) struct Reduction {
@@ -118,9 +118,10 @@ impl Compiled {
         let buffer = |slot: usize| base.wrapping_add(slot * SLOT_BYTES);
         let mut lane_room = base.wrapping_add(self.slots * SLOT_BYTES);
         let ptr: Vec<*mut u8> = (0..self.slots).map(buffer).collect();
-        for (slot, c) in &self.consts {
-            let size = c.dtype().size();
-            for i in 0..cells.next_multiple_of(N).min(self.block * N) {
+        for (slot, list) in &self.consts {
+            let filled = cells.next_multiple_of(N).min(self.block * N).max(N);
+            for (i, c) in list.iter().cycle().take(filled).enumerate() {
+                let size = c.dtype().size();
                 // SAFETY: a slot's buffer has TILES tiles of N cells of up to 8 bytes.
                 unsafe {
                     let to = buffer(*slot as usize).add(i * size);
@@ -135,8 +136,8 @@ impl Compiled {
                     inputs[*f].check(&shape)?;
                     expect("bytes of an input's cells", inputs[*f].dtype.size(), dtype.size())?;
                 }
-                InputSource::Index(_, strides) => {
-                    expect("axes of an index", strides.len(), self.rank)?;
+                InputSource::Index(index) => {
+                    expect("axes of an index", index.strides.len(), self.rank)?;
                 }
             }
         }
@@ -174,7 +175,7 @@ impl Compiled {
 
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
-        let mut inner = Loop::new(code, self.count, ptr, self.block);
+        let mut inner = Loop::new(code, ptr, self.block);
         // What is left of the room after the lanes.
         let of_rows = stores
             .is_empty()
@@ -208,12 +209,8 @@ impl Compiled {
             let slot = i.slot as usize;
             let feed = match &i.source {
                 InputSource::Field(f, _) => Feed::memory(&inputs[*f], &shape, buffer(slot)),
-                InputSource::Index(offset, strides) => {
-                    let first = strides
-                        .iter()
-                        .zip(&region.start)
-                        .fold(*offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)));
-                    Feed::index(first, strides, &shape, buffer(slot))
+                InputSource::Index(index) => {
+                    Feed::index(index, index.first(region), &shape, buffer(slot))
                 }
             };
             (slot, feed)
@@ -327,14 +324,11 @@ impl Reduction {
                     Run::Kept => part.fns.row,
                     Run::Grouped => part.fns.group,
                     Run::Reduced { lanes: false } => part.fns.seq,
-                    Run::Reduced { lanes: true } => match part.product {
+                    Run::Reduced { lanes: true } => match part.tail {
                         None => part.fns.lanes,
-                        Some((a, b)) => {
+                        Some((f, a, b)) => {
                             (piece.values, piece.valid) = (ptr[a], ptr[b]);
-                            match part.fns.lanes_mul {
-                                Some(f) => f,
-                                None => part.fns.lanes,
-                            }
+                            f
                         }
                     },
                 };
@@ -381,6 +375,7 @@ fn begin(
             out: 0,
             values: std::ptr::null(),
             valid: std::ptr::null(),
+            parameter: p.tail.as_ref().map_or(0, |t| t.parameter),
             from: 0,
             to: walk.cells,
             lanes: *lane_room,
@@ -397,17 +392,17 @@ fn begin(
             (p.fns.init)(&piece);
             (p.fns.reset)(&piece);
         }
-        // Where the region is one run, every tile goes through the lanes: the product need not be stored before.
-        let product = p.product.filter(|_| walk.whole());
-        if let Some((ins, ..)) = product {
-            skipped.push(ins);
+        // Where all runs go through the lanes, the last operations need not store what they come to.
+        let tail = p.tail.as_ref().filter(|_| walk.run() == Run::Reduced { lanes: true });
+        if let Some(t) = tail {
+            skipped.extend(&t.instead);
         }
         parts.push(Part {
             fns: p.fns,
             value: p.value as usize,
             valid: p.valid.map(usize::from),
             piece,
-            product: product.map(|(_, a, b)| (a as usize, b as usize)),
+            tail: tail.map(|t| (t.lanes, t.value as usize, t.beside as usize)),
         });
     }
     let mut copies = Vec::new();

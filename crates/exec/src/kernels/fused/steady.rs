@@ -21,8 +21,6 @@ use crate::kernels::stream::StreamFn;
 /// What runs for each tile.
 pub(super) struct Loop {
     pub(super) code: Vec<Ins>,
-    /// Writes an index's tile.
-    pub(super) count: IotaFn,
     /// Where each slot's tile lies. As long as the program has slots: instructions name no others.
     pub(super) ptr: Vec<*mut u8>,
     /// Tiles of a block, at most [`TILES`].
@@ -36,8 +34,8 @@ pub(super) struct Loop {
 struct Stretch {
     /// Slots that move, with their steps in bytes a tile.
     moves: Vec<(usize, usize)>,
-    /// Slots of indices, with their values and steps.
-    counts: Vec<(usize, i64, i64)>,
+    /// Slots of indices, what writes them, their values and steps.
+    counts: Vec<(usize, IotaFn, i64, i64)>,
     /// Stores past the caches: the tile's slot, where it goes, bytes a tile.
     streams: Vec<(StreamFn, usize, *mut u8, usize)>,
     /// Parts of reductions.
@@ -56,8 +54,8 @@ struct Even {
 
 impl Loop {
     /// A loop over tiles that lie at `ptr`.
-    pub(super) fn new(code: Vec<Ins>, count: IotaFn, ptr: Vec<*mut u8>, block: usize) -> Loop {
-        Loop { code, count, ptr, block: block.clamp(1, TILES), stretch: Stretch::default() }
+    pub(super) fn new(code: Vec<Ins>, ptr: Vec<*mut u8>, block: usize) -> Loop {
+        Loop { code, ptr, block: block.clamp(1, TILES), stretch: Stretch::default() }
     }
 
     /// Runs the operations of one tile.
@@ -124,9 +122,9 @@ impl Loop {
                     self.ptr[*slot] = at.cast_mut();
                     s.moves.push((*slot, step));
                 }
-                Steady::Counts(at, first, step) => {
+                Steady::Counts(at, f, first, step) => {
                     self.ptr[*slot] = at.cast_mut();
-                    s.counts.push((*slot, first, step));
+                    s.counts.push((*slot, f, first, step));
                 }
             }
         }
@@ -169,9 +167,9 @@ impl Loop {
             let k = left.min(self.block);
             left -= k;
             let cells = k * N;
-            for (slot, value, step) in &mut s.counts {
+            for (slot, f, value, step) in &mut s.counts {
                 // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
-                unsafe { (self.count)(self.ptr[*slot], *value, *step, k) };
+                unsafe { f(self.ptr[*slot], *value, *step, k) };
                 *value = value.wrapping_add(step.wrapping_mul(cells as i64));
             }
             // SAFETY: inputs and stores go on for so many tiles, and buffers have room for a block.
@@ -224,8 +222,8 @@ fn even_parts(reductions: &[Reduction], even: &mut Vec<Even>) {
             let (mut f, mut values, mut valid) = (part.fns.lanes, part.value, part.valid);
             if kept {
                 f = part.fns.row;
-            } else if let (Some((a, b)), Some(product)) = (part.product, part.fns.lanes_mul) {
-                (f, values, valid) = (product, a, Some(b));
+            } else if let Some((lanes, a, b)) = part.tail {
+                (f, values, valid) = (lanes, a, Some(b));
             }
             even.push(Even {
                 f,

@@ -156,11 +156,6 @@ impl Walk {
         self.axes[self.last()].run
     }
 
-    /// True if the whole region is one reduced run through lanes.
-    pub(super) fn whole(&self) -> bool {
-        self.axes.len() == 1 && self.run() == Run::Reduced { lanes: true }
-    }
-
     /// Cells of a run that is kept.
     pub(super) fn kept_run(&self) -> Option<u64> {
         (self.run() == Run::Kept).then(|| self.axes[self.last()].len)

@@ -152,7 +152,7 @@ pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         fold: nothing,
         init: arg_init::<B, T>,
         reset: nothing,
-        lanes_mul: None,
+        tails: None,
         uses_lanes: false,
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn count(l: Level) -> Fns {
         fold: nothing,
         init: count_init,
         reset: nothing,
-        lanes_mul: None,
+        tails: None,
         uses_lanes: false,
     }
 }

@@ -4,6 +4,7 @@
 )]
 //! Reductions whose state is one value: sums and products of floats, products of integers, extremes.
 
+use super::tail::tail;
 use super::{Fns, HELD, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::{self, Elem, Float};
 use crate::kernels::level::{Level, leveled};
@@ -38,30 +39,6 @@ unsafe fn mono_lanes<M: Mono>(p: &Piece) {
         let v = unsafe { &*p.values.cast::<[M::T; N]>() };
         for (a, v) in lanes[p.from..p.to].iter_mut().zip(&v[p.from..p.to]) {
             *a = M::put(*a, *v);
-        }
-    }
-}
-#[inline(always)]
-unsafe fn mono_lanes_mul<M: Mono>(p: &Piece) {
-    // SAFETY: there are N lanes.
-    let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
-    if p.is_whole() {
-        let mut acc = *lanes;
-        for t in 0..p.to / N {
-            // SAFETY: the piece has so many tiles of both.
-            let (a, b) = unsafe {
-                (&*p.values.cast::<[M::T; N]>().add(t), &*p.valid.cast::<[M::T; N]>().add(t))
-            };
-            for i in 0..N {
-                acc[i] = M::put(acc[i], a[i].mul(b[i]));
-            }
-        }
-        *lanes = acc;
-    } else {
-        // SAFETY: the tiles have N cells.
-        let (a, b) = unsafe { (&*p.values.cast::<[M::T; N]>(), &*p.valid.cast::<[M::T; N]>()) };
-        for i in p.from..p.to.min(N) {
-            lanes[i] = M::put(lanes[i], a[i].mul(b[i]));
         }
     }
 }
@@ -140,14 +117,13 @@ unsafe fn mono_reset<M: Mono>(p: &Piece) {
     unsafe { &mut *p.lanes.cast::<[M::S; N]>() }.fill(M::id());
 }
 leveled!(pick_lanes, mono_lanes<M: Mono>(p: &Piece) as PieceFn);
-leveled!(pick_lanes_mul, mono_lanes_mul<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_row, mono_row<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
-/// As [`mono`], for values that may be products.
-pub(super) fn summed<M: Mono>(l: Level) -> Fns {
-    Fns { lanes_mul: Some(pick_lanes_mul::<M>(l)), ..mono::<M>(l) }
+/// As [`mono`], for sums, which may do the last operations themselves.
+pub(super) fn summed<M: Mono<T: Float>>(l: Level) -> Fns {
+    Fns { tails: Some(tail::<M>), ..mono::<M>(l) }
 }
 
 /// How such a reduction takes cells in.
@@ -161,7 +137,7 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
         fold: pick_fold::<M>(l),
         init: mono_init::<M>,
         reset: mono_reset::<M>,
-        lanes_mul: None,
+        tails: None,
         uses_lanes: true,
     }
 }

@@ -378,7 +378,7 @@ pub(super) fn var<T: Float>(l: Level) -> Fns {
         fold: pick_var_fold::<T>(l),
         init: var_init,
         reset: var_reset,
-        lanes_mul: None,
+        tails: None,
         uses_lanes: true,
     }
 }

@@ -191,7 +191,7 @@ pub(super) fn wide<W: Wide>(l: Level) -> Fns {
         fold: nothing,
         init: wide_init,
         reset: nothing,
-        lanes_mul: None,
+        tails: None,
         uses_lanes: false,
     }
 }

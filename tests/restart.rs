@@ -261,3 +261,32 @@ fn what_cannot_be_written_down_is_not_acknowledged() {
     until("it was cancelled", || s.metric("tessera_statements_running") == 0.0);
     assert_eq!(s.submit(&json!({"sql": "SELECT 1"})).status, 200);
 }
+
+#[test]
+fn a_statement_that_runs_again_uses_what_it_had_kept() {
+    let p = Place::new();
+    let s = p.serve();
+    let query =
+        "SELECT sum(median(random_normal([400, 50000], seed => 3, chunks => [10, 50000]), 1)) AS s";
+    let id = submit(&s, &format!("SET tessera.durability = 'all'; {query}"));
+    let mut written = 0;
+    until("some chunks are kept", || {
+        let status = s.get(&format!("/v1/statements/{id}")).json();
+        assert_ne!(status["state"], "FINISHED", "the machine is too fast for this test");
+        written = status["durable"]["written"].as_u64().unwrap_or(0);
+        written >= 10
+    });
+    drop(s);
+    let kept = p.warehouse().join("statements").join(&id);
+    assert!(kept.is_dir());
+    let s = p.serve();
+    let status = end(&s, &id);
+    let durable = &status["durable"];
+    // Of what was computed for others that are kept only the last is read.
+    assert!(durable["reused"].as_u64() >= Some(written / 3), "{written} written, {durable}");
+    assert!(durable["seconds_reused"].as_f64() > Some(0.0), "{durable}");
+    assert_eq!(durable["corrupt"], 0, "{durable}");
+    let answers = result(&s, &id);
+    assert!(answers.ends_with(&p.query(query)), "{answers}");
+    assert!(!kept.exists(), "chunks go with the end of their statement");
+}

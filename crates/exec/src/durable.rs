@@ -52,7 +52,7 @@ pub struct Did {
     pub written: u64,
     /// Bytes of these chunks.
     pub bytes_written: u64,
-    /// Operands that were not written, as too much was waiting or the store has no room for them.
+    /// Operands that were not written: too much was waiting, the store has no room, or nothing is written (yet).
     pub skipped: u64,
     /// Writes that failed.
     pub failed: u64,

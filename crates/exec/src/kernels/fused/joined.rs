@@ -48,6 +48,14 @@ fn values(dtype: DType) -> Vec<Make> {
         Box::new(move |p| p.push(S::Mul, dtype, &[a, b])),
         Box::new(move |p| p.push(S::Mul, dtype, &[a, a])),
         Box::new(move |p| {
+            let r = p.push(S::Neg, dtype, &[a]);
+            p.push(S::Mul, dtype, &[r, r])
+        }),
+        Box::new(move |p| {
+            let r = p.push(S::Neg, dtype, &[a]);
+            p.push(S::Abs, dtype, &[r])
+        }),
+        Box::new(move |p| {
             let d = p.push(S::Sub, dtype, &[a, b]);
             p.push(S::Mul, dtype, &[d, d])
         }),

@@ -31,7 +31,9 @@ fn kept(limit: u64) -> Kept {
 
 impl Kept {
     fn statement(&self, ran_before: bool) -> Arc<Durable> {
-        Durable::new(&self.store, "one", Durability::All, ran_before)
+        let durable = Durable::new(&self.store, "one", Durability::All, ran_before);
+        durable.begin();
+        durable
     }
 
     /// Objects of the statement: the operand and the file.
@@ -267,6 +269,7 @@ fn nothing_of_a_write_fails_a_statement() {
         let b = bench(2, 1 << 22);
         let sink = Arc::new(Collect::default());
         let durable = Durable::new(&store, "one", Durability::All, false);
+        durable.begin();
         let ran = b.run_kept(&durable, &plan, &sink, u64::MAX);
         ran.outcome.result.unwrap();
         check(&plan, &sink);

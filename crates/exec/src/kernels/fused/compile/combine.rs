@@ -161,7 +161,7 @@ impl Body {
         let difference = |v: Val, readers: u32| match v {
             Val::Node(j) if uses[j] == readers => {
                 let d = &self.nodes[j];
-                (d.op == TileOp::Scalar(S::Sub)).then_some((j, d.args[0], d.args[1]))
+                (d.op == TileOp::Scalar(S::Sub)).then(|| (j, d.args[0], d.args[1]))
             }
             _ => None,
         };

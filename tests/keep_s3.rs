@@ -1,48 +1,15 @@
 //! The warehouse and COPY on S3: the binary against a real server over HTTP.
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
+use crate::s3::{KEY, S3, SECRET};
 use std::fs;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const KEY: &str = "AKIATESSERATEST";
-const SECRET: &str = "the-secret-of-the-test";
-
-/// A server with the empty bucket `bkt`; it ends with its runtime.
-struct Server {
-    address: SocketAddr,
-    directory: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
-}
+struct Server(S3);
 
 fn server() -> Server {
-    let directory = tempfile::tempdir().unwrap();
-    fs::create_dir(directory.path().join("bkt")).unwrap();
-    let service = {
-        let mut b = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory.path()).unwrap());
-        b.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        b.build()
-    };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let service = service.clone();
-            tokio::spawn(async move {
-                let http = Builder::new(TokioExecutor::new());
-                // A client that goes away is no fault of the server.
-                let _ = http.serve_connection(TokioIo::new(socket), service).await;
-            });
-        }
-    });
-    Server { address, directory, _runtime: runtime }
+    Server(S3::start())
 }
 
 impl Server {
@@ -50,11 +17,7 @@ impl Server {
         Command::new(env!("CARGO_BIN_EXE_tessera"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stdin(Stdio::null())
-            .env("AWS_ENDPOINT_URL", format!("http://{}", self.address))
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", KEY)
-            .env("AWS_SECRET_ACCESS_KEY", secret)
+            .envs(self.0.environment(Some((KEY, secret))))
             .args(["--warehouse", "s3://bkt/wh", "query", "--format", "csv", sql])
             .output()
             .unwrap()
@@ -73,7 +36,7 @@ impl Server {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.directory.path().join("bkt").join(key)
+        self.0.path(key)
     }
 
     /// Objects below a key: the server keeps directories that are empty.

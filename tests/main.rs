@@ -3,6 +3,7 @@
 
 mod budget;
 mod cancel;
+mod chaos;
 mod chunking;
 mod common;
 mod dense;
@@ -17,6 +18,7 @@ mod naive;
 mod random;
 mod restart;
 mod room;
+mod s3;
 #[cfg(unix)]
 mod shell;
 mod slt;

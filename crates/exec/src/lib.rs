@@ -19,6 +19,7 @@ pub mod datafusion;
 pub mod distinct;
 pub mod durable;
 pub mod error;
+pub mod fail;
 pub mod kernels;
 pub mod operand;
 pub mod pool;
@@ -30,3 +31,12 @@ pub mod sink;
 pub mod source;
 pub mod store;
 pub mod task;
+
+#[cfg(test)]
+#[path = "../../../tests/s3.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "a server for tests, which those of whole statements share"
+)]
+mod served;

@@ -20,6 +20,7 @@ pub(crate) mod location;
 pub(crate) mod meta;
 mod npy;
 mod npz;
+mod patient;
 mod reader;
 mod seen;
 pub(crate) mod store;
@@ -32,7 +33,7 @@ pub use error::SourceError;
 pub use location::Options;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
-pub use store::{Client, Counters, Found, Stores};
+pub use store::{Client, Counters, Found, Stores, passing};
 
 #[cfg(test)]
 mod tests;

@@ -165,6 +165,12 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let config = Config::load(&flags, variables, cli.common.config.as_deref())?;
     start_log(&config);
+    tessera_exec::fail::check().map_err(|reason| Error::Config {
+        key: "fail".into(),
+        origin: "TESSERA_FAIL".into(),
+        reason,
+        hint: None,
+    })?;
     if matches!(cli.command, Some(Command::Config)) {
         let mut out = std::io::stdout().lock();
         return match out.write_all(config.describe().as_bytes()) {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tessera_exec::sink::{Folder, Mode, SinkError};
 use tokio::sync::Mutex;
@@ -26,7 +27,7 @@ use tokio::sync::Mutex;
 /// Where the records are.
 pub(crate) const STATEMENTS: &str = "statements";
 /// Where the epochs are.
-const EPOCHS: &str = "epochs";
+pub(crate) const EPOCHS: &str = "epochs";
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 /// Records that are read at a time.
@@ -195,11 +196,40 @@ pub(crate) struct Epoch {
     folder: Folder,
     /// The number, once it began: what is not a server never has one, and is not asked for it.
     number: Mutex<Option<u64>>,
+    is_server: AtomicBool,
 }
 
 impl Epoch {
     pub(crate) fn new(folder: Folder) -> Self {
-        Epoch { folder, number: Mutex::default() }
+        Epoch { folder, number: Mutex::default(), is_server: AtomicBool::new(false) }
+    }
+
+    /// The process is a server.
+    pub(crate) fn serves(&self) {
+        self.is_server.store(true, Ordering::Relaxed);
+    }
+
+    /// The number of the server's epoch, which begins now if it has not; `None` if the process is no server.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    pub(crate) async fn begun_by_server(&self) -> Result<Option<u64>, Error> {
+        if !self.is_server.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.begin().await?;
+        Ok(*self.number.lock().await)
+    }
+
+    /// The same where no epoch begins that would be the first.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    pub(crate) async fn begun_if_known(&self) -> Result<Option<u64>, Error> {
+        if self.is_server.load(Ordering::Relaxed) {
+            self.begin_if_known().await?;
+        }
+        Ok(*self.number.lock().await)
     }
 
     /// Begins the epoch if there was one before: who worked here until now stops.

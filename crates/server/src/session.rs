@@ -137,12 +137,10 @@ impl Host {
         }))
     }
 
-    /// Removes what killed processes left in a warehouse below a prefix of a bucket, where that takes a listing of all
-    /// objects; in a directory it is done at each start.
-    pub async fn collect_remote(&self) {
-        if self.warehouse.is_remote() {
-            collect(&self.warehouse).await;
-        }
+    /// Removes what killed processes left in the warehouse. Of a directory that is done at each start, but what earlier
+    /// servers left only a server can tell; below a prefix of a bucket it takes a listing of all objects.
+    pub async fn collect(&self) {
+        collect(&self.warehouse).await;
     }
 
     /// What a server remembers of its statements.

@@ -6,6 +6,7 @@
 use super::place::Place;
 use super::target::{Publish, Target, Written, missing_parent, staging};
 use super::{Host, SinkError};
+use crate::fail;
 use crate::quota::Reservation;
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions};
@@ -118,6 +119,8 @@ impl ObjectWriter {
     /// Whatever storage says, [`SinkError::Cancelled`]; then nothing is left.
     pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
         let written = Written { objects: 1, bytes: self.bytes };
+        let point = fail::point("file.finish");
+        point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
         match &mut self.kind {
             Kind::Local { file, publish, done } => {
                 let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
@@ -134,6 +137,8 @@ impl ObjectWriter {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        let point = fail::point("file.write");
+        point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
         match &mut self.kind {
             Kind::Local { file, .. } => {
                 let written = file.write_all(bytes);

@@ -5,15 +5,19 @@ mod objects;
 use super::SinkError;
 use super::place::{Place, join, remove_tree};
 use super::target::{Target, staging};
-use crate::source::Stores;
+use crate::fail;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
+use crate::source::{SourceError, Stores};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Names that are tried for a document that is being put.
+const PARTS_MAX: u32 = 16;
 
 /// What a document that is put may meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +135,18 @@ impl Folder {
         Ok(names)
     }
 
+    /// Names of the stores directly in `key`, sorted; none if there is no such folder.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn stores(&self, key: &str) -> Result<Vec<String>, SinkError> {
+        match self.store.list(key).await {
+            Ok(listing) => Ok(listing.directories),
+            Err(SourceError::NotFound { .. }) => Ok(Vec::new()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// A document, or `None` if it does not exist.
     ///
     /// # Errors
@@ -148,9 +164,13 @@ impl Folder {
         match &self.place {
             Place::Local { root, .. } => {
                 let path = root.join(key);
-                put_local(&path, &self.place.show(key), &bytes, mode)
+                put_local(&path, key, &self.place.show(key), &bytes, mode)
             }
             Place::Object { client, .. } => {
+                let point = |step| {
+                    fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e))
+                };
+                point("put")?;
                 let path = self.place.key(key)?;
                 let mode = match mode {
                     Mode::Create => PutMode::Create,
@@ -164,8 +184,10 @@ impl Folder {
                         other => other.map(|_| true),
                     }
                 };
-                match self.place.within(key, request).await? {
-                    true => Ok(()),
+                let is_new = self.place.within(key, request).await?;
+                point("stored")?;
+                match is_new {
+                    true => point("named"),
                     false => Err(SinkError::Exists { what: self.place.show(key) }),
                 }
             }
@@ -177,20 +199,25 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
-        match &self.place {
+        let point =
+            |step| fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e));
+        point("remove")?;
+        let there = match &self.place {
             Place::Local { root, .. } => match fs::remove_file(root.join(key)) {
-                Ok(()) => Ok(true),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-                Err(e) => Err(SinkError::io(self.place.show(key), &e)),
+                Ok(()) => true,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+                Err(e) => return Err(SinkError::io(self.place.show(key), &e)),
             },
             Place::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
                 if there {
                     self.place.within(key, client.delete(&self.place.key(key)?)).await?;
                 }
-                Ok(there)
+                there
             }
-        }
+        };
+        point("removed")?;
+        Ok(there)
     }
 
     /// Removes a store in it, its metadata first; nothing there is fine.
@@ -198,25 +225,35 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
+        let point = |name| fail::point(name).map_err(|e| SinkError::io(self.place.show(key), &e));
+        point("data.remove")?;
         if let Place::Local { root, .. } = &self.place {
             for mark in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
                 let mark = root.join(key).join(mark);
                 remove_tree(&mark).map_err(|e| SinkError::io(self.place.show(key), &e))?;
             }
         }
+        point("data.marks_removed")?;
         self.place.remove_all(key).await
     }
 }
 
 /// Writes a file beside its name, and gives it the name when it is on the device.
-fn put_local(path: &Path, shown: &str, bytes: &[u8], mode: Mode) -> Result<(), SinkError> {
+fn put_local(
+    path: &Path,
+    key: &str,
+    shown: &str,
+    bytes: &[u8],
+    mode: Mode,
+) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    let temporary = staging(path, shown)?;
-    let write = || -> io::Result<()> {
-        fs::create_dir_all(parent)?;
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let point = fail::document(key, "put").and_then(|()| fs::create_dir_all(parent));
+    point.map_err(|e| SinkError::io(shown, &e))?;
+    let (temporary, mut file) = part(path, shown)?;
+    let mut write = || -> io::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()?;
+        fail::document(key, "stored")?;
         match mode {
             Mode::Replace => fs::rename(&temporary, path)?,
             // A link does not replace what has the name, as a rename would.
@@ -225,11 +262,34 @@ fn put_local(path: &Path, shown: &str, bytes: &[u8], mode: Mode) -> Result<(), S
                 fs::remove_file(&temporary)?;
             }
         }
-        fs::File::open(parent)?.sync_all()
+        fail::document(key, "named")?;
+        File::open(parent)?.sync_all()
     };
-    write().map_err(|e| {
+    let written = write();
+    written.map_err(|e| {
         // What is left of the attempt has no use; the first error is the one to tell.
         let _ = fs::remove_file(&temporary);
         SinkError::io(shown, &e)
     })
+}
+
+/// A new file beside `path`. Its lock says that its maker lives ([`Folder::remove_parts`]).
+fn part(path: &Path, shown: &str) -> Result<(PathBuf, File), SinkError> {
+    let mut tries = 0..PARTS_MAX;
+    loop {
+        tries.next();
+        let temporary = staging(path, shown)?;
+        let make = || -> io::Result<File> {
+            let file = File::create_new(&temporary)?;
+            file.lock()?;
+            fs::metadata(&temporary)?;
+            Ok(file)
+        };
+        match make() {
+            Ok(file) => return Ok((temporary, file)),
+            // Somebody who collects took it for a dead one's before it had its lock.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !tries.is_empty() => {}
+            Err(e) => return Err(SinkError::io(shown, &e)),
+        }
+    }
 }

@@ -10,6 +10,7 @@
 use super::SinkError;
 use super::folder::Folder;
 use super::place::{Place, join};
+use crate::fail;
 use futures::TryStreamExt;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -75,6 +76,7 @@ impl Folder {
             // Somebody who collects may have taken it for a dead one's.
             file.try_lock().map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
             fs::metadata(&path).map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
+            fail::point("data.claim")?;
             Ok(file)
         };
         match make() {
@@ -115,17 +117,18 @@ impl Folder {
         }
     }
 
-    /// Removes what was left of documents in `key` that were being put: none of them is read.
-    pub fn remove_parts(&self, key: &str, age: Duration) {
+    /// Removes what was left of documents in `key` whose maker was killed: none of them is read.
+    pub fn remove_parts(&self, key: &str) {
         let Place::Local { root, .. } = &self.place else { return };
         let entries = fs::read_dir(root.join(key)).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
             let part = name.to_str().is_some_and(|n| n.starts_with('.') && n.ends_with(".part"));
-            let changed = entry.metadata().and_then(|m| m.modified()).ok();
             if part
-                && is_old(changed, age)
+                && let Ok(file) = OpenOptions::new().write(true).open(entry.path())
+                && file.try_lock().is_ok()
                 && let Err(e) = fs::remove_file(entry.path())
+                && e.kind() != ErrorKind::NotFound
             {
                 tracing::warn!(file = %entry.path().display(), "cannot be removed: {e}");
             }

@@ -1,6 +1,7 @@
 //! Where objects are put: files below a directory, or objects below a prefix of a bucket.
 
 use super::SinkError;
+use crate::fail;
 use crate::source::store::Store;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -57,6 +58,7 @@ impl Place {
         match self {
             Place::Local { .. } => self.put_local(key, &bytes, sync),
             Place::Object { client, .. } => {
+                fail::point("zarr.object").map_err(|e| SinkError::io(self.show(key), &e))?;
                 let path = self.key(key)?;
                 self.within(key, client.put(&path, bytes.into())).await.map(drop)
             }
@@ -77,6 +79,7 @@ impl Place {
                 }
                 made => made?,
             };
+            fail::point("zarr.object")?;
             file.write_all(bytes)?;
             if sync { file.sync_data() } else { Ok(()) }
         };

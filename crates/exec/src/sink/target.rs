@@ -2,6 +2,7 @@
 
 use super::place::{Place, remove_tree};
 use super::{Host, SinkError};
+use crate::fail;
 use crate::source::SourceError;
 use crate::source::Stores;
 use crate::source::location::{Location, Options, Place as Storage};
@@ -218,6 +219,7 @@ impl Publish {
     pub(super) fn publish(&self, display: &str, sync: bool) -> Result<(), SinkError> {
         let Publish::Rename { staging, to, replace, .. } = self else { return Ok(()) };
         let run = || -> std::io::Result<()> {
+            fail::point("publish")?;
             let aside = staging.with_extension("old");
             let replaced = *replace && fs::symlink_metadata(to).is_ok_and(|m| m.is_dir());
             if replaced {
@@ -228,12 +230,14 @@ impl Publish {
                 fs::hard_link(staging, to)?;
                 return fs::remove_file(staging);
             }
-            if let Err(e) = fs::rename(staging, to) {
+            let renamed = fail::point("publish.aside").and_then(|()| fs::rename(staging, to));
+            if let Err(e) = renamed {
                 if replaced {
                     fs::rename(&aside, to)?;
                 }
                 return Err(e);
             }
+            fail::point("published")?;
             // It has its name: what is left of the old one is no reason to say otherwise.
             if replaced && let Err(e) = remove_tree(&aside) {
                 tracing::warn!(path = %aside.display(), error = %e, "a replaced output was not removed");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 pub(crate) mod faulty;
+mod remote;
 
 use super::*;
 use crate::chunk::Chunk;
@@ -283,6 +284,31 @@ fn leftovers_are_what_nobody_makes() {
     assert_eq!(keys(&left(Duration::from_secs(60))), ["data/old.zarr"]);
     drop(claim);
     assert!(!root.join("data/live.lock").exists());
+}
+
+#[test]
+fn parts_of_documents_go_once_their_maker_is_dead() {
+    let b = bench(None);
+    let root = b.directory.path().join("wh");
+    let folder = Folder::open(&root.display().to_string(), &Options::default(), &b.host.stores);
+    let folder = folder.unwrap();
+    let put = folder.put("catalog/x.json", b"{}".to_vec(), Mode::Create);
+    b.host.io.block_on(put).unwrap();
+    let at = |name: &str| root.join("catalog").join(name);
+    fs::write(at(".y.json.0.part"), "half").unwrap();
+    let living = fs::File::create(at(".z.json.0.part")).unwrap();
+    living.lock().unwrap();
+    folder.remove_parts("catalog");
+    let names = || {
+        let all = fs::read_dir(root.join("catalog")).unwrap();
+        let mut all: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(names(), [".z.json.0.part", "x.json"]);
+    drop(living);
+    folder.remove_parts("catalog");
+    assert_eq!(names(), ["x.json"]);
 }
 
 #[test]

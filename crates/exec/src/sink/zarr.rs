@@ -21,6 +21,7 @@ use super::target::{Publish, Target, Written};
 use super::{Host, SinkError};
 use crate::chunk::Chunk;
 use crate::error::Error;
+use crate::fail;
 use crate::schedule::Sink;
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
@@ -191,6 +192,7 @@ impl ZarrWriter {
             self.write_labels(labels, document).await?;
         }
         documents.extend(&coords);
+        fail::point("zarr.metadata").map_err(|e| SinkError::io(self.display.as_str(), &e))?;
         for (key, text) in document::store(self.layout.format, &self.attrs, &documents) {
             self.count(text.len());
             self.place.put(&key, text.into(), self.durable).await?;

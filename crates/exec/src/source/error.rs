@@ -76,6 +76,14 @@ pub enum SourceError {
         /// What the storage said.
         reason: String,
     },
+    /// The storage will not do what it was asked, however often.
+    #[error("the storage of `{what}` refuses: {reason}")]
+    Refused {
+        /// The URL or object.
+        what: String,
+        /// The store's code for it.
+        reason: String,
+    },
     /// The object is not what it was when it was opened.
     #[error("`{what}` has changed since the statement was bound")]
     Changed {
@@ -203,7 +211,7 @@ impl SourceError {
             PermissionDenied { .. } => "permission_denied",
             Unreachable { .. } => "unreachable",
             Timeout { .. } => "storage_timeout",
-            Storage { .. } => "storage_error",
+            Storage { .. } | Refused { .. } => "storage_error",
             Changed { .. } => "source_changed",
             NotAnArray { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",

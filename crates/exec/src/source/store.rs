@@ -2,6 +2,7 @@
 
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, Place};
+use crate::source::patient::{Patient, is_transient};
 use crate::source::seen::{self, Kept, Seen, Version};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -27,6 +28,9 @@ const CONCURRENT_MAX: usize = 16;
 
 /// Requests in flight over all statements, each on a connection that is kept for the next one.
 const REQUESTS_MAX: usize = 128;
+
+/// Attempts of a request after the first; together they wait some two seconds.
+const RETRIES_MAX: usize = 8;
 
 /// The most that a metadata document may have.
 pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
@@ -203,7 +207,7 @@ impl Stores {
         if let Some(c) = clients.get(&key) {
             return Ok(c.clone());
         }
-        let client = make()?;
+        let client: Arc<dyn ObjectStore> = Arc::new(Patient::new(make()?, self.timeout / 2));
         clients.insert(key, client.clone());
         Ok(client)
     }
@@ -275,17 +279,18 @@ impl Stores {
 
     fn client_options(&self) -> ClientOptions {
         ClientOptions::new()
-            .with_timeout(self.timeout)
+            // One attempt does not take all the time that there is.
+            .with_timeout(self.timeout / 2)
             .with_connect_timeout(self.timeout.min(Duration::from_secs(5)))
     }
 
     fn retry(&self) -> RetryConfig {
         RetryConfig {
-            max_retries: 3,
-            retry_timeout: self.timeout,
+            max_retries: RETRIES_MAX,
+            retry_timeout: self.timeout / 2,
             backoff: BackoffConfig {
                 init_backoff: Duration::from_millis(100),
-                max_backoff: Duration::from_secs(2),
+                max_backoff: (self.timeout / 10).min(Duration::from_secs(2)),
                 base: 2.0,
             },
         }
@@ -776,7 +781,7 @@ impl Store {
             }
             E::Precondition { .. } => SourceError::Changed { what },
             E::NotSupported { .. } | E::NotImplemented { .. } => {
-                SourceError::Storage { what, reason: "the server cannot do this".into() }
+                SourceError::Refused { what, reason: "the server cannot do this".into() }
             }
             _ if ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"]
                 .iter()
@@ -786,13 +791,35 @@ impl Store {
             }
             _ => match connection(text) {
                 Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
-                None => SourceError::Storage {
-                    what,
-                    reason: code.unwrap_or_else(|| "the request failed".into()),
-                },
+                None => {
+                    let reason = code.unwrap_or_else(|| "the request failed".into());
+                    match is_transient(e) {
+                        true => SourceError::Storage { what, reason },
+                        false => SourceError::Refused { what, reason },
+                    }
+                }
             },
         }
     }
+}
+
+/// The failure of a storage among the causes of an error, if it may pass: for readers that know no errors of ours.
+pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        if let Some(e) = e.downcast_ref::<object_store::Error>() {
+            let (what, text) = ("a file of a table".to_string(), texts(e));
+            return is_transient(e).then(|| match connection(&text) {
+                Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
+                None => {
+                    let reason = server_code(&text).unwrap_or_else(|| "the request failed".into());
+                    SourceError::Storage { what, reason }
+                }
+            });
+        }
+        next = e.source();
+    }
+    None
 }
 
 /// Bytes that a request brought.

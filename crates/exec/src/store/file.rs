@@ -9,6 +9,7 @@
 use super::{Directory, Space, Store};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
+use crate::fail;
 use crate::kernels::copy::{self, Strided};
 use crate::pool::Pool;
 use smallvec::SmallVec;
@@ -92,6 +93,7 @@ impl Spilled {
     }
 
     fn fill(&self, file: &File, chunk: &Chunk) -> std::io::Result<()> {
+        fail::point("spill.write")?;
         let mut sums: Vec<u8> = Vec::new();
         let mut at = 0;
         for field in chunk.fields() {
@@ -102,7 +104,8 @@ impl Spilled {
             }
             at += padded(bytes.len() as u64);
         }
-        file.write_all_at(&sums, at)
+        file.write_all_at(&sums, at)?;
+        fail::point("spill.written")
     }
 
     /// Bytes of the chunk when it is in memory.

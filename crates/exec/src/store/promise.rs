@@ -7,6 +7,7 @@
 
 use super::{Directory, Store};
 use crate::error::Error;
+use crate::fail;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -40,6 +41,7 @@ impl Store {
             let (staging, to) = (std::path::absolute(staging)?, std::path::absolute(to)?);
             let mut file =
                 fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            fail::point("promise")?;
             // No path has this byte.
             file.write_all(
                 &[staging.as_os_str().as_bytes(), &[0], to.as_os_str().as_bytes()].concat(),

@@ -52,8 +52,9 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
         None => "on loopback only, as no token is configured",
     };
     let collecting = host.clone();
-    tokio::spawn(async move { collecting.collect_remote().await });
     let server = Server::new(Arc::new(Local(host)), config)?;
+    // Now the host knows that it is a server's.
+    tokio::spawn(async move { collecting.collect().await });
     let leave = tokio_util::sync::CancellationToken::new();
     let terminated = terminated()?;
     let fire = leave.clone();

@@ -412,6 +412,10 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
         DataFusionError::ResourcesExhausted(message) => {
             Error::stage(Failure::Rows { message, memory: true })
         }
-        other => Error::stage(Failure::Rows { message: other.strip_backtrace(), memory: false }),
+        // What a storage said to somebody who reads tables.
+        other => match tessera_exec::source::passing(&other) {
+            Some(storage) => Error::stage(storage),
+            None => Error::stage(Failure::Rows { message: other.strip_backtrace(), memory: false }),
+        },
     }
 }

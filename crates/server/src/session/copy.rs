@@ -40,7 +40,7 @@ impl Session {
     /// `COPY (query) TO 'url' STORED AS format`.
     pub(super) async fn copy(&self, copy: &Copy, cancel: &CancelToken) -> Result<Reply, Error> {
         let kind = kind(copy)?;
-        let options = CopyOptions::parse(&copy.options, kind)?;
+        let mut options = CopyOptions::parse(&copy.options, kind)?;
         let url = &copy.url.text;
         let target =
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;
@@ -48,13 +48,23 @@ impl Session {
         let stream = kind != Kind::Zarr;
         let checked = target.check(stream, options.overwrite).await;
         let publishes = Intent::Publish { target: target.display().to_string() };
-        if let Err(SinkError::Exists { .. }) = &checked
-            && cancel.step(|s| s.intent.as_ref() == Some(&publishes))
-        {
-            // It was free when the statement ran before, and came to its end.
-            return Ok(Answer::Done(format!("copied to {}", target.display())).into());
+        let is_noted = cancel.step(|s| s.intent.as_ref() == Some(&publishes));
+        match checked {
+            // It was free when the statement ran before.
+            Err(SinkError::Exists { .. }) if is_noted => {
+                match target.check(stream, true).await {
+                    // It came to its end.
+                    Ok(()) => {
+                        let done = format!("copied to {}", target.display());
+                        return Ok(Answer::Done(done).into());
+                    }
+                    // Objects below a prefix, but no store: it was killed while it wrote them.
+                    Err(SinkError::Foreign { .. }) => options.overwrite = true,
+                    Err(e) => return Err(Error::stage(e)),
+                }
+            }
+            other => other.map_err(Error::stage)?,
         }
-        checked.map_err(Error::stage)?;
         let (written, mut reply) = match kind {
             Kind::Zarr => {
                 let CopyOptions { overwrite, layout, .. } = options;

@@ -52,7 +52,7 @@ impl Session {
                 Free::Replaces(definition) => Some(definition),
             };
         let warehouse = &self.host.warehouse;
-        let (data, target, _claim) = warehouse.room()?;
+        let (data, target, _claim) = warehouse.room().await?;
         let write = ZarrWrite {
             target: &target,
             layout: Layout::default(),
@@ -224,14 +224,14 @@ impl Session {
             .collect();
         let host = self.sink_host();
         let how = (overwrite, warehouse, warehouse);
+        if !warehouse {
+            self.publishes(target, cancel).await?;
+        }
         let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
             .await
             .map_err(Error::stage)?;
         let done = async {
             self.run_into(&planned.tiling, &planned.sources, writer.clone(), cancel).await?;
-            if !warehouse {
-                self.publishes(target, cancel).await?;
-            }
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => Err(Error::Cancelled),

@@ -4,7 +4,8 @@
 //! ```text
 //!   warehouse.json            the format of all this
 //!   catalog/<name>.json       an entry: there whole or not at all
-//!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it
+//!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it. A server's has its
+//!                             epoch before: `data/s<epoch>-<uuid>.zarr/`
 //!   data/<uuid>.lock          held by who writes them, until then
 //!   statements/, epochs/      what servers remember ([`crate::journal`])
 //! ```
@@ -14,7 +15,7 @@
 //! [`Warehouse::collect`] removes it.
 
 use crate::error::Error;
-use crate::journal::{Epoch, Journal};
+use crate::journal::{EPOCHS, Epoch, Journal, STATEMENTS};
 use crate::session::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,9 @@ const CATALOG: &str = "catalog";
 
 /// Where the cells are.
 const DATA: &str = "data";
+
+/// How the names of cells begin that a server made; its epoch follows. No name of another process begins so.
+const SERVER: &str = "s";
 
 /// Names that are tried for the cells of a tensor.
 const CLAIMS_MAX: u32 = 16;
@@ -182,6 +186,7 @@ impl Warehouse {
 
     /// What a server remembers in it.
     pub(super) fn journal(&self) -> Journal {
+        self.epoch.serves();
         Journal::new(self.folder.clone(), self.epoch.clone(), self.io.clone())
     }
 
@@ -317,11 +322,15 @@ impl Warehouse {
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(super) fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
+    pub(super) async fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
+        let server = match self.epoch.begun_by_server().await? {
+            Some(epoch) => format!("{SERVER}{epoch}-"),
+            None => String::new(),
+        };
         let mut tries = 0..CLAIMS_MAX;
         loop {
             tries.next();
-            let data = format!("{DATA}/{}.zarr", uuid::Uuid::new_v4());
+            let data = format!("{DATA}/{server}{}.zarr", uuid::Uuid::new_v4());
             match self.folder.claim(&data) {
                 // Who collects took the lock before we did, and believes the name to be a dead one's.
                 Err(SinkError::Exists { .. }) if !tries.is_empty() => {}
@@ -344,9 +353,12 @@ impl Warehouse {
     /// # Errors
     /// Whatever storage says. An entry or a statement that cannot be read may name anything: then nothing is removed.
     pub(super) async fn collect(&self) -> Result<u64, Error> {
-        self.folder.remove_parts(CATALOG, AGE);
+        for key in ["", CATALOG, STATEMENTS, EPOCHS] {
+            self.folder.remove_parts(key);
+        }
         let left = self.folder.leftovers(DATA, AGE).await.map_err(Error::stage)?;
-        if left.is_empty() {
+        let dead = self.of_dead_servers().await?;
+        if left.is_empty() && dead.is_empty() {
             return Ok(0);
         }
         // Asked after the locks were found free: who gave a lock up had put its entry before.
@@ -355,6 +367,13 @@ impl Warehouse {
             entries.iter().filter_map(|e| e.definition.data().map(String::from)).collect();
         named.extend(Journal::data(&self.folder).await?);
         let mut removed = 0;
+        // A statement may read what was dropped a moment ago.
+        let is_read = |data: &str| self.readers().contains_key(data);
+        for data in dead.iter().filter(|data| !named.contains(*data) && !is_read(data)) {
+            tracing::info!(data, "removing what a killed server left");
+            self.folder.remove_all(data).await.map_err(Error::stage)?;
+            removed += 1;
+        }
         for one in left {
             if !named.contains(&one.key) {
                 tracing::info!(data = one.key, "removing what a killed process left");
@@ -364,6 +383,17 @@ impl Warehouse {
             one.settled();
         }
         Ok(removed)
+    }
+
+    /// Cells of servers whose epoch is over, as this server sees it: these put no entry any more.
+    async fn of_dead_servers(&self) -> Result<Vec<String>, Error> {
+        let Some(now) = self.epoch.begun_if_known().await? else { return Ok(Vec::new()) };
+        let is_dead = |name: &String| {
+            let epoch = name.strip_prefix(SERVER).and_then(|n| n.split_once('-'));
+            epoch.and_then(|(n, _)| n.parse::<u64>().ok()).is_some_and(|n| n < now)
+        };
+        let all = self.folder.stores(DATA).await.map_err(Error::stage)?;
+        Ok(all.into_iter().filter(is_dead).map(|name| format!("{DATA}/{name}")).collect())
     }
 
     /// Where the cells of a tensor are.

@@ -1,6 +1,7 @@
 //! Large objects of a folder: written in parts, each there whole or not at all, listed with their sizes.
 
 use super::Folder;
+use crate::fail;
 use crate::sink::SinkError;
 use crate::sink::place::{Place, remove_tree};
 use crate::sink::target::staging;
@@ -119,7 +120,9 @@ fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(),
             file.write_all(part)?;
         }
         file.sync_all()?;
+        fail::point("chunk.stored")?;
         fs::rename(&temporary, path)?;
+        fail::point("chunk.named")?;
         fs::File::open(parent)?.sync_all()
     };
     write().map_err(|e| {

@@ -73,7 +73,9 @@ impl State {
         let told = |source: &str| Error::Generic { store: "faulty", source: source.into() };
         match self.fault {
             Fault::NoSpace => Err(told("507 XMinioStorageFull: the drive has no room")),
-            Fault::Unavailable => Err(told("503 SlowDown: after 3 retries")),
+            Fault::Unavailable => {
+                Err(told("non-2xx status code: 503 Service Unavailable: SlowDown"))
+            }
             Fault::Silence => std::future::pending().await,
             Fault::LostAnswer => {
                 write.await?;

@@ -1,23 +1,13 @@
 //! A real S3 server over HTTP: signatures, refusals, ranges, time-outs.
 
 use super::*;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
-use std::net::SocketAddr;
+use crate::served::{Fault, KEY, S3, SECRET};
+use crate::sink::{Folder, Mode};
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-const KEY: &str = "AKIATESSERATEST";
-const SECRET: &str = "the-secret-of-the-test";
-
-/// A server with the bucket `bkt`, which holds the colpex cube and the Zarr v3 zoo; it ends with its runtime.
-struct Server {
-    address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
-    _directory: tempfile::TempDir,
-}
+use tessera_planner::error::Class;
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -32,51 +22,20 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn server() -> Server {
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["colpex.v2.zarr", "zarr_zoo/v3.zarr", "npy"] {
-        copy(Path::new(&data(name)), &directory.path().join("bkt").join(name));
-    }
-    let service = {
-        let mut b = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory.path()).unwrap());
-        b.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        b.build()
-    };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let service = service.clone();
-            tokio::spawn(async move {
-                let http = Builder::new(TokioExecutor::new());
-                // A client that goes away is no fault of the server.
-                let _ = http.serve_connection(TokioIo::new(socket), service).await;
-            });
-        }
-    });
-    Server { address, _runtime: runtime, _directory: directory }
+/// A server whose bucket `bkt` holds the colpex cube and the Zarr v3 zoo.
+fn server() -> S3 {
+    filled(S3::start())
 }
 
-impl Server {
-    /// `AWS_*` variables for this server.
-    fn environment(&self, key: Option<(&str, &str)>) -> Vec<(String, String)> {
-        let mut out = vec![
-            ("AWS_ENDPOINT_URL".to_string(), format!("http://{}", self.address)),
-            ("AWS_ALLOW_HTTP".into(), "true".into()),
-            ("AWS_REGION".into(), "us-east-1".into()),
-        ];
-        if let Some((id, secret)) = key {
-            out.push(("AWS_ACCESS_KEY_ID".into(), id.into()));
-            out.push(("AWS_SECRET_ACCESS_KEY".into(), secret.into()));
-        }
-        out
+fn filled(server: S3) -> S3 {
+    for name in ["colpex.v2.zarr", "zarr_zoo/v3.zarr", "npy"] {
+        copy(Path::new(&data(name)), &server.path(name));
     }
+    server
+}
 
-    fn stores(&self, key: Option<(&str, &str)>) -> Stores {
-        Stores::with_environment(Duration::from_secs(30), self.environment(key))
-    }
+fn stores_of(server: &S3, key: Option<(&str, &str)>) -> Stores {
+    Stores::with_environment(Duration::from_secs(30), server.environment(key))
 }
 
 fn open_at(url: &str, options: &[(&str, &str)], stores: &Stores) -> Result<Opened, SourceError> {
@@ -87,7 +46,7 @@ fn open_at(url: &str, options: &[(&str, &str)], stores: &Stores) -> Result<Opene
 #[test]
 fn signed_reads_give_the_local_cells() {
     let server = server();
-    let stores = server.stores(Some((KEY, SECRET)));
+    let stores = stores_of(&server, Some((KEY, SECRET)));
     let remote = open_at("s3://bkt/colpex.v2.zarr", &[], &stores).unwrap();
     let local = open_local(&data("colpex.v2.zarr")).unwrap();
     assert_eq!(remote.dataset.coords, local.dataset.coords);
@@ -98,7 +57,7 @@ fn signed_reads_give_the_local_cells() {
         read(&local.readers[0], &region).unwrap()
     );
     // Credentials of the table win over those of the environment.
-    let wrong = server.stores(Some((KEY, "wrong")));
+    let wrong = stores_of(&server, Some((KEY, "wrong")));
     let options = [("aws.access_key_id", KEY), ("aws.secret_access_key", SECRET)];
     assert!(open_at("s3://bkt/colpex.v2.zarr", &options, &wrong).is_ok());
     // Without consolidated metadata the prefix is listed; keys may lie in a group.
@@ -119,7 +78,7 @@ fn signed_reads_give_the_local_cells() {
 #[test]
 fn shards_are_read_by_range() {
     let server = server();
-    let stores = server.stores(Some((KEY, SECRET)));
+    let stores = stores_of(&server, Some((KEY, SECRET)));
     let opened = open_at("s3://bkt/zarr_zoo/v3.zarr#sharded", &[], &stores).unwrap();
     let (r0, b0, _) = stores.counters().snapshot();
     // np.arange(90).reshape(9, 10)[4:6, 6:8]
@@ -148,7 +107,7 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
     ];
     for (url, key, code) in cases {
         let begin = Instant::now();
-        let e = open_at(url, &[], &server.stores(key)).unwrap_err();
+        let e = open_at(url, &[], &stores_of(&server, key)).unwrap_err();
         assert_eq!(e.code(), code, "{url}: {e}");
         let text = format!("{e} {e:?} {:?}", e.hint());
         let place = url.split('#').next().unwrap();
@@ -158,7 +117,7 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
         }
         assert!(begin.elapsed() < Duration::from_secs(30));
     }
-    let stores = server.stores(Some((KEY, SECRET)));
+    let stores = stores_of(&server, Some((KEY, SECRET)));
     assert!(!format!("{stores:?}").contains(SECRET));
 }
 
@@ -187,4 +146,86 @@ fn an_unreachable_endpoint_is_told_within_the_time_out() {
     let endpoint = format!("http://{free}");
     let e = open_at("s3://bkt/x.zarr", &[("aws.endpoint", &endpoint)], &stores()).unwrap_err();
     assert_eq!(e.code(), "unreachable", "{e}");
+}
+
+/// Each request fails the first time that it is made.
+fn failing_once(fault: Fault) -> S3 {
+    let seen = Mutex::new(BTreeSet::new());
+    S3::failing(move |_, line| seen.lock().unwrap().insert(line.to_string()).then_some(fault))
+}
+
+#[test]
+fn reads_that_fail_by_chance_are_made_again() {
+    let local = open_local(&data("colpex.v2.zarr")).unwrap();
+    let region = Region::at(&[1, 3, 35, 0], &[3, 4, 20, 83]);
+    let cells = read(&local.readers[0], &region).unwrap();
+    let sharded = whole(&open_local(&data("zarr_zoo/v3.zarr#sharded")).unwrap().readers[0]);
+    for fault in Fault::ALL {
+        let server = filled(failing_once(fault));
+        let stores = stores_of(&server, Some((KEY, SECRET)));
+        let remote = open_at("s3://bkt/colpex.v2.zarr", &[], &stores).unwrap();
+        assert_eq!(remote.dataset.coords, local.dataset.coords, "{fault:?}");
+        assert_eq!(read(&remote.readers[0], &region).unwrap(), cells, "{fault:?}");
+        let zoo = open_at("s3://bkt/zarr_zoo/v3.zarr", &[], &stores).unwrap();
+        assert!(zoo.dataset.variables.len() > 40, "{fault:?}");
+        let one = open_at("s3://bkt/zarr_zoo/v3.zarr#sharded", &[], &stores).unwrap();
+        assert_eq!(whole(&one.readers[0]), sharded, "{fault:?}");
+        let none = open_at("s3://bkt/nothing.zarr", &[], &stores).unwrap_err();
+        assert_eq!(none.code(), "not_found", "{fault:?}: {none}");
+        assert!(server.faults() > 50, "{fault:?}: {}", server.faults());
+    }
+}
+
+#[test]
+fn documents_are_put_once_whatever_happens_to_the_answer() {
+    for fault in Fault::ALL {
+        let server = failing_once(fault);
+        let stores = stores_of(&server, Some((KEY, SECRET)));
+        let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
+        let put =
+            |text: &str, mode| run(folder.put("catalog/a.json", text.as_bytes().to_vec(), mode));
+        put("1", Mode::Create).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        // The same of somebody else is not ours.
+        assert_eq!(put("1", Mode::Create).unwrap_err().code(), "already_exists", "{fault:?}");
+        put("22", Mode::Replace).unwrap();
+        assert_eq!(run(folder.get("catalog/a.json")).unwrap().unwrap(), "22", "{fault:?}");
+        assert_eq!(run(folder.names("catalog")).unwrap(), ["a.json"], "{fault:?}");
+        assert!(run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
+        assert!(run(folder.get("catalog/a.json")).unwrap().is_none(), "{fault:?}");
+        assert!(run(folder.names("catalog")).unwrap().is_empty(), "{fault:?}");
+        // It was put and somebody removed it; and what was removed is gone.
+        put("3", Mode::Create).unwrap();
+        run(folder.remove_all("catalog")).unwrap();
+        assert!(!run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
+        assert!(server.faults() >= 4, "{fault:?}: {}", server.faults());
+    }
+}
+
+#[test]
+fn what_is_no_chance_is_told_at_once_and_what_may_pass_is_asked_again() {
+    let asked = |fault: Option<Fault>, secret: &'static str| {
+        let count = Arc::new(Mutex::new(0));
+        let counted = count.clone();
+        let server = S3::failing(move |_, _| {
+            *counted.lock().unwrap() += 1;
+            fault
+        });
+        let environment = server.environment(Some((KEY, secret)));
+        let stores = Stores::with_environment(Duration::from_secs(2), environment);
+        let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
+        let e = run(folder.put("catalog/a.json", b"1".to_vec(), Mode::Create)).unwrap_err();
+        let n = *count.lock().unwrap();
+        (n, e.code(), e.class())
+    };
+    assert_eq!(asked(None, "not-the-secret"), (1, "permission_denied", Class::User));
+    for (fault, code) in [
+        (Fault::Broken, "storage_error"),
+        (Fault::SlowDown, "storage_error"),
+        (Fault::Reset, "unreachable"),
+        (Fault::Closed, "unreachable"),
+    ] {
+        let (n, told, class) = asked(Some(fault), SECRET);
+        assert_eq!((told, class), (code, Class::Retry), "{fault:?}");
+        assert!((3..50).contains(&n), "{fault:?}: {n}");
+    }
 }

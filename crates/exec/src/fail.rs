@@ -1,0 +1,190 @@
+//! Fail-points: places where a test makes a debug build fail, or die, just there.
+//!
+//! `TESSERA_FAIL='statements.put=abort@3;spill.write=enospc'` does so at the third record of a statement, and at each
+//! chunk that is spilled. What happens is one of
+//!
+//! ```text
+//!   abort     the process ends at once, as if it was killed: nothing is flushed, nothing is removed
+//!   enospc    the step fails as on a full device
+//!   error     the step fails otherwise
+//! ```
+//! `@n` is the n-th time that the place is reached, and no other; without it each time is meant. A release build has
+//! nothing of this.
+
+/// Steps of a document in a folder ([`crate::sink::Folder`]), by the first part of its key.
+const DOCUMENTS: [&str; 3] = ["catalog", "statements", "epochs"];
+/// Before it is written; when it is on the device and has no name yet (a file) or is stored and the answer is not known
+/// yet (an object); when it has its name; before it is removed, and after.
+const STEPS: [&str; 5] = ["put", "stored", "named", "remove", "removed"];
+/// All other places.
+const PLACES: [&str; 18] = [
+    "warehouse.json.put",
+    "warehouse.json.stored",
+    "warehouse.json.named",
+    "chunk.stored",
+    "chunk.named",
+    "data.claim",
+    "data.remove",
+    "data.marks_removed",
+    "zarr.object",
+    "zarr.metadata",
+    "file.write",
+    "file.finish",
+    "publish",
+    "publish.aside",
+    "published",
+    "spill.write",
+    "spill.written",
+    "promise",
+];
+
+/// A place by its name.
+///
+/// # Errors
+/// What `TESSERA_FAIL` says of it.
+#[inline(always)]
+pub(crate) fn point(name: &'static str) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    debug::reached(name)?;
+    let _ = name;
+    Ok(())
+}
+
+/// A step of the document at `key`.
+///
+/// # Errors
+/// As [`point`].
+#[inline(always)]
+pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    debug::reached(&format!("{}.{step}", key.split('/').next().unwrap_or(key)))?;
+    let _ = (key, step);
+    Ok(())
+}
+
+/// Names of all places.
+pub fn names() -> Vec<String> {
+    let steps = DOCUMENTS.iter().flat_map(|d| STEPS.iter().map(move |s| format!("{d}.{s}")));
+    steps.chain(PLACES.iter().map(|p| p.to_string())).collect()
+}
+
+/// Reads `TESSERA_FAIL`, if this is a build that heeds it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check() -> Result<(), String> {
+    #[cfg(debug_assertions)]
+    debug::check()?;
+    Ok(())
+}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::io::{Error, ErrorKind, Result};
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum What {
+        Abort,
+        NoSpace,
+        Error,
+    }
+
+    #[derive(Debug)]
+    struct Fault {
+        name: String,
+        what: What,
+        at: Option<u64>,
+        reached: AtomicU64,
+    }
+
+    static FAULTS: OnceLock<std::result::Result<Vec<Fault>, String>> = OnceLock::new();
+
+    fn faults() -> &'static std::result::Result<Vec<Fault>, String> {
+        FAULTS.get_or_init(|| parse(&std::env::var("TESSERA_FAIL").unwrap_or_default()))
+    }
+
+    pub(super) fn check() -> std::result::Result<(), String> {
+        faults().as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    fn parse(text: &str) -> std::result::Result<Vec<Fault>, String> {
+        let known = super::names();
+        let parts = text.split(';').map(str::trim).filter(|p| !p.is_empty());
+        parts
+            .map(|part| {
+                let (name, rest) = part
+                    .split_once('=')
+                    .ok_or_else(|| format!("`{part}` is not `name=what` or `name=what@n`"))?;
+                if !known.iter().any(|k| k == name) {
+                    return Err(format!(
+                        "there is no fail-point `{name}`; there are {}",
+                        known.join(", ")
+                    ));
+                }
+                let (what, at) = match rest.split_once('@') {
+                    None => (rest, None),
+                    Some((what, n)) => match n.parse() {
+                        Ok(n) if n > 0 => (what, Some(n)),
+                        _ => return Err(format!("`{n}` in `{part}` is no number from 1 on")),
+                    },
+                };
+                let what = match what {
+                    "abort" => What::Abort,
+                    "enospc" => What::NoSpace,
+                    "error" => What::Error,
+                    _ => {
+                        return Err(format!(
+                            "`{what}` in `{part}` is none of abort, enospc, error"
+                        ));
+                    }
+                };
+                Ok(Fault { name: name.into(), what, at, reached: AtomicU64::new(0) })
+            })
+            .collect()
+    }
+
+    pub(super) fn reached(name: &str) -> Result<()> {
+        let Ok(faults) = faults() else { return Ok(()) };
+        for fault in faults.iter().filter(|f| f.name == name) {
+            let n = fault.reached.fetch_add(1, Relaxed) + 1;
+            if fault.at.is_some_and(|at| at != n) {
+                continue;
+            }
+            tracing::warn!(name, n, what = ?fault.what, "fail-point");
+            return match fault.what {
+                What::Abort => std::process::abort(),
+                What::NoSpace => Err(Error::from(ErrorKind::StorageFull)),
+                What::Error => Err(Error::other(format!("the fail-point `{name}`"))),
+            };
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #![allow(clippy::unwrap_used, reason = "tests")]
+        use super::*;
+
+        #[test]
+        fn what_is_written_is_read_or_refused() {
+            assert!(parse("").unwrap().is_empty());
+            let two = parse("spill.write=enospc; catalog.put=abort@3;").unwrap();
+            let told: Vec<_> = two.iter().map(|f| (f.name.as_str(), f.what, f.at)).collect();
+            let expected =
+                [("spill.write", What::NoSpace, None), ("catalog.put", What::Abort, Some(3))];
+            assert_eq!(told, expected);
+            for (bad, why) in [
+                ("spill.write", "name=what"),
+                ("spill.wrote=abort", "no fail-point `spill.wrote`"),
+                ("spill.write=die", "`die`"),
+                ("spill.write=abort@0", "`0`"),
+                ("spill.write=abort@x", "`x`"),
+            ] {
+                let e = parse(bad).unwrap_err();
+                assert!(e.contains(why), "{e}");
+            }
+        }
+    }
+}

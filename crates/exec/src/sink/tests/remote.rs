@@ -1,0 +1,39 @@
+//! Outputs in a bucket whose requests each fail once: they are there whole, and told as written.
+
+use super::*;
+use crate::served::{Fault, KEY, S3, SECRET};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+#[test]
+fn outputs_are_whole_whatever_happens_to_the_answers() {
+    let plain = bench(None);
+    let expected = plain.directory.path().join("out.zarr");
+    plain.zarr(&expected.display().to_string(), false).unwrap();
+    for fault in Fault::ALL {
+        let seen = Mutex::new(BTreeSet::new());
+        let server = S3::failing(move |_, line| {
+            seen.lock().unwrap().insert(line.to_string()).then_some(fault)
+        });
+        let mut b = bench(None);
+        let environment = server.environment(Some((KEY, SECRET)));
+        b.host.stores = Arc::new(Stores::with_environment(Duration::from_secs(30), environment));
+        b.zarr("s3://bkt/out.zarr", false).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        for name in ["zarr.json", "x/zarr.json", "x/c/0/0", "x/c/2/3"] {
+            let at = server.path("out.zarr").join(name);
+            assert_eq!(fs::read(at).unwrap(), fs::read(expected.join(name)).unwrap(), "{fault:?}");
+        }
+        // One request; and an upload in parts, the last of which puts them together.
+        for (bytes, name) in [(1000, "small.npy"), (20 << 20, "large.npy")] {
+            let url = format!("s3://bkt/{name}");
+            let written = b.object(&url, bytes, false);
+            let written = written.unwrap_or_else(|e| panic!("{fault:?}: {name}: {e}"));
+            assert_eq!(written.bytes, bytes as u64);
+            assert!(fs::read(server.path(name)).unwrap() == vec![7; bytes], "{fault:?}: {name}");
+        }
+        // Somebody else's stays.
+        let taken = b.object("s3://bkt/small.npy", 1000, false).unwrap_err();
+        assert_eq!(taken.code(), "already_exists", "{fault:?}");
+        assert!(server.faults() > 15, "{fault:?}: {}", server.faults());
+    }
+}

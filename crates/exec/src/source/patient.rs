@@ -1,0 +1,248 @@
+//! Object stores that are asked again: a request that failed for no reason of its own is repeated.
+//!
+//! ```text
+//!   client      each request: 5xx, throttling, no connection, an answer that breaks off (reads go on where it did)
+//!   Patient     the rest of it: lists and deletes whose answer broke off, creates whose answer is not known
+//! ```
+//! Both wait between two attempts, longer each time and by a random part, and stop at half of the storage time-out, so
+//! that what the store said last is told. What is no matter of chance ([`is_transient`]) is told at once.
+//!
+//! An object that is to be new carries a mark of its own: if the store says that there is one already, the mark tells
+//! whether an attempt before made it, whose answer was lost.
+
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, UploadPart,
+};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the mark of an attempt stands.
+const MARK: &str = "tessera-put";
+/// Attempts of one request, beside those of the client.
+const ATTEMPTS_MAX: u32 = 6;
+/// Before the second attempt.
+const WAIT: Duration = Duration::from_millis(50);
+/// Deletions in flight.
+const DELETES_MAX: usize = 16;
+
+/// A store that is asked again.
+#[derive(Debug, Clone)]
+pub(crate) struct Patient {
+    inner: Arc<dyn ObjectStore>,
+    /// After this time a request is not repeated.
+    patience: Duration,
+}
+
+impl Patient {
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>, patience: Duration) -> Self {
+        Patient { inner, patience }
+    }
+
+    /// Runs a request, several times if need be.
+    async fn ask<T, F: Future<Output = Result<T>>>(&self, request: impl Fn() -> F) -> Result<T> {
+        let start = Instant::now();
+        let mut attempt = 1;
+        loop {
+            let answer = request().await;
+            let Err(e) = &answer else { return answer };
+            let is_over = attempt == ATTEMPTS_MAX || start.elapsed() >= self.patience;
+            if is_over || is_unconnected(e) || !is_transient(e) {
+                return answer;
+            }
+            tracing::debug!(attempt, error = %e, "a storage request is repeated");
+            tokio::time::sleep(WAIT.mul_f64(f64::from(attempt) * (0.5 + chance()))).await;
+            attempt += 1;
+        }
+    }
+
+    /// True if the object has that mark.
+    async fn is_marked(&self, at: &Path, mark: &str) -> Result<bool> {
+        let head = || GetOptions { head: true, ..GetOptions::default() };
+        match self.ask(|| self.inner.get_opts(at, head())).await {
+            Ok(found) => Ok(found
+                .attributes
+                .get(&Attribute::Metadata(MARK.into()))
+                .is_some_and(|m| **m == *mark)),
+            Err(Error::NotFound { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// A mark that nobody else has.
+fn mark(attributes: &mut Attributes) -> String {
+    let mark = uuid::Uuid::new_v4().simple().to_string();
+    attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());
+    mark
+}
+
+/// In `[0, 1)`.
+fn chance() -> f64 {
+    (uuid::Uuid::new_v4().as_u128() as u32) as f64 / (f64::from(u32::MAX) + 1.0)
+}
+
+/// True for failures that may not happen again: of the connection, of an answer on its way, of a store that is busy or
+/// out of order.
+pub(crate) fn is_transient(e: &Error) -> bool {
+    match e {
+        Error::Generic { source, .. } => {
+            let source: &(dyn std::error::Error + 'static) = &**source;
+            match status(source) {
+                Some(501) => false,
+                Some(status) => status >= 500 || matches!(status, 408 | 429),
+                None => http(source).is_some(),
+            }
+        }
+        _ => false,
+    }
+}
+
+/// True if there was no connection: the client has tried that often enough.
+fn is_unconnected(e: &Error) -> bool {
+    http(e).is_some_and(|h| h.kind() == HttpErrorKind::Connect)
+}
+
+/// The error of the connection among the causes.
+fn http<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a HttpError> {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        if let Some(http) = e.downcast_ref::<HttpError>() {
+            return Some(http);
+        }
+        next = e.source();
+    }
+    None
+}
+
+/// The HTTP status among the causes: the client tells it in words only.
+fn status(e: &(dyn std::error::Error + 'static)) -> Option<u16> {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        let text = e.to_string();
+        // A success whose body says otherwise, and a status that is too general.
+        if text.contains("Server returned error response") || text.contains("RequestTimeout") {
+            return Some(503);
+        }
+        if let Some((_, rest)) = text.split_once("status code: ") {
+            return rest.get(..3)?.parse().ok();
+        }
+        next = e.source();
+    }
+    None
+}
+
+impl fmt::Display for Patient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Patient {
+    async fn put_opts(&self, at: &Path, bytes: PutPayload, mut o: PutOptions) -> Result<PutResult> {
+        if o.mode != PutMode::Create {
+            return self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
+        }
+        let mark = mark(&mut o.attributes);
+        match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await {
+            Err(e @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
+                match self.is_marked(at, &mark).await? {
+                    true => Ok(PutResult { e_tag: None, version: None }),
+                    false => Err(e),
+                }
+            }
+            other => other,
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        mut o: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let mark = mark(&mut o.attributes);
+        let inner = self.ask(|| self.inner.put_multipart_opts(at, o.clone())).await?;
+        Ok(Box::new(Upload { inner, store: self.clone(), at: at.clone(), mark }))
+    }
+
+    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
+        self.ask(|| self.inner.get_opts(at, o.clone())).await
+    }
+
+    fn delete_stream(
+        &self,
+        all: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        all.map(move |at| {
+            let store = store.clone();
+            async move {
+                let at = at?;
+                store.ask(|| store.inner.delete(&at)).await.map(|()| at)
+            }
+        })
+        .buffered(DELETES_MAX)
+        .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (store, prefix) = (self.clone(), prefix.cloned());
+        // A list that breaks off begins anew: nobody has seen any of it yet.
+        async move {
+            let all = || store.inner.list(prefix.as_ref()).try_collect::<Vec<_>>();
+            match store.ask(all).await {
+                Ok(all) => stream::iter(all).map(Ok).boxed(),
+                Err(e) => stream::once(async { Err(e) }).boxed(),
+            }
+        }
+        .flatten_stream()
+        .boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.ask(|| self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, o).await
+    }
+}
+
+/// An upload in parts.
+#[derive(Debug)]
+struct Upload {
+    inner: Box<dyn MultipartUpload>,
+    store: Patient,
+    at: Path,
+    mark: String,
+}
+
+#[async_trait::async_trait]
+impl MultipartUpload for Upload {
+    /// The client repeats a part that did not arrive.
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.inner.put_part(data)
+    }
+
+    /// Once they are put together there is no upload of that name: asked again, a store says so, though all is well.
+    async fn complete(&mut self) -> Result<PutResult> {
+        match self.inner.complete().await {
+            Err(e) => match self.store.is_marked(&self.at, &self.mark).await {
+                Ok(true) => Ok(PutResult { e_tag: None, version: None }),
+                _ => Err(e),
+            },
+            done => done,
+        }
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}

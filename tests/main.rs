@@ -3,6 +3,7 @@
 
 mod budget;
 mod cancel;
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
 mod chaos;
 mod chunking;
 mod common;

@@ -170,6 +170,8 @@ fn a_full_device_is_told_and_the_server_goes_on() {
     ] {
         let world = World::new(None);
         assert!(world.start(&[("TESSERA_FAIL", &format!("{name}=enospc"))]));
+        // It answers 503 until it knows what was accepted before.
+        assert_eq!(world.get("/readyz").status, 200);
         let (_, sql) = STEPS.into_iter().find(|(s, _)| *s == step).unwrap();
         let sql = sql.replace("{out}", &world.output(""));
         let body = json!({"sql": sql, "request_id": step, "wait_ms": 60_000}).to_string();

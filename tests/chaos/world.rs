@@ -81,7 +81,7 @@ impl World {
             .stderr(Stdio::piped())
             .arg("--spill-dir")
             .arg(self.path("spill"))
-            .args(["--memory-limit", "48MiB", "--threads", "2", "--warehouse"])
+            .args(["--memory-limit", "49MiB", "--threads", "2", "--warehouse"])
             .envs(environment.iter().copied());
         match &self.s3 {
             Some(s3) => command.arg("s3://bkt/warehouse").envs(s3.environment(Some((KEY, SECRET)))),

@@ -19,6 +19,7 @@
 
 mod compile;
 mod feed;
+mod plain;
 mod rows;
 mod run;
 mod steady;

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!   kept      cell i of the run goes to output cell base + i           in the order of the rows
-//!   reduced   cell number c of the region adds to lane c mod 64;       at the end of the run the lanes are folded
+//!   reduced   cell number c of the run adds to lane c mod 64;          at the end of the run the lanes are folded
 //!             runs of less than 32 cells add straight to the state     (i += i + 32, i += i + 16, …) into the state
 //!   grouped   cell i goes to output cell base + code[i]                in order
 //! ```
@@ -87,12 +87,19 @@ impl Piece {
 /// The pointers are those of a reducer that was checked against its buffers.
 pub(crate) type PieceFn = unsafe fn(&Piece);
 
-/// Enters the tiles of several kept rows into the same cells of a state, one row after the other: whole tiles, none of
-/// them masked. The piece tells the cells.
+/// Enters several kept rows into the same cells of a state, one row after the other: any number of cells, none of them
+/// masked. The piece tells the cells.
 ///
 /// # Safety
-/// As of [`PieceFn`]; every pointer is good for a tile of values.
+/// As of [`PieceFn`]; every pointer is good for the values of the piece's cells.
 pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
+
+/// Enters reduced runs of one length, which lie one after the other, into cells of a state that do too: whole runs, none
+/// of their cells masked. Length of a run, and number of runs.
+///
+/// # Safety
+/// As of [`PieceFn`]; the piece's values are those of all runs.
+pub(crate) type LinesFn = unsafe fn(&Piece, usize, usize);
 
 /// How one part of a state takes in cells.
 #[derive(Debug, Clone, Copy)]
@@ -105,9 +112,11 @@ pub(crate) struct Fns {
     pub(crate) row: PieceFn,
     /// Several kept runs, where that is worth it.
     pub(crate) rows: Option<RowsFn>,
+    /// Whole reduced runs, where cells that lie in memory need not go there tile by tile.
+    pub(crate) lines: Option<LinesFn>,
     /// A grouped run.
     pub(crate) group: PieceFn,
-    /// Folds the lanes into the state and resets them.
+    /// Folds the lanes into the state and resets them; the piece begins where the run began in its tile.
     pub(crate) fold: PieceFn,
     /// Sets cells `from..to` of the state to the identity (no limit of [`N`]).
     pub(crate) init: PieceFn,
@@ -119,7 +128,7 @@ pub(crate) struct Fns {
     pub(crate) uses_lanes: bool,
 }
 
-/// Cells of a tile that wait in registers while several rows enter them.
+/// Cells of a row that wait in registers while several rows enter them.
 const HELD: usize = 16;
 
 /// For what has no lanes.

@@ -20,12 +20,11 @@ use super::run::{Reduction, TILE_BYTES};
 use super::steady::{Loop, check};
 use crate::kernels::KernelError;
 use crate::kernels::ops::{IotaFn, N};
-use crate::kernels::partial::{Piece, PieceFn, RowsFn};
-use smallvec::SmallVec;
+use crate::kernels::partial::{Piece, PieceFn};
 use tessera_planner::region::Region;
 
 /// Most rows of a band.
-pub(crate) const ROWS: usize = 8;
+pub(super) const ROWS: usize = 8;
 /// Rows that are read at a time over all inputs: the processor follows so many streams.
 const STREAMS: usize = 16;
 /// Cells between two questions whether to stop.
@@ -66,7 +65,6 @@ struct Row {
 /// A part of a reduction in a row.
 struct Entry {
     f: PieceFn,
-    rows: Option<RowsFn>,
     piece: Piece,
     value: usize,
     valid: Option<usize>,
@@ -213,14 +211,9 @@ impl<'a> Rows<'a> {
     /// Runs the tiles of a band.
     fn tiles(&self, inner: &Loop, band: &mut [Row]) -> Result<(), KernelError> {
         let (whole, rest) = (self.len / N, self.len % N);
-        if self.together(inner, band) {
-            // SAFETY: whole tiles of rows that lie in memory enter the same states.
-            unsafe { enter_together(band, whole) };
-        } else {
-            for _ in 0..whole {
-                for row in &mut *band {
-                    row.tile(self.compiled, inner, N)?;
-                }
+        for _ in 0..whole {
+            for row in &mut *band {
+                row.tile(self.compiled, inner, N)?;
             }
         }
         if rest > 0 {
@@ -245,21 +238,6 @@ impl<'a> Rows<'a> {
             unsafe { std::ptr::copy_nonoverlapping(from, to, n * size) };
             row.ptr[i.slot] = to;
         }
-    }
-
-    /// True if nothing is computed, and the rows of the band enter the same states.
-    fn together(&self, inner: &Loop, band: &[Row]) -> bool {
-        let Some((first, rest)) = band.split_first() else { return false };
-        let moves = |slot: usize| {
-            self.inputs.iter().any(|i| i.slot == slot && matches!(i.lie, Lie::Moves { .. }))
-        };
-        inner.code.is_empty()
-            && first.entries.iter().enumerate().all(|(p, e)| {
-                e.rows.is_some()
-                    && e.valid.is_none()
-                    && moves(e.value)
-                    && rest.iter().all(|r| r.entries[p].piece.out == e.piece.out)
-            })
     }
 }
 
@@ -289,7 +267,6 @@ impl Row {
                 piece.codes = std::ptr::null();
                 self.entries.push(Entry {
                     f: part.fns.row,
-                    rows: part.fns.rows,
                     piece,
                     value: part.value,
                     valid: part.valid,
@@ -327,46 +304,8 @@ impl Row {
     }
 }
 
-/// Lets the next `tiles` whole tiles of some rows enter their states, which are those of the first row.
-///
-/// # Safety
-/// The values of all entries lie in memory for so many tiles, and all entries take several rows.
-unsafe fn enter_together(band: &mut [Row], tiles: usize) {
-    let mut values = [std::ptr::null::<u8>(); ROWS];
-    let many = band.len().min(ROWS);
-    let entries = band.first().map_or(0, |r| r.entries.len());
-    let steps: SmallVec<[usize; 4]> = (0..entries)
-        .map(|p| {
-            let row = &band[0];
-            let moves = row.moves.iter().find(|(slot, _)| *slot == row.entries[p].value);
-            moves.map_or(0, |(_, step)| *step)
-        })
-        .collect();
-    for t in 0..tiles {
-        for (p, step) in steps.iter().enumerate() {
-            for (v, row) in values.iter_mut().zip(&*band) {
-                *v = row.ptr[row.entries[p].value].wrapping_add(t * step);
-            }
-            let mut piece = band[0].entries[p].piece;
-            piece.out += t * N;
-            if let Some(f) = band[0].entries[p].rows {
-                // SAFETY: the caller's promise.
-                unsafe { f(&piece, &values[..many]) };
-            }
-        }
-    }
-    for row in band {
-        for (slot, step) in &row.moves {
-            row.ptr[*slot] = row.ptr[*slot].wrapping_add(tiles * step);
-        }
-        for e in &mut row.entries {
-            e.piece.out += tiles * N;
-        }
-    }
-}
-
 /// The next position, row-major; after the last one the first.
-fn next(at: &mut [u64], shape: &[u64]) {
+pub(super) fn next(at: &mut [u64], shape: &[u64]) {
     for (p, n) in at.iter_mut().zip(shape).rev() {
         *p += 1;
         if *p < *n {
@@ -377,7 +316,7 @@ fn next(at: &mut [u64], shape: &[u64]) {
 }
 
 /// The step of axes that make one run; `None` if they do not.
-fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
+pub(super) fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
     let mut run: Option<(u64, i64)> = None;
     for (&n, &step) in shape.iter().zip(steps).rev().filter(|(n, _)| **n != 1) {
         run = match run {

@@ -3,6 +3,7 @@
 
 use super::compile::{Compiled, InputSlot, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
+use super::plain::Plain;
 use super::rows::{self, Rows};
 use super::steady::{Loop, check};
 use super::walk::{self, Run, Walk};
@@ -76,6 +77,8 @@ pub(super) struct Part {
 pub(super) struct Reduction {
     pub(super) walk: Walk,
     pub(super) parts: Vec<Part>,
+    /// Where in its tile the current run began.
+    turn: usize,
     /// Fields that an earlier reduction makes too.
     copies: Vec<Copied>,
 }
@@ -175,6 +178,13 @@ impl Compiled {
 
         let code: Vec<Ins> =
             (0..self.code.len()).filter(|i| !skipped.contains(i)).map(|i| self.code[i]).collect();
+        if stores.is_empty()
+            && let Some(plain) = Plain::find(self, &code, region, inputs, &reductions)
+        {
+            plain.run(&mut reductions, cancel)?;
+            reductions.iter().for_each(|r| r.copies.iter().for_each(Copied::run));
+            return Ok(());
+        }
         let mut inner = Loop::new(code, ptr, self.block);
         // What is left of the room after the lanes.
         let of_rows = stores
@@ -292,11 +302,12 @@ impl Reduction {
         if self.walk.run() == (Run::Reduced { lanes: true }) {
             let out = self.walk.out();
             for part in self.parts.iter_mut().filter(|p| p.fns.uses_lanes) {
-                part.piece.out = out;
+                (part.piece.out, part.piece.from) = (out, self.turn);
                 // SAFETY: fields and lanes were given at the start for this state, and the walk stays in it.
                 unsafe { (part.fns.fold)(&part.piece) };
             }
         }
+        self.turn = (self.turn + self.walk.run_len() as usize) % N;
         self.walk.next_run();
     }
 
@@ -411,7 +422,7 @@ fn begin(
         let from = states[output][of];
         copies.push(Copied { from, to: fields[field], bytes: walk.cells * r.state[field].size() });
     }
-    Ok((fields, Reduction { walk, parts, copies }))
+    Ok((fields, Reduction { walk, parts, turn: 0, copies }))
 }
 
 /// A constant's bytes in the machine's order, in the first places.

@@ -90,7 +90,7 @@ pub(super) fn run(
     first
 }
 
-fn field(i: u32) -> FusedInput {
+pub(super) fn field(i: u32) -> FusedInput {
     FusedInput::Field { input: i, field: 0 }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn bench_program(store: bool) -> Fused {
     Fused { program: p, inputs: (0..3).map(field).collect(), outputs, batch: None }
 }
 
-fn lcg(seed: u64) -> impl FnMut() -> f64 {
+pub(super) fn lcg(seed: u64) -> impl FnMut() -> f64 {
     let mut s = seed;
     move || {
         s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

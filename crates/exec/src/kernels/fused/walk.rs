@@ -161,6 +161,34 @@ impl Walk {
         (self.run() == Run::Kept).then(|| self.axes[self.last()].len)
     }
 
+    /// Cells of a run.
+    pub(super) fn run_len(&self) -> u64 {
+        self.axes[self.last()].len
+    }
+
+    /// Reduced runs that follow one another, as do their cells of the state; 1 where they do not.
+    pub(super) fn lines(&self) -> u64 {
+        match (self.run(), self.axes.iter().rev().nth(1)) {
+            (Run::Reduced { .. }, Some(a)) if a.run == Run::Kept => a.len,
+            _ => 1,
+        }
+    }
+
+    /// True if both go through the same runs in the same way.
+    pub(super) fn goes_with(&self, other: &Walk) -> bool {
+        let same = |(a, b): (&Axis, &Axis)| {
+            (a.run, a.len, a.out, a.position) == (b.run, b.len, b.out, b.position)
+                && match (&a.codes, &b.codes) {
+                    (None, None) => true,
+                    (Some((a, x)), Some((b, y))) => Arc::ptr_eq(a, b) && x == y,
+                    _ => false,
+                }
+        };
+        self.axes.len() == other.axes.len()
+            && self.position == other.position
+            && self.axes.iter().zip(&other.axes).all(same)
+    }
+
     /// Cells left of the current run.
     pub(super) fn left(&self) -> u64 {
         self.axes[self.last()].len - self.at[self.last()]
@@ -202,6 +230,16 @@ impl Walk {
         let last = self.last();
         self.at[last] += n;
         self.at[last] == self.axes[last].len
+    }
+
+    /// Moves past the next runs: one, or all of [`Walk::lines`].
+    pub(super) fn next_lines(&mut self, many: usize) {
+        if many > 1 {
+            let a = self.last() - 1;
+            self.at[a] += many as u64 - 1;
+            self.base += (many - 1) * self.axes[a].out;
+        }
+        self.next_run();
     }
 
     /// Moves to the next run.

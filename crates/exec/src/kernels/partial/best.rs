@@ -148,6 +148,7 @@ pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         seq: pick_arg_seq::<B, T>(l),
         row: pick_arg_row::<B, T>(l),
         rows: None,
+        lines: None,
         group: arg_group::<B, T>,
         fold: nothing,
         init: arg_init::<B, T>,

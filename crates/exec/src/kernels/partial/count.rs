@@ -71,6 +71,7 @@ pub(crate) fn count(l: Level) -> Fns {
         seq: pick_count_seq::<Plain>(l),
         row: pick_count_row::<Plain>(l),
         rows: None,
+        lines: None,
         group: count_group,
         fold: nothing,
         init: count_init,

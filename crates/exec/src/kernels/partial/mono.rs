@@ -5,7 +5,7 @@
 //! Reductions whose state is one value: sums and products of floats, products of integers, extremes.
 
 use super::tail::tail;
-use super::{Fns, HELD, Piece, PieceFn, RowsFn};
+use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::{self, Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
@@ -35,9 +35,10 @@ unsafe fn mono_lanes<M: Mono>(p: &Piece) {
         }
         *lanes = acc;
     } else {
-        // SAFETY: the tile has N cells.
-        let v = unsafe { &*p.values.cast::<[M::T; N]>() };
-        for (a, v) in lanes[p.from..p.to].iter_mut().zip(&v[p.from..p.to]) {
+        let n = p.to - p.from;
+        // SAFETY: the piece has so many values.
+        let v = unsafe { std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n) };
+        for (a, v) in lanes[p.from..p.to].iter_mut().zip(v) {
             *a = M::put(*a, *v);
         }
     }
@@ -66,20 +67,98 @@ unsafe fn mono_row<M: Mono>(p: &Piece) {
 }
 #[inline(always)]
 unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
+    let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on.
-    let s = unsafe { &mut *p.fields[0].cast::<M::S>().add(p.out).cast::<[M::S; N]>() };
-    for (part, s) in s.chunks_exact_mut(HELD).enumerate() {
-        let mut held = [M::id(); HELD];
-        held.copy_from_slice(s);
-        for v in values {
-            // SAFETY: the tile has N cells.
-            let v = unsafe { &*v.cast::<M::T>().add(part * HELD).cast::<[M::T; HELD]>() };
-            for i in 0..HELD {
-                held[i] = M::put(held[i], v[i]);
+    let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
+    let (parts, rest) = s.as_chunks_mut::<HELD>();
+    let many = parts.len();
+    for (k, part) in parts.iter_mut().enumerate() {
+        // SAFETY: every row has n values.
+        unsafe { held::<M, HELD>(part, values, k * HELD) };
+    }
+    let (parts, rest) = rest.as_chunks_mut::<FEW>();
+    let done = many * HELD + parts.len() * FEW;
+    for (k, part) in parts.iter_mut().enumerate() {
+        // SAFETY: as above.
+        unsafe { held::<M, FEW>(part, values, many * HELD + k * FEW) };
+    }
+    for (k, one) in rest.iter_mut().enumerate() {
+        // SAFETY: as above.
+        unsafe { held::<M, 1>(std::array::from_mut(one), values, done + k) };
+    }
+}
+/// Cells of a row's end that wait in registers together.
+const FEW: usize = 4;
+/// Takes cells `from..from + L` of some rows into as many of the state.
+///
+/// # Safety
+/// Every row has so many cells.
+#[inline(always)]
+unsafe fn held<M: Mono, const L: usize>(s: &mut [M::S; L], rows: &[*const u8], from: usize) {
+    let mut held = *s;
+    for v in rows {
+        // SAFETY: the caller's promise.
+        let v = unsafe { &*v.cast::<M::T>().add(from).cast::<[M::T; L]>() };
+        for i in 0..L {
+            held[i] = M::put(held[i], v[i]);
+        }
+    }
+    *s = held;
+}
+#[inline(always)]
+unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
+    // SAFETY: the runs lie one after the other, and as many cells of the state.
+    let (s, v) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), many),
+            std::slice::from_raw_parts(p.values.cast::<M::T>(), many * len),
+        )
+    };
+    match len {
+        2 => short::<M, 2>(s, v),
+        3 => short::<M, 3>(s, v),
+        4 => short::<M, 4>(s, v),
+        5 => short::<M, 5>(s, v),
+        6 => short::<M, 6>(s, v),
+        7 => short::<M, 7>(s, v),
+        8 => short::<M, 8>(s, v),
+        _ if (len as u64) < LANE_RUN => {
+            for (s, run) in s.iter_mut().zip(v.chunks_exact(len)) {
+                *s = run.iter().fold(*s, |s, v| M::put(s, *v));
             }
         }
-        s.copy_from_slice(&held);
+        _ => {
+            for (s, run) in s.iter_mut().zip(v.chunks_exact(len)) {
+                *s = M::join(*s, long::<M>(run));
+            }
+        }
     }
+}
+/// Runs of `L` cells: a length that is known becomes vectors over the runs.
+#[inline(always)]
+fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
+    for (s, run) in s.iter_mut().zip(v.as_chunks::<L>().0) {
+        let mut x = *s;
+        for v in run {
+            x = M::put(x, *v);
+        }
+        *s = x;
+    }
+}
+/// A run through lanes, folded.
+#[inline(always)]
+fn long<M: Mono>(run: &[M::T]) -> M::S {
+    let mut acc = [M::id(); N];
+    let (tiles, rest) = run.as_chunks::<N>();
+    for tile in tiles {
+        for i in 0..N {
+            acc[i] = M::put(acc[i], tile[i]);
+        }
+    }
+    for (a, v) in acc.iter_mut().zip(rest) {
+        *a = M::put(*a, *v);
+    }
+    folded::<M>(&mut acc)
 }
 unsafe fn mono_group<M: Mono>(p: &Piece) {
     for i in p.from..p.to {
@@ -95,6 +174,15 @@ unsafe fn mono_fold<M: Mono>(p: &Piece) {
     // SAFETY: there are N lanes; `out` is a cell of the state.
     let (acc, s) =
         unsafe { (&mut *p.lanes.cast::<[M::S; N]>(), &mut *p.fields[0].cast::<M::S>().add(p.out)) };
+    if p.from > 0 {
+        acc.rotate_left(p.from);
+    }
+    *s = M::join(*s, folded::<M>(acc));
+    acc.fill(M::id());
+}
+/// All lanes, by halves.
+#[inline(always)]
+fn folded<M: Mono>(acc: &mut [M::S; N]) -> M::S {
     let mut w = N / 2;
     while w > 0 {
         for i in 0..w {
@@ -102,8 +190,7 @@ unsafe fn mono_fold<M: Mono>(p: &Piece) {
         }
         w /= 2;
     }
-    *s = M::join(*s, acc[0]);
-    acc.fill(M::id());
+    acc[0]
 }
 unsafe fn mono_init<M: Mono>(p: &Piece) {
     // SAFETY: `from..to` are cells of the state.
@@ -119,6 +206,7 @@ unsafe fn mono_reset<M: Mono>(p: &Piece) {
 leveled!(pick_lanes, mono_lanes<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_row, mono_row<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsFn);
+leveled!(pick_lines, mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
 /// As [`mono`], for sums, which may do the last operations themselves.
@@ -133,6 +221,7 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
         seq: mono_seq::<M>,
         row: pick_row::<M>(l),
         rows: Some(pick_rows::<M>(l)),
+        lines: Some(pick_lines::<M>(l)),
         group: mono_group::<M>,
         fold: pick_fold::<M>(l),
         init: mono_init::<M>,

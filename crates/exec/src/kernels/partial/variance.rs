@@ -310,35 +310,55 @@ unsafe fn var_row<T: Float>(p: &Piece) {
 }
 #[inline(always)]
 unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
+    let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on; fields do not overlap.
     let (count, mean, m2) = unsafe {
         (
-            &mut *p.fields[0].cast::<i64>().add(p.out).cast::<[i64; N]>(),
-            &mut *p.fields[1].cast::<f64>().add(p.out).cast::<[f64; N]>(),
-            &mut *p.fields[2].cast::<f64>().add(p.out).cast::<[f64; N]>(),
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[1].cast::<f64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[2].cast::<f64>().add(p.out), n),
         )
     };
-    let before = count[0];
+    let Some(before) = count.first().copied() else { return };
     count.fill(before + values.len() as i64);
-    let blocks = mean.chunks_exact_mut(HELD).zip(m2.chunks_exact_mut(HELD));
-    for (part, (mean, m2)) in blocks.enumerate() {
-        let (mut means, mut squares) = ([0.0; HELD], [0.0; HELD]);
-        means.copy_from_slice(mean);
-        squares.copy_from_slice(m2);
-        for (n, v) in (before..).zip(values) {
-            // SAFETY: the tile has N cells.
-            let v = unsafe { &*v.cast::<T>().add(part * HELD).cast::<[T; HELD]>() };
-            let w = 1.0 / (n + 1) as f64;
-            let grown = n as f64 * w;
-            for i in 0..HELD {
-                let d = v[i].to_f64() - means[i];
-                means[i] += d * w;
-                squares[i] += d * d * grown;
-            }
-        }
-        mean.copy_from_slice(&means);
-        m2.copy_from_slice(&squares);
+    let (means, last_means) = mean.as_chunks_mut::<HELD>();
+    let (squares, last_squares) = m2.as_chunks_mut::<HELD>();
+    let done = means.len() * HELD;
+    for (part, (mean, m2)) in means.iter_mut().zip(squares).enumerate() {
+        // SAFETY: every row has n values.
+        unsafe { var_held::<T, HELD>(before, mean, m2, values, part * HELD) };
     }
+    for (k, (mean, m2)) in last_means.iter_mut().zip(last_squares).enumerate() {
+        let (mean, m2) = (std::array::from_mut(mean), std::array::from_mut(m2));
+        // SAFETY: as above.
+        unsafe { var_held::<T, 1>(before, mean, m2, values, done + k) };
+    }
+}
+/// Takes cells `from..from + L` of some rows into as many of the state, which have met `before` rows.
+///
+/// # Safety
+/// Every row has so many cells.
+#[inline(always)]
+unsafe fn var_held<T: Float, const L: usize>(
+    before: i64,
+    mean: &mut [f64; L],
+    m2: &mut [f64; L],
+    rows: &[*const u8],
+    from: usize,
+) {
+    let (mut means, mut squares) = (*mean, *m2);
+    for (n, v) in (before..).zip(rows) {
+        // SAFETY: the caller's promise.
+        let v = unsafe { &*v.cast::<T>().add(from).cast::<[T; L]>() };
+        let w = 1.0 / (n + 1) as f64;
+        let grown = n as f64 * w;
+        for i in 0..L {
+            let d = v[i].to_f64() - means[i];
+            means[i] += d * w;
+            squares[i] += d * d * grown;
+        }
+    }
+    (*mean, *m2) = (means, squares);
 }
 unsafe fn var_group<T: Float>(p: &Piece) {
     for i in p.from..p.to {
@@ -374,6 +394,7 @@ pub(super) fn var<T: Float>(l: Level) -> Fns {
         seq: pick_var_seq::<T>(l),
         row: pick_var_row::<T>(l),
         rows: Some(pick_var_rows::<T>(l)),
+        lines: None,
         group: var_group::<T>,
         fold: pick_var_fold::<T>(l),
         init: var_init,

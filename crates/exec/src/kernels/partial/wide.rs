@@ -4,22 +4,26 @@
 )]
 //! Sums of integers: exact, so that the order of cells does not matter. The state is 128 bits in two fields.
 
-use super::{Fns, Piece, PieceFn, nothing};
+use super::{Fns, HELD, LinesFn, Piece, PieceFn, RowsFn, nothing};
 use crate::kernels::level::{Level, leveled};
 
 /// Cells of a type, on their way into 128 bits.
 pub(super) trait Wide {
     type T: Copy;
-    /// Sum of no more values than a block of tiles has.
+    /// Sum of no more values than [`BLOCK`].
     fn sum(v: &[Self::T]) -> i128;
     fn high(v: Self::T) -> i64;
     fn low(v: Self::T) -> u64;
+    /// True if the sum of a band of rows fits 64 bits with a sign.
+    const NARROW: bool;
 }
 
 /// Lanes of a sum: few enough for the registers.
 const LANES: usize = 32;
+/// Cells that are added before the sum becomes wide: the lanes of bytes, of 16 bits, hold the sum of 256.
+const BLOCK: usize = LANES << 8;
 
-/// Cells of less than 32 bits, which add up in lanes of twice as many: a piece has too few to overflow them.
+/// Cells of less than 32 bits, which add up in lanes of twice as many: a block has too few to overflow them.
 pub(super) struct Narrow<T, A>(std::marker::PhantomData<(T, A)>);
 impl<T, A> Wide for Narrow<T, A>
 where
@@ -27,6 +31,7 @@ where
     A: Copy + Default + Into<i64> + std::ops::AddAssign,
 {
     type T = T;
+    const NARROW: bool = true;
     #[inline(always)]
     fn sum(v: &[T]) -> i128 {
         let mut lanes = [A::default(); LANES];
@@ -49,10 +54,11 @@ where
     }
 }
 
-/// Cells of 32 bits: the sum of a piece fits 64.
+/// Cells of 32 bits: the sum of a block fits 64.
 pub(super) struct Half<T>(std::marker::PhantomData<T>);
 impl<T: Copy + Into<i64>> Wide for Half<T> {
     type T = T;
+    const NARROW: bool = true;
     #[inline(always)]
     fn sum(v: &[T]) -> i128 {
         i128::from(v.iter().fold(0i64, |s, x| s.wrapping_add((*x).into())))
@@ -92,6 +98,7 @@ macro_rules! halves {
 }
 impl Wide for Signed {
     type T = i64;
+    const NARROW: bool = false;
     #[inline(always)]
     fn sum(v: &[i64]) -> i128 {
         halves!(v, i64)
@@ -107,6 +114,7 @@ impl Wide for Signed {
 }
 impl Wide for Unsigned {
     type T = u64;
+    const NARROW: bool = false;
     #[inline(always)]
     fn sum(v: &[u64]) -> i128 {
         halves!(v, u64)
@@ -121,12 +129,26 @@ impl Wide for Unsigned {
     }
 }
 
+/// Sum of any number of values.
+#[inline(always)]
+fn sum<W: Wide>(v: &[W::T]) -> i128 {
+    v.chunks(BLOCK).fold(0, |s, block| s + W::sum(block))
+}
 #[inline(always)]
 unsafe fn wide_seq<W: Wide>(p: &Piece) {
     // SAFETY: the piece has so many values; `out` is a cell of both fields.
     unsafe {
         let v = p.values.cast::<W::T>().add(p.from);
-        add_wide(p, p.out, W::sum(std::slice::from_raw_parts(v, p.to - p.from)));
+        add_wide(p, p.out, sum::<W>(std::slice::from_raw_parts(v, p.to - p.from)));
+    }
+}
+#[inline(always)]
+unsafe fn wide_lines<W: Wide>(p: &Piece, len: usize, many: usize) {
+    // SAFETY: the runs lie one after the other.
+    let v = unsafe { std::slice::from_raw_parts(p.values.cast::<W::T>(), many * len) };
+    for (k, run) in v.chunks_exact(len).enumerate() {
+        // SAFETY: the state has a cell for each run.
+        unsafe { add_wide(p, p.out + k, sum::<W>(run)) };
     }
 }
 /// # Safety
@@ -158,6 +180,66 @@ unsafe fn wide_row<W: Wide>(p: &Piece) {
         *lo = s;
     }
 }
+#[inline(always)]
+unsafe fn wide_rows<W: Wide>(p: &Piece, values: &[*const u8]) {
+    let n = p.to - p.from;
+    // SAFETY: a kept run's cells are cells of the state from `out` on; fields do not overlap.
+    let (lo, hi) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<u64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[1].cast::<i64>().add(p.out), n),
+        )
+    };
+    let (los, last_lo) = lo.as_chunks_mut::<HELD>();
+    let (his, last_hi) = hi.as_chunks_mut::<HELD>();
+    let done = los.len() * HELD;
+    for (part, (lo, hi)) in los.iter_mut().zip(his).enumerate() {
+        // SAFETY: every row has n values.
+        unsafe { held::<W, HELD>(lo, hi, values, part * HELD) };
+    }
+    for (k, (lo, hi)) in last_lo.iter_mut().zip(last_hi).enumerate() {
+        let (lo, hi) = (std::array::from_mut(lo), std::array::from_mut(hi));
+        // SAFETY: as above.
+        unsafe { held::<W, 1>(lo, hi, values, done + k) };
+    }
+}
+/// Takes cells `from..from + L` of some rows into as many of the state.
+///
+/// # Safety
+/// Every row has so many cells.
+#[inline(always)]
+unsafe fn held<W: Wide, const L: usize>(
+    lo: &mut [u64; L],
+    hi: &mut [i64; L],
+    rows: &[*const u8],
+    from: usize,
+) {
+    // SAFETY: the caller's promise.
+    let cells = |v: &*const u8| unsafe { &*v.cast::<W::T>().add(from).cast::<[W::T; L]>() };
+    if W::NARROW {
+        let mut sums = [0i64; L];
+        for v in rows.iter().map(cells) {
+            for i in 0..L {
+                sums[i] += W::low(v[i]) as i64;
+            }
+        }
+        for i in 0..L {
+            let s = lo[i].wrapping_add(sums[i] as u64);
+            hi[i] += (sums[i] >> 63) + i64::from(s < lo[i]);
+            lo[i] = s;
+        }
+        return;
+    }
+    let (mut low, mut high) = (*lo, *hi);
+    for v in rows.iter().map(cells) {
+        for i in 0..L {
+            let s = low[i].wrapping_add(W::low(v[i]));
+            high[i] += W::high(v[i]) + i64::from(s < low[i]);
+            low[i] = s;
+        }
+    }
+    (*lo, *hi) = (low, high);
+}
 unsafe fn wide_group<W: Wide>(p: &Piece) {
     for i in p.from..p.to {
         // SAFETY: codes were checked to be below the number of groups.
@@ -178,6 +260,8 @@ unsafe fn wide_init(p: &Piece) {
     }
 }
 leveled!(pick_wide_seq, wide_seq<W: Wide>(p: &Piece) as PieceFn);
+leveled!(pick_wide_lines, wide_lines<W: Wide>(p: &Piece, len: usize, many: usize) as LinesFn);
+leveled!(pick_wide_rows, wide_rows<W: Wide>(p: &Piece, values: &[*const u8]) as RowsFn);
 leveled!(pick_wide_row, wide_row<W: Wide>(p: &Piece) as PieceFn);
 
 /// How such a sum takes cells in.
@@ -186,7 +270,8 @@ pub(super) fn wide<W: Wide>(l: Level) -> Fns {
         lanes: pick_wide_seq::<W>(l),
         seq: pick_wide_seq::<W>(l),
         row: pick_wide_row::<W>(l),
-        rows: None,
+        rows: Some(pick_wide_rows::<W>(l)),
+        lines: Some(pick_wide_lines::<W>(l)),
         group: wide_group::<W>,
         fold: nothing,
         init: wide_init,

@@ -141,7 +141,7 @@ impl Sink for Select {
             }
         };
         let [Some(x), Some(keep)] = both else { return Ok(()) };
-        let kept = Arc::new(kept(x, &keep, &self.room.quota)?);
+        let kept = Arc::new(kept(x, &keep, &self.room)?);
         drop(keep);
         let kept = self.room.store.settle(kept, &self.room.quota)?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,38 +156,82 @@ impl Sink for Select {
 
 /// The cells that `keep` keeps, with as much of the charge of `x` as they need. Where somebody else holds `x` too, so that
 /// its charge stays, they are charged beyond the limit if need be: the store then puts them aside at once.
-fn kept(x: Arc<Chunk>, keep: &Chunk, quota: &Arc<Quota>) -> Result<Chunk, Error> {
+fn kept(x: Arc<Chunk>, keep: &Chunk, room: &Room) -> Result<Chunk, Error> {
     let flags = keep.field(0)?.values::<u8>()?;
     let valid = keep.fields().get(1).map(|f| f.values::<u8>()).transpose()?;
-    let chosen = |i: usize| flags[i] != 0 && valid.is_none_or(|v| v[i] != 0);
-    let places: Vec<u32> = (0..flags.len()).filter(|&i| chosen(i)).map(|i| i as u32).collect();
-    let fields = x.fields().iter().map(|f| picked(f, &places)).collect::<Result<Vec<_>, _>>()?;
-    let mut out = Chunk::new(&[places.len() as u64], fields)?;
+    let places = Places { flags, valid };
+    let count = places.count();
+    let field = |f: &Field| {
+        let mut to = room.pool.take(count * f.dtype().size());
+        let from = f.buffer().as_slice();
+        match f.dtype().size() {
+            1 => places.pick::<1>(from, to.as_mut_slice()),
+            2 => places.pick::<2>(from, to.as_mut_slice()),
+            4 => places.pick::<4>(from, to.as_mut_slice()),
+            _ => places.pick::<8>(from, to.as_mut_slice()),
+        }
+        Field::from_pooled(f.dtype(), to)
+    };
+    let fields = x.fields().iter().map(field).collect::<Result<Vec<_>, _>>()?;
+    let mut out = Chunk::new(&[count as u64], fields)?;
     let own = Arc::try_unwrap(x).ok().and_then(|mut x| x.take_charge());
-    let mut charge = own.unwrap_or_else(|| quota.account().nothing());
+    let mut charge = own.unwrap_or_else(|| room.quota.account().nothing());
     charge.extend(out.bytes().saturating_sub(charge.bytes()));
     charge.shrink(out.bytes());
     out.charge(charge);
     Ok(out)
 }
 
-/// Some values of a field.
-fn picked(field: &Field, places: &[u32]) -> Result<Field, Error> {
-    fn copy<const N: usize>(from: &[u8], places: &[u32]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(places.len() * N);
-        for &p in places {
-            out.extend_from_slice(&from[p as usize * N..(p as usize + 1) * N]);
+/// Cells that are looked at together: their numbers stay in the first-level cache.
+const BLOCK: usize = 1 << 12;
+
+/// The places of the cells that are kept: true and not masked.
+struct Places<'a> {
+    flags: &'a [u8],
+    valid: Option<&'a [u8]>,
+}
+
+impl Places<'_> {
+    /// Calls `f` with the first cell of each block and the flags of its cells, 0 or 1.
+    fn blocks(&self, mut f: impl FnMut(usize, &[u8])) {
+        let mut both = [0u8; BLOCK];
+        for (k, flags) in self.flags.chunks(BLOCK).enumerate() {
+            let Some(valid) = self.valid else {
+                f(k * BLOCK, flags);
+                continue;
+            };
+            let both = &mut both[..flags.len()];
+            let valid = &valid[k * BLOCK..][..flags.len()];
+            both.iter_mut().zip(flags).zip(valid).for_each(|((b, f), v)| *b = f & v);
+            f(k * BLOCK, both);
         }
-        out
     }
-    let from = field.buffer().as_slice();
-    let bytes = match field.dtype().size() {
-        1 => copy::<1>(from, places),
-        2 => copy::<2>(from, places),
-        4 => copy::<4>(from, places),
-        _ => copy::<8>(from, places),
-    };
-    Field::new(field.dtype(), arrow::buffer::Buffer::from_slice_ref(&bytes))
+
+    fn count(&self) -> usize {
+        let mut count = 0;
+        self.blocks(|_, flags| count += flags.iter().map(|f| usize::from(*f)).sum::<usize>());
+        count
+    }
+
+    /// Copies the kept cells of `N` bytes each, one after the other.
+    fn pick<const N: usize>(&self, from: &[u8], to: &mut [u8]) {
+        let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
+        let mut numbers = [0u16; BLOCK];
+        let mut done = 0;
+        self.blocks(|first, flags| {
+            // Every number is written, and those of cells that are not kept once more: no branch to guess.
+            let mut many = 0;
+            for (i, f) in flags.iter().enumerate() {
+                numbers[many] = i as u16;
+                many += usize::from(*f);
+            }
+            let cells = &from[first..first + flags.len()];
+            for (to, i) in to[done..done + many].iter_mut().zip(&numbers[..many]) {
+                *to = cells[usize::from(*i)];
+            }
+            done += many;
+        });
+    }
 }
 
 /// 1-d parts, one after the other, in chunks of equal length; each part is let go once it is copied.

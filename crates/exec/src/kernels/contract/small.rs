@@ -174,41 +174,60 @@ unsafe fn columns<T: Real>(job: &Job<T>) {
 /// A small product: a panel of the right side's columns (what is beyond them is not kept) against a few rows of the left side.
 #[inline(always)]
 unsafe fn small<T: Real>(job: &Job<T>) {
-    let Block { m, n, k } = job.block;
-    let mut panel = [[T::ZERO; COLUMNS]; DEPTH];
+    let n = job.block.n;
     let mut column = 0;
     while column < n {
         let width = COLUMNS.min(n - column);
-        for (l, line) in panel.iter_mut().enumerate().take(k) {
-            // SAFETY: the cells of row `l` of the right side, from `column` on.
-            unsafe {
-                let at = job.b.at.offset(l as isize * job.b.row + column as isize * job.b.column);
-                if width == COLUMNS && job.b.column == 1 {
-                    *line = *at.cast();
-                } else {
-                    for (c, cell) in line.iter_mut().enumerate().take(width) {
-                        *cell = *at.offset(c as isize * job.b.column);
-                    }
-                }
+        let at = job.b.at.wrapping_offset(column as isize * job.b.column);
+        if width == COLUMNS && job.b.column == 1 {
+            // SAFETY: whole rows of the panel lie in the right side.
+            unsafe { panel_product(job, Panel { at, row: job.b.row }, column, width) };
+        } else {
+            // SAFETY: `width` columns from `column` on are cells of the right side.
+            unsafe { copied_panel(job, at, column, width) };
+        }
+        column += COLUMNS;
+    }
+}
+
+/// A few whole rows of cells, `row` cells apart.
+#[derive(Clone, Copy)]
+struct Panel<T> {
+    at: *const T,
+    row: isize,
+}
+
+/// A panel whose rows do not lie in memory as they are, or are shorter.
+#[inline(always)]
+unsafe fn copied_panel<T: Real>(job: &Job<T>, at: *const T, column: usize, width: usize) {
+    let mut panel = [[T::ZERO; COLUMNS]; DEPTH];
+    for (l, line) in panel.iter_mut().enumerate().take(job.block.k) {
+        for (c, cell) in line.iter_mut().enumerate().take(width) {
+            // SAFETY: a cell of row `l` of the right side.
+            *cell = unsafe { *at.offset(l as isize * job.b.row + c as isize * job.b.column) };
+        }
+    }
+    let here = Panel { at: panel.as_ptr().cast(), row: COLUMNS as isize };
+    // SAFETY: the panel has `k` rows.
+    unsafe { panel_product(job, here, column, width) }
+}
+
+/// All rows of the left side against a panel.
+#[inline(always)]
+unsafe fn panel_product<T: Real>(job: &Job<T>, panel: Panel<T>, column: usize, width: usize) {
+    let m = job.block.m;
+    let mut row = 0;
+    while row < m {
+        // SAFETY: some rows from `row` on, `width` columns from `column` on.
+        unsafe {
+            if m - row >= ROWS {
+                strip::<T, ROWS>(job, panel, row, column, width);
+                row += ROWS;
+            } else {
+                strip::<T, 1>(job, panel, row, column, width);
+                row += 1;
             }
         }
-        let mut row = 0;
-        while row < m {
-            let many = ROWS.min(m - row);
-            // SAFETY: `many` rows from `row` on, `width` columns from `column` on.
-            unsafe {
-                match many {
-                    ROWS => strip::<T, ROWS>(job, &panel[..k], row, column, width),
-                    _ => {
-                        for r in row..row + many {
-                            strip::<T, 1>(job, &panel[..k], r, column, width);
-                        }
-                    }
-                }
-            }
-            row += many;
-        }
-        column += width;
     }
 }
 
@@ -216,13 +235,15 @@ unsafe fn small<T: Real>(job: &Job<T>) {
 #[inline(always)]
 unsafe fn strip<T: Real, const R: usize>(
     job: &Job<T>,
-    panel: &[[T; COLUMNS]],
+    panel: Panel<T>,
     row: usize,
     column: usize,
     width: usize,
 ) {
     let mut sums = [[T::ZERO; COLUMNS]; R];
-    for (l, line) in panel.iter().enumerate() {
+    for l in 0..job.block.k {
+        // SAFETY: a whole row of the panel.
+        let line = unsafe { &*panel.at.offset(l as isize * panel.row).cast::<[T; COLUMNS]>() };
         for (r, sum) in sums.iter_mut().enumerate() {
             let at = (row + r) as isize * job.a.row + l as isize * job.a.column;
             // SAFETY: a cell of the left side.

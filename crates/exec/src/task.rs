@@ -183,7 +183,8 @@ impl TaskRunner for PlanRunner {
                 runs::select(&op, *axis, *runs, quantiles)
             }
             (Task::Lookup { kind }, _) => tables::lookup(&op, *kind),
-            (Task::Bin { strict }, _) => tables::bin(&op, *strict),
+            (Task::Bin { edges: true, .. }, _) => tables::histogram(&op),
+            (Task::Bin { strict, .. }, _) => tables::bin(&op, *strict),
             (Task::Contract { dtype }, _) => product::run(&op, *dtype),
             (Task::Factor { kind, parts, dtype }, _) => factor::run(&op, *kind, parts, *dtype),
             (Task::Copy, _) => copy::run(&op),

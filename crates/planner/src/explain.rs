@@ -316,7 +316,9 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                 Task::Lookup { kind } => {
                     ("lookup", serde_json::json!({"kind": format!("{kind:?}").to_lowercase()}))
                 }
-                Task::Bin { strict } => ("bin", serde_json::json!({"strict": strict})),
+                Task::Bin { strict, edges } => {
+                    ("bin", serde_json::json!({"strict": strict, "edges": edges}))
+                }
                 Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
                 Task::Factor { kind, parts, dtype } => (
                     "factor",

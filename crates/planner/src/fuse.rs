@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::factor::Factor;
 use crate::grid::{AxisGrid, Grid};
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::plan::{
     Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
@@ -104,7 +105,11 @@ impl Needs {
                 leaves.insert(node.inputs[0]);
             }
             Op::Lookup { .. } | Op::Bin { .. } => {
-                for &i in &node.inputs {
+                let inputs = match bins(graph, node) {
+                    Some([cells, edges]) => [&[cells, edges], &node.inputs[1..]].concat(),
+                    None => node.inputs.to_vec(),
+                };
+                for i in inputs {
                     self.materialise(graph, i);
                     leaves.insert(i);
                 }
@@ -216,6 +221,17 @@ impl Needs {
             }
         }
         groups
+    }
+}
+
+/// The cells and the edges that a node counts by bins, so that the bins' numbers need no memory.
+fn bins(graph: &Graph, node: &Node) -> Option<[NodeId; 2]> {
+    let codes = matches!(node.op, Op::Bin { .. }).then(|| graph.node(node.inputs[0]))?;
+    match (&codes.op, &codes.inputs[..]) {
+        (Op::Lookup { kind: LookupKind::Bins }, &[cells, edges]) if !graph.node(edges).nullable => {
+            Some([cells, edges])
+        }
+        _ => None,
     }
 }
 
@@ -353,10 +369,7 @@ impl Fuser<'_> {
                 let (from, view) = self.find(node.inputs[0])?;
                 let mut inputs = smallvec![Input { from, access: Access::View(view) }];
                 for &table in &node.inputs[1..] {
-                    let from = self.exact(table)?;
-                    let first = AxisView { axis: None, start: 0, step: 1 };
-                    let access = Access::View(View { axes: smallvec![first] });
-                    inputs.push(Input { from, access });
+                    inputs.push(self.table(table)?);
                 }
                 self.stage(Task::Lookup { kind: *kind }, inputs, node.grid.clone(), whole)
             }
@@ -389,15 +402,27 @@ impl Fuser<'_> {
         Ok(())
     }
 
+    /// A sorted table, which lies in one chunk, by a view of its first cell.
+    fn table(&mut self, id: NodeId) -> Result<Input, Error> {
+        let from = self.exact(id)?;
+        let first = AxisView { axis: None, start: 0, step: 1 };
+        Ok(Input { from, access: Access::View(View { axes: smallvec![first] }) })
+    }
+
     /// Counts for each chunk of codes, then a tree that adds them.
     fn emit_bin(&mut self, id: NodeId, count: u64, strict: bool) -> Result<(), Error> {
         let node = self.graph.node(id);
-        let mut inputs = SmallVec::new();
-        for &i in &node.inputs {
+        let bins = bins(self.graph, node);
+        let cells = bins.map_or(node.inputs[0], |[cells, _]| cells);
+        let mut inputs: SmallVec<[Input; 3]> = SmallVec::new();
+        for &i in [cells].iter().chain(&node.inputs[1..]) {
             let (from, view) = self.find(i)?;
             inputs.push(Input { from, access: Access::View(view) });
         }
-        let grid = self.graph.node(node.inputs[0]).grid.clone();
+        if let Some([_, edges]) = bins {
+            inputs.insert(1, self.table(edges)?);
+        }
+        let grid = self.graph.node(cells).grid.clone();
         let mut partial: SmallVec<[AxisGrid; 6]> =
             grid.axes.iter().map(|g| AxisGrid::regular(g.count(), 1)).collect();
         if let Some(last) = partial.last_mut() {
@@ -405,7 +430,12 @@ impl Fuser<'_> {
         }
         let fields = smallvec![node.dtype];
         let output = Output { fields, grid: Grid { axes: partial } };
-        let stage = self.stage(Task::Bin { strict }, inputs, grid, smallvec![output]);
+        let stage = self.stage(
+            Task::Bin { strict, edges: bins.is_some() },
+            inputs,
+            grid,
+            smallvec![output],
+        );
         let reduced: SmallVec<[bool; 6]> = SmallVec::from_elem(true, node.shape.len());
         let goal = Output { fields: value_fields(node), grid: node.grid.clone() };
         let from = OutputRef { stage, output: 0 };

@@ -228,10 +228,12 @@ pub enum Task {
         kind: LookupKind,
     },
     /// Counts of codes, or sums of weights: one partial state a chunk, `[1, .., 1, count]`. Inputs: the codes, and the
-    /// weights if there are any.
+    /// weights if there are any; or, in place of the codes, cells and the edges of their bins, by a view of the first.
     Bin {
         /// Is a code beyond an error?
         strict: bool,
+        /// Are there cells and edges?
+        edges: bool,
     },
     /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
     /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.

@@ -391,7 +391,12 @@ impl Tiling {
                 for k in 0..s.inputs.len() {
                     bytes = bytes.saturating_add(self.assembled_bytes(stage, index, k));
                 }
-                let tables = s.inputs.iter().skip(1).map(|i| {
+                let tables = match s.task {
+                    Task::Lookup { .. } => s.inputs.len(),
+                    Task::Bin { edges: true, .. } => 2,
+                    _ => 1,
+                };
+                let tables = s.inputs.iter().take(tables).skip(1).map(|i| {
                     let table = self.plan.output(i.from);
                     table.grid.axes.first().map_or(0, |a| a.len) * table.cell_bytes() as u64
                 });
@@ -470,7 +475,7 @@ fn line_bytes(s: &Stage, index: &[u64], table_bytes: u64) -> u64 {
             window::scratch_bytes(*frame, s.grid.axes[*axis].len, lines)
         }
         // Tables are copied out of their chunks.
-        Task::Lookup { .. } => table_bytes,
+        Task::Lookup { .. } | Task::Bin { .. } => table_bytes,
         // A key and a position, of 8 bytes each.
         Task::Sort { axis, .. } | Task::Quantile { axis, .. } => {
             region.len(*axis).saturating_mul(16)

@@ -1,5 +1,9 @@
 //! Cells looked up in sorted tables, and cells added up by code.
 
+mod histogram;
+
+pub use histogram::histogram;
+
 use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::{Elem, Kind};
@@ -121,35 +125,8 @@ impl Lookup<'_> {
             }),
             LookupKind::Interpolate => Err(unsupported(self.kind.name(), self.dtype)),
             LookupKind::Bins => {
-                let domain = |reason| {
-                    let operation = self.kind.name().into();
-                    Err(KernelError::Domain { operation, dtype: self.dtype, reason })
-                };
-                if n < 2 || !table.iter().all(|&t| finite(t)) {
-                    return domain("edges of bins must be finite; give `range`");
-                }
-                if table.windows(2).any(|w| w[1] < w[0]) {
-                    return domain("edges of bins must not fall");
-                }
-                let (first, last) = (table[0], table[n - 1]);
-                // Edges are mostly evenly spaced: the place is guessed, and searched for only where that is wrong.
-                let scale = (n - 1) as f64 / (wide(last) - wide(first));
-                self.each(out, |x| {
-                    if !(x >= first && x <= last) {
-                        -1
-                    } else if x == last {
-                        // Of empty bins at the end the last one has it.
-                        n as i64 - 2
-                    } else {
-                        let guess = ((wide(x) - wide(first)) * scale) as usize;
-                        let guess = guess.min(n - 2);
-                        if table[guess] <= x && x < table[guess + 1] {
-                            guess as i64
-                        } else {
-                            right(x) as i64 - 1
-                        }
-                    }
-                })
+                let edges = Edges::new(self.dtype, table, wide, finite)?;
+                self.each(out, |x| edges.bin(x))
             }
         }
     }
@@ -203,6 +180,65 @@ impl Lookup<'_> {
             }
             Ok(())
         })
+    }
+}
+
+/// Edges of bins, finite and rising.
+struct Edges<T, W> {
+    edges: Vec<T>,
+    wide: W,
+    /// The first edge, and bins a unit.
+    first: f64,
+    scale: f64,
+}
+
+impl<T: Elem, W: Fn(T) -> f64> Edges<T, W> {
+    fn new(
+        dtype: DType,
+        edges: Vec<T>,
+        wide: W,
+        finite: impl Fn(T) -> bool,
+    ) -> Result<Self, KernelError> {
+        let domain = |reason| {
+            let operation = LookupKind::Bins.name().into();
+            Err(KernelError::Domain { operation, dtype, reason })
+        };
+        let (Some(&first), Some(&last), true) =
+            (edges.first(), edges.get(1..).and_then(<[T]>::last), edges.iter().all(|&t| finite(t)))
+        else {
+            return domain("edges of bins must be finite; give `range`");
+        };
+        if edges.windows(2).any(|w| w[1] < w[0]) {
+            return domain("edges of bins must not fall");
+        }
+        let (first, last) = (wide(first), wide(last));
+        let scale = (edges.len() - 1) as f64 / (last - first);
+        Ok(Edges { edges, wide, first, scale })
+    }
+
+    /// Where a cell lies among the edges, if these are evenly spaced.
+    #[inline(always)]
+    fn place(&self, x: T) -> f64 {
+        ((self.wide)(x) - self.first) * self.scale
+    }
+
+    /// The bin of a cell, or -1.
+    #[inline(always)]
+    fn bin(&self, x: T) -> i64 {
+        let (edges, n) = (&self.edges, self.edges.len());
+        if !(x >= edges[0] && x <= edges[n - 1]) {
+            return -1;
+        }
+        if x == edges[n - 1] {
+            // Of empty bins at the end the last one has it.
+            return n as i64 - 2;
+        }
+        // Edges are mostly evenly spaced: the place is guessed, and searched for only where that is wrong.
+        let guess = (self.place(x) as usize).min(n - 2);
+        if edges[guess] <= x && x < edges[guess + 1] {
+            return guess as i64;
+        }
+        edges.partition_point(|&t| t <= x) as i64 - 1
     }
 }
 

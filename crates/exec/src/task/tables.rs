@@ -49,6 +49,24 @@ pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, E
     Ok(vec![op.chunk(0, buffers)?])
 }
 
+/// Counts the operand's cells by bins, or adds up their weights.
+pub(super) fn histogram(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
+    let shape = op.stage.grid.region(op.index).shape();
+    let (x, edges) = (input(op, 0)?, input(op, 1)?);
+    let weights = if op.stage.inputs.len() > 2 { Some(input(op, 2)?) } else { None };
+    let mut buffers = op.buffers(0);
+    let weighed = weights.as_ref().map(cells).transpose()?;
+    let out = buffers[0].as_mut_slice();
+    if shape.contains(&0) {
+        out.fill(0);
+    } else {
+        let (dtype, table) = (x.dtype(0)?, Table { value: edges.bytes(0)?, valid: None });
+        table::histogram(dtype, &shape, cells(&x)?, table, weighed, out, &op.cancelled())?;
+    }
+    drop((x, edges, weights));
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
 /// Counts the operand's codes, or adds up their weights.
 pub(super) fn bin(op: &Operand<'_>, strict: bool) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();

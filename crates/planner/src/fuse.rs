@@ -346,14 +346,13 @@ impl Fuser<'_> {
             Op::Sort { axis, what, order, .. } if self.is_cut(node, *axis) => {
                 let (from, kept) = (node.inputs[0], node.shape[*axis]);
                 let dtype = self.graph.node(from).dtype;
-                let (runs, inputs) = self.emit_runs(from, *axis, *what, *order, kept)?;
+                let (runs, inputs) = self.emit_runs(from, *axis, *what, *order, Some(kept))?;
                 let task = Task::Merge { axis: *axis, runs, order: *order, dtype };
                 self.stage(task, inputs, node.grid.clone(), whole)
             }
             Op::Quantile { axis, quantiles } if self.is_cut(node, *axis) => {
                 let (order, from) = (SortOrder::default(), node.inputs[0]);
-                let (runs, inputs) =
-                    self.emit_runs(from, *axis, SortWhat::Values, order, u64::MAX)?;
+                let (runs, inputs) = self.emit_runs(from, *axis, SortWhat::Values, order, None)?;
                 let task = Task::Select { axis: *axis, runs, quantiles: quantiles.clone() };
                 self.stage(task, inputs, node.grid.clone(), whole)
             }

@@ -6,6 +6,9 @@
 //!   index    0 . 2 . │ 4 . 8 . │ 5 .       every so many-th cell of a run
 //!   merged   0 1 2 3 4 │ 5 6 7 8 9         each output chunk reads its part of every run
 //! ```
+//! Order statistics need no more of a run than that the cells in the index stand where they would in order, and that all
+//! cells between two of them lie between them in value: such runs are *marked*.
+//!
 //! Which part that is follows from the index alone, up to `every` cells at both ends of each run ([`merged_cells`]). So
 //! an operand that makes C cells reads little more than C cells, however long the line is.
 
@@ -23,6 +26,9 @@ pub const RUNS_MAX: u64 = 1024;
 /// Numbers that stand before the cells in a run's index: cells that are not masked, and those of them that are not NaN.
 pub const INDEX_HEAD: u64 = 2;
 
+/// Marks of a run, if there is room for what lies between two of them.
+const MARKS: u64 = 64;
+
 /// Bytes that merging uses for each run: where it is and how far it was read.
 const RUN_BYTES: u64 = 160;
 
@@ -33,13 +39,23 @@ pub struct Runs {
     pub what: SortWhat,
     /// Distance of the cells that stand in the index.
     pub every: u64,
+    /// Marked only; else in order.
+    pub marked: bool,
 }
 
 impl Runs {
     /// For runs of at most `longest` cells. The square root makes the index as small as the cells that are read in
     /// vain.
     pub fn new(what: SortWhat, longest: u64) -> Self {
-        Runs { what, every: (longest / 2).isqrt().max(1) }
+        Runs { what, every: (longest / 2).isqrt().max(1), marked: false }
+    }
+
+    /// Marked runs of values, `count` of at most `longest` cells. As few marks as leave `room` cells to be read for an
+    /// order statistic, or as many as sorted runs have.
+    pub fn marked(longest: u64, count: u64, room: u64) -> Self {
+        let sorted = Runs::new(SortWhat::Values, longest).every;
+        let every = (longest / MARKS).min(room / (2 * count + 2));
+        Runs { what: SortWhat::Values, every: every.max(sorted), marked: true }
     }
 
     /// Fields of a run of cells of a type: keys, unsigned integers in the order of the cells; then positions, counted
@@ -82,9 +98,9 @@ impl Runs {
         let cell = match self.what {
             // A key and a position.
             SortWhat::Positions => dtype.size().max(4) as u64 * 2,
-            // Whole runs are sorted where they are written.
+            // Cells of which some are kept, or those that are on their way; and the numbers of their buckets.
             SortWhat::Values if kept < len => dtype.size() as u64,
-            SortWhat::Values => 0,
+            SortWhat::Values => dtype.size() as u64 + u64::from(self.marked),
         };
         len.saturating_mul(cell)
     }
@@ -232,7 +248,7 @@ mod tests {
             len in 1u64..500, first in 1u64..40, more in 0u64..40, kept in 1u64..60, every in 1u64..9,
         ) {
             let axis = AxisGrid { len, first: first.min(len), chunk: (first + more).min(len) };
-            let runs = Runs { what: SortWhat::Values, every };
+            let runs = Runs { what: SortWhat::Values, every, marked: false };
             let kept_axis = runs.axis(axis, kept);
             let index = runs.index(kept_axis);
             prop_assert_eq!((kept_axis.count(), index.count()), (axis.count(), axis.count()));

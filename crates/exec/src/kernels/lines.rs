@@ -5,10 +5,11 @@
 
 mod key;
 mod merge;
+mod radix;
 mod runs;
 
 pub(crate) use key::Key;
-pub(crate) use merge::{Line, Parts, between, cells_of_keys, masked_key, merge};
+pub(crate) use merge::{Line, Parts, between, cells_of_keys, masked_key, merge, neighbours};
 pub(crate) use runs::{KeysMut, RunsOut, runs};
 
 use super::KernelError;

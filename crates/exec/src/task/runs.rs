@@ -51,6 +51,7 @@ pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec
         },
         positions: rest.first_mut().map(PooledBuf::typed_mut),
         every: runs.every,
+        marked: runs.marked,
         index: heads.typed_mut(),
     };
     lines::runs(input, order, out, &op.cancelled())?;
@@ -133,7 +134,6 @@ pub(super) fn select(
     let mut out = op.buffers(0);
     let (value, valid) = out.split_at_mut(1);
     let (value, mut valid) = (value[0].as_mut_slice(), valid.first_mut().map(|b| b.as_mut_slice()));
-    let mut two = op.cx.buffer(2 * dtype.size());
     from.lines(&op.stage.grid.region(op.index), |at, to, step| {
         let index = from.index(at)?;
         let line = Line::new(index.typed(), from.lengths(), runs.every)?;
@@ -153,15 +153,15 @@ pub(super) fn select(
             let (low, t) = quantiles.method.place(numbers, q);
             let count = if t > 0.0 { 2 } else { 1 };
             let parts = line.parts(low, low + count);
-            from.keys(at, &parts, (parts.skip as usize, count as usize), &mut two, (0, 1))?;
-            let key = |i: usize| match dtype.size() {
-                1 => two.typed::<u8>()[i].wide(),
-                2 => two.typed::<u16>()[i].wide(),
-                4 => two.typed::<u32>()[i].wide(),
-                _ => two.typed::<u64>()[i].wide(),
+            let mut cells = from.gather(at, &parts, 0)?;
+            let (skip, count) = (parts.skip as usize, count as usize);
+            let keys = match dtype.size() {
+                1 => lines::neighbours::<u8>(cells.typed_mut(), skip, count),
+                2 => lines::neighbours::<u16>(cells.typed_mut(), skip, count),
+                4 => lines::neighbours::<u32>(cells.typed_mut(), skip, count),
+                _ => lines::neighbours::<u64>(cells.typed_mut(), skip, count),
             };
-            let keys = [key(0), key(count as usize - 1)];
-            lines::between(dtype, Some(keys), t, value, place);
+            lines::between(dtype, Some(keys?), t, value, place);
         }
         Ok(())
     })?;

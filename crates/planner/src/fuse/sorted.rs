@@ -17,15 +17,15 @@ impl Fuser<'_> {
         self.graph.node(node.inputs[0]).grid.axes[axis].count() > 1
     }
 
-    /// The stage that sorts each chunk of lines along an axis, of which `kept` cells are wanted: what its runs hold, and
-    /// the inputs of a stage that merges them.
+    /// The stage that sorts each chunk of lines along an axis, of which `kept` cells are wanted, or marks them for order
+    /// statistics: what its runs hold, and the inputs of a stage that merges them.
     pub(super) fn emit_runs(
         &mut self,
         input: NodeId,
         axis: usize,
         what: SortWhat,
         order: SortOrder,
-        kept: u64,
+        kept: Option<u64>,
     ) -> Result<(Runs, SmallVec<[Input; 3]>), Error> {
         let (from, inner) = self.find(input)?;
         let node = self.graph.node(input);
@@ -43,7 +43,14 @@ impl Fuser<'_> {
         let line = node.grid.axes[axis];
         let (mut kept_grid, mut index_grid) = (grid.clone(), grid.clone());
         grid.axes.push(line);
-        let runs = Runs::new(what, line.longest().min(kept));
+        let runs = match kept {
+            Some(kept) => Runs::new(what, line.longest().min(kept)),
+            None => {
+                let room = self.config.chunk_bytes_target / node.dtype.size() as u64;
+                Runs::marked(line.longest(), line.count(), room)
+            }
+        };
+        let kept = kept.unwrap_or(u64::MAX);
         let kept_axis = runs.axis(line, kept);
         kept_grid.axes.push(kept_axis);
         index_grid.axes.push(runs.index(kept_axis));

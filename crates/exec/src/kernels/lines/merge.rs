@@ -169,6 +169,25 @@ fn split(lists: &[&[u64]], rank: u64) -> Vec<u64> {
     }
 }
 
+/// The keys of rank `skip` and of the next one (the same one again if `count` is 1) among some, which change their places.
+///
+/// # Errors
+/// [`KernelError::Buffer`] if there are fewer keys.
+pub(crate) fn neighbours<K: Key>(
+    keys: &mut [K],
+    skip: usize,
+    count: usize,
+) -> Result<[u64; 2], KernelError> {
+    if keys.len() < skip + count {
+        let (got, expected) = (keys.len() as u64, (skip + count) as u64);
+        return Err(KernelError::Buffer { what: "cells of runs", got, expected });
+    }
+    let (_, key, rest) = keys.select_nth_unstable(skip);
+    let key = key.wide();
+    let next = if count > 1 { rest.iter().min().map(|k| k.wide()) } else { None };
+    Ok([key, next.unwrap_or(key)])
+}
+
 /// Calls `emit` with the cells of some ranks among the parts' cells, in order: the number of the cell, its key, the part
 /// and the place in it. Of equal keys those of the earlier part come first.
 ///

@@ -8,7 +8,7 @@
 //! Equal keys keep the order of their positions.
 
 use super::key::{Key, Keyed, ordered};
-use super::{LinesIn, first_sorted};
+use super::{LinesIn, first_sorted, radix};
 use crate::kernels::KernelError;
 use crate::kernels::elem::Kind;
 use tessera_planner::runs::INDEX_HEAD;
@@ -34,6 +34,8 @@ pub(crate) struct RunsOut<'a> {
     pub(crate) positions: Option<&'a mut [u32]>,
     /// Distance of the cells in the index.
     pub(crate) every: u64,
+    /// Only these are put where they stand in order, and the others between them.
+    pub(crate) marked: bool,
     /// The index.
     pub(crate) index: &'a mut [u64],
 }
@@ -63,6 +65,7 @@ pub(crate) fn runs(
                         kept: out.kept as usize,
                         positions: out.positions,
                         every: out.every.max(1) as usize,
+                        marked: out.marked,
                         index: out.index,
                     };
                     each::<$t>(lines, order, keys, rest, cancelled)
@@ -93,6 +96,7 @@ struct Rest<'a> {
     kept: usize,
     positions: Option<&'a mut [u32]>,
     every: usize,
+    marked: bool,
     index: &'a mut [u64],
 }
 
@@ -128,7 +132,10 @@ fn each<T: Keyed>(
                 let positions = &mut positions[line * kept..][..kept];
                 with_positions::<T>(lines, from, order, keys, positions, &mut pairs)
             }
-            None => values::<T>(lines, from, order, keys, &mut alone),
+            None => {
+                let marks = out.marked.then_some(out.every);
+                values::<T>(lines, from, order, keys, marks, &mut alone)
+            }
         };
         let index = &mut out.index[line * wide..][..wide];
         let (head, samples) = index.split_at_mut(INDEX_HEAD as usize);
@@ -157,10 +164,20 @@ fn values<T: Keyed>(
     from: i64,
     order: SortOrder,
     keys: &mut [T::Key],
+    marks: Option<usize>,
     scratch: &mut Vec<T::Key>,
 ) -> Kept {
     let (mut keyed, mut nan, mut masked) = (0, 0, 0);
     let len = lines.shape[lines.axis] as usize;
+    if keys.len() == len && lines.valid.is_none() {
+        lines.cells::<T>(from, |i, cell| {
+            let key = cell.and_then(T::key);
+            nan += usize::from(key.is_none());
+            keys[i] = ordered(key, order);
+        });
+        radix::order(keys, marks, scratch);
+        return keep(len, (len - nan, nan, 0), order);
+    }
     if keys.len() == len {
         lines.cells::<T>(from, |_, cell| match cell.map(T::key) {
             Some(key) => {
@@ -171,7 +188,7 @@ fn values<T: Keyed>(
             None => masked += 1,
         });
         keys[keyed..].fill(T::Key::default());
-        keys[..keyed].sort_unstable();
+        radix::order(&mut keys[..keyed], marks, scratch);
         return keep(len, (keyed - nan, nan, masked), order);
     }
     scratch.clear();

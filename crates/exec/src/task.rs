@@ -167,8 +167,8 @@ impl TaskRunner for PlanRunner {
                 Ok(vec![Chunk::new(&c.shape, fields.iter().cloned())?])
             }
             (Task::Fused(f), Ready::Fused(compiled)) => fused::run(&op, f, compiled),
-            (Task::Combine { kind, dtype, nullable, finish }, _) => {
-                fused::combine(&op, *kind, *dtype, *nullable, *finish)
+            (Task::Combine { kind, dtype, nullable, finish, spans }, _) => {
+                fused::combine(&op, (*kind, *dtype, *nullable), *finish, spans.as_ref())
             }
             (Task::Scan { kind, axis }, _) => copy::scan(&op, *kind, *axis),
             (Task::Window { axis, frame, kind, min_count }, _) => {

@@ -286,8 +286,8 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                         }),
                     }),
                 ),
-                Task::Combine { kind, finish, .. } => {
-                    ("combine", serde_json::json!({"kind": kind.to_string(), "finish": finish}))
+                Task::Combine { kind, finish, spans, .. } => {
+                    ("combine", serde_json::json!({"kind": kind.to_string(), "finish": finish, "spans": spans.is_some()}))
                 }
                 Task::Scan { kind, axis } => {
                     ("scan", serde_json::json!({"kind": format!("{kind:?}").to_lowercase(), "axis": axis}))

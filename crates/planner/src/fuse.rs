@@ -21,6 +21,7 @@ mod batch;
 mod factor;
 mod lower;
 mod sorted;
+mod spans;
 
 use crate::config::Config;
 use crate::dtype::DType;
@@ -38,6 +39,7 @@ use crate::sort::{SortOrder, SortWhat};
 use crate::view::{AxisView, View};
 use lower::Lowering;
 use smallvec::{SmallVec, smallvec};
+use spans::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fan-in of a combining tree: partials held at once, against levels of the tree.
@@ -438,7 +440,7 @@ impl Fuser<'_> {
         let reduced: SmallVec<[bool; 6]> = SmallVec::from_elem(true, node.shape.len());
         let goal = Output { fields: value_fields(node), grid: node.grid.clone() };
         let from = OutputRef { stage, output: 0 };
-        let from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, goal);
+        let from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, None, goal);
         self.made.insert(id, (from, View::identity(node.shape.len())));
         Ok(())
     }
@@ -515,13 +517,17 @@ impl Fuser<'_> {
             Some((batch, coarse)) => (Some(Box::new(batch)), coarse),
             None => (None, grid),
         };
+        let spans = match batch {
+            Some(_) => vec![None; group.len()],
+            None => spans::narrow(&grid, &mut fused_outputs, &mut outputs),
+        };
         let fused = Fused { program, inputs: fused_inputs, outputs: fused_outputs, batch };
         let stage = self.stage(Task::Fused(fused), inputs, grid, outputs);
-        for (i, &id) in group.iter().enumerate() {
+        for (i, (&id, span)) in group.iter().zip(spans).enumerate() {
             let from = OutputRef { stage, output: i as u32 };
             let node = self.graph.node(id);
             let from = match &node.op {
-                Op::Reduce { kind, axes } => self.emit_tree(from, *kind, axes, id),
+                Op::Reduce { kind, axes } => self.emit_tree(from, *kind, axes, span, id),
                 _ => from,
             };
             self.made.insert(id, (from, View::identity(node.shape.len())));
@@ -541,13 +547,14 @@ impl Fuser<'_> {
         from: OutputRef,
         kind: ReduceKind,
         axes: &[AxisReduce],
+        span: Option<Span>,
         id: NodeId,
     ) -> OutputRef {
         let node = self.graph.node(id);
         let input = self.graph.node(node.inputs[0]);
         let reduced: SmallVec<[bool; 6]> = axes.iter().map(|a| *a != AxisReduce::Keep).collect();
         let goal = Output { fields: value_fields(node), grid: node.grid.clone() };
-        self.combine(from, kind, (input.dtype, input.nullable), &reduced, goal)
+        self.combine(from, kind, (input.dtype, input.nullable), &reduced, span, goal)
     }
 
     fn combine(
@@ -556,11 +563,13 @@ impl Fuser<'_> {
         kind: ReduceKind,
         (dtype, nullable): (DType, bool),
         reduced: &[bool],
+        mut span: Option<Span>,
         goal: Output,
     ) -> OutputRef {
         loop {
             let below = self.plan.output(from).clone();
-            let (fan, grid) = batch::climb(&below.grid, reduced);
+            let (fan, mut grid) = batch::climb(&below.grid, reduced);
+            let spans = span.as_mut().map(|s| s.climb(fan[s.axis], &mut grid));
             let finish = (0..reduced.len()).all(|a| !reduced[a] || grid.axes[a].count() == 1);
             let output = if finish {
                 goal.clone()
@@ -568,7 +577,7 @@ impl Fuser<'_> {
                 Output { fields: below.fields, grid: grid.clone() }
             };
             let inputs = smallvec![Input { from, access: Access::Fan(fan) }];
-            let task = Task::Combine { kind, dtype, nullable, finish };
+            let task = Task::Combine { kind, dtype, nullable, finish, spans };
             let stage = self.stage(task, inputs, output.grid.clone(), smallvec![output]);
             from = OutputRef { stage, output: 0 };
             if finish {
@@ -623,7 +632,7 @@ impl Fuser<'_> {
             goal.grid.axes[rank] = AxisGrid::regular(1, 1);
             let mut reduced: SmallVec<[bool; 6]> = smallvec![false; rank];
             reduced.push(true);
-            from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, goal);
+            from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, None, goal);
         }
         let mut view = View::identity(rank);
         view.axes.push(AxisView { axis: None, start: 0, step: 1 });

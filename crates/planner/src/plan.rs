@@ -151,6 +151,8 @@ pub enum Task {
         nullable: bool,
         /// True at the root: the outputs are values, not states.
         finish: bool,
+        /// Where the groups of a state are, if it does not hold all of them.
+        spans: Option<Spans>,
     },
     /// A running reduction along an axis. Inputs: the cells, and the carry ([`Access::Previous`]).
     Scan {
@@ -253,6 +255,18 @@ pub enum Task {
     },
     /// Copies what it reads into one chunk (inputs in order, each filling its part).
     Copy,
+}
+
+/// The groups that states hold along an axis: as many in each, from one on that differs from chunk to chunk. Where the
+/// codes rise along the axis, as months do along time, a chunk meets few of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spans {
+    /// The axis.
+    pub axis: usize,
+    /// The first group of each chunk of states that are combined.
+    pub below: Arc<[u64]>,
+    /// The first group of each chunk that comes out.
+    pub here: Arc<[u64]>,
 }
 
 /// An elementwise program over the stage's cells.

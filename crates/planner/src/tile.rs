@@ -343,12 +343,6 @@ impl Tiling {
                     bytes = bytes.saturating_add(stored).saturating_add(one);
                 }
             }
-            Task::Combine { kind, dtype, nullable, finish: true } => {
-                // The merged state, before it is finished.
-                let state: usize = kind.state(*dtype, *nullable).iter().map(|d| d.size()).sum();
-                let cells = s.outputs.first().map_or(0, |o| o.grid.region(index).cells());
-                bytes = bytes.saturating_add(cells.saturating_mul(state as u64));
-            }
             Task::Contract { dtype } => {
                 let region = s.grid.region(index);
                 let rank = region.rank();

@@ -3,6 +3,10 @@
 //! States are dense arrays of the fields of [`ReduceKind::state`]. All are of one shape, so everything here is
 //! elementwise: cell `i` of each part goes into cell `i` of the result.
 
+mod merged;
+
+pub use merged::{Merged, Part, merged};
+
 use super::elem::{self, Elem, Kind};
 use super::partial::{self, all, chan};
 use super::{KernelError, unsupported};

@@ -6,12 +6,12 @@ use super::gather::{Seen, gather};
 use super::pieces::Pieces;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::combine;
+use crate::kernels::combine::{self, Merged, Part};
 use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use crate::pool::PooledBuf;
 use std::cell::RefCell;
 use tessera_planner::dtype::DType;
-use tessera_planner::plan::{Access, Fused, FusedInput, OutputRef};
+use tessera_planner::plan::{Access, Fused, FusedInput, OutputRef, Spans};
 use tessera_planner::reduce::ReduceKind;
 
 /// Least bytes of a chunk that is stored past the caches.
@@ -107,36 +107,43 @@ fn streams(op: &Operand<'_>, output: usize) -> bool {
 /// Combines the states of a fan in row-major order, and finishes them at the root.
 pub(super) fn combine(
     op: &Operand<'_>,
-    kind: ReduceKind,
-    dtype: DType,
-    nullable: bool,
+    (kind, dtype, nullable): (ReduceKind, DType, bool),
     finish: bool,
+    spans: Option<&Spans>,
 ) -> Result<Vec<Chunk>, Error> {
     let from = op.stage.inputs[0].from;
     let pieces = op.tiling.pieces(op.id, op.index, 0);
     let chunks = pieces.iter().map(|p| op.inputs.get(from, p)).collect::<Result<Vec<_>, _>>()?;
     let states: Vec<Vec<&[u8]>> =
         chunks.iter().map(|c| c.fields().iter().map(|f| f.buffer().as_slice()).collect()).collect();
-    let parts: Vec<&[&[u8]]> = states.iter().map(|s| s.as_slice()).collect();
+    // All states have the same cells, or spans of the groups along an axis.
+    let whole = (1, 1, op.stage.grid.region(op.index).cells() as usize);
+    let shape = op.stage.outputs[0].grid.region(op.index).shape();
+    let cells = |axes: &[u64]| axes.iter().product::<u64>() as usize;
+    let extent = spans.map_or(whole, |s| {
+        (cells(&shape[..s.axis]), shape[s.axis] as usize, cells(&shape[s.axis + 1..]))
+    });
+    let below = &op.plan().output(from).grid;
+    let parts: Vec<Part<'_>> = states
+        .iter()
+        .zip(&pieces)
+        .map(|(state, at)| match spans {
+            None => Part { state, first: 0, len: 1 },
+            Some(s) => Part {
+                state,
+                first: (s.below[at[s.axis] as usize] - s.here[op.index[s.axis] as usize]) as usize,
+                len: below.region(at).len(s.axis) as usize,
+            },
+        })
+        .collect();
     let mut buffers = op.buffers(0);
-    if !finish {
-        let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(|b| b.as_mut_slice()).collect();
-        combine::combine(kind, dtype, nullable, &parts, &mut out)?;
-        return Ok(vec![op.chunk(0, buffers)?]);
-    }
-    let (value, valid) = buffers.split_at_mut(1);
-    let value = value[0].as_mut_slice();
-    let valid = valid.first_mut().map(|b| b.as_mut_slice());
-    if let [one] = parts[..] {
-        combine::finish(kind, dtype, nullable, one, value, valid)?;
-        return Ok(vec![op.chunk(0, buffers)?]);
-    }
-    let cells = chunks.first().map_or(0, |c| c.cells()) as usize;
-    let mut merged: Vec<PooledBuf> =
-        kind.state(dtype, nullable).iter().map(|d| op.cx.buffer(cells * d.size())).collect();
-    let mut out: Vec<&mut [u8]> = merged.iter_mut().map(|b| b.as_mut_slice()).collect();
-    combine::combine(kind, dtype, nullable, &parts, &mut out)?;
-    let state: Vec<&[u8]> = merged.iter().map(|b| b.as_slice()).collect();
-    combine::finish(kind, dtype, nullable, &state, value, valid)?;
+    let out = match (finish, &mut buffers[..]) {
+        (true, [value, valid @ ..]) => Merged::Value {
+            value: value.as_mut_slice(),
+            valid: valid.first_mut().map(|b| b.as_mut_slice()),
+        },
+        (_, fields) => Merged::State(fields.iter_mut().map(|b| b.as_mut_slice()).collect()),
+    };
+    combine::merged(kind, dtype, nullable, &parts, extent, out)?;
     Ok(vec![op.chunk(0, buffers)?])
 }

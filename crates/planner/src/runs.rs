@@ -98,9 +98,13 @@ impl Runs {
         let cell = match self.what {
             // A key and a position.
             SortWhat::Positions => dtype.size().max(4) as u64 * 2,
-            // Cells of which some are kept, or those that are on their way; and the numbers of their buckets.
+            // Cells of which some are kept.
             SortWhat::Values if kept < len => dtype.size() as u64,
-            SortWhat::Values => dtype.size() as u64 + u64::from(self.marked),
+            // Cells that are on their way, and the numbers of their buckets.
+            SortWhat::Values if self.marked => dtype.size() as u64 + 1,
+            // Wide cells are sorted where they are, others by their digits.
+            SortWhat::Values if dtype.size() == 8 => 0,
+            SortWhat::Values => dtype.size() as u64,
         };
         len.saturating_mul(cell)
     }

@@ -16,6 +16,8 @@ pub(super) fn order<K: Key>(keys: &mut [K], marks: Option<usize>, scratch: &mut 
         Some(every) if every > 1 && size_of::<K>() == 8 && keys.len() >= 2 * FEW => {
             mark(keys, every, scratch);
         }
+        // As much room again as wide keys have would be missing for chunks, which then were spilled before their turn.
+        None if size_of::<K>() == 8 => keys.sort_unstable(),
         _ => sort(keys, scratch),
     }
 }

@@ -127,6 +127,11 @@ fn a_sum_that_does_the_last_operations_gives_the_bits_of_one_that_reads_them() {
                         sums.into_iter().map(bits).collect::<Vec<_>>()
                     };
                     assert_eq!(value(&got), value(&want), "{shape:?} {:?}", alone.program);
+                    // So is what was stored, added up where it lies.
+                    let plain = program(&[dtype], |_| Arg::Input(0), |v| vec![sum(v)]);
+                    let cells = [dense(&want[1][0], &strides, dtype)];
+                    let read = run(&plain, &region, &shape, &cells).unwrap();
+                    assert_eq!(value(&read), value(&want), "{shape:?} {:?}", alone.program);
                 }
             }
         }

@@ -125,10 +125,10 @@ mod tests {
         assert!(span.len <= 14);
         for i in 0..grid.count() {
             let (start, end) = grid.interval(i);
-            for day in start as usize..end as usize {
-                let group = span.first[i as usize] + u64::from(narrowed.codes[day]);
-                assert_eq!(group, u64::from(codes[day]));
-                assert!(narrowed.codes[day] < narrowed.count);
+            let days = start as usize..end as usize;
+            for (&own, &code) in narrowed.codes[days.clone()].iter().zip(&codes[days]) {
+                assert_eq!(span.first[i as usize] + u64::from(own), u64::from(code));
+                assert!(own < narrowed.count);
             }
         }
         // Up the tree, every state holds those that it is made of, and the last one all groups.

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::journal::{End, Journal, Record, now_ms};
-use crate::session::Host;
+use crate::session::{Host, Pin};
 use crate::statement::{Entered, Keeper, State};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -461,7 +461,7 @@ impl Statements {
     ) -> Result<(), Error> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let records = journal.load().await?;
-        let (mut again, mut over) = (0, 0);
+        let (mut again, mut over, mut expired) = (0, 0, Vec::new());
         for record in records {
             if self.lock().contains_key(&record.id) {
                 continue;
@@ -469,7 +469,7 @@ impl Statements {
             let end = record.end.as_ref();
             let age = end.map(|(_, at)| now_ms().saturating_sub(*at));
             if age.is_some_and(|ms| Duration::from_millis(ms) >= self.ttl) {
-                journal.remove(&record.id).await?;
+                expired.push(record);
                 continue;
             }
             let request = record.request_id.map(|id| (id, record.sql.clone()));
@@ -523,10 +523,18 @@ impl Statements {
                 }
             }
         }
+        if let Some(host) = &self.host
+            && again + over + expired.len() > 0
+        {
+            // What only they read goes with them.
+            let read = expired.iter().flat_map(|r| r.recipe.data()).map(|data| host.pin(data));
+            let _read: Vec<Pin> = read.collect();
+            host.doom_unnamed().await?;
+        }
+        for record in expired {
+            journal.remove(&record.id).await?;
+        }
         if again + over > 0 {
-            if let Some(host) = &self.host {
-                host.doom_unnamed().await?;
-            }
             tracing::info!(again, over, "took up the statements that were accepted before");
         }
         self.is_restored.store(true, Release);

@@ -146,6 +146,8 @@ fn what_was_acknowledged_is_finished_by_the_next_server() {
         s.ask("DELETE", &format!("/v1/statements/{id}"), "", b"");
     }
     drop(s);
+    // All are expired when it starts.
+    std::thread::sleep(Duration::from_millis(1100));
     let s = p.serve_with(&[("TESSERA_RESULT_TTL", "1")]);
     until("the records are gone", || p.records() == 0);
     until("`t` is gone", || data(&p.warehouse()).len() == 1);

@@ -1,6 +1,7 @@
 """sql/queries: the tensor surface over cases.zarr, expected from NumPy."""
 
 import numpy as np
+import scipy.special
 
 from .core import CASES, ROOT, T, Cases, Script
 
@@ -114,6 +115,7 @@ for name in ["sqrt", "log", "log2", "log10", "log1p", "reciprocal"]:
 for name in ["arcsin", "arccos", "arctanh"]:
     f.q(f"{name}(unit)", getattr(np, name)(d.unit))
 f.q("arccosh(pos + 1)", np.arccosh(d.pos + 1))
+f.q("erf(x), erfc(x)", scipy.special.erf(d.x), scipy.special.erfc(d.x))
 f.note("float32 stays float32; integers become float64.")
 f.q("sqrt(abs(x32)), exp(x32), sin(x32)", np.sqrt(np.abs(d.x32)), np.exp(d.x32), np.sin(d.x32))
 f.q("sqrt(t_i4), exp(i), log(t_u8)", np.sqrt(t["i4"]), np.exp(d.i), np.log(t["u8"]))

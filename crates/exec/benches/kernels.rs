@@ -196,7 +196,7 @@ fn sum(b: Bencher<'_, '_>, over: &str) {
 
 #[divan::bench(args = [
     ScalarOp::Exp, ScalarOp::Log, ScalarOp::Sin, ScalarOp::Cos, ScalarOp::Tanh, ScalarOp::Sqrt,
-    ScalarOp::Expm1, ScalarOp::Log1p, ScalarOp::Tan, ScalarOp::Arctan, ScalarOp::Cbrt,
+    ScalarOp::Expm1, ScalarOp::Log1p, ScalarOp::Tan, ScalarOp::Arctan, ScalarOp::Cbrt, ScalarOp::Erf,
 ])]
 fn function(b: Bencher<'_, '_>, op: ScalarOp) {
     run(b, Level::detect(), &fused(1, apply(op), kept));

@@ -183,12 +183,11 @@ fn op_ns(op: ScalarOp) -> f64 {
     match op {
         Div | Sqrt => 0.6,
         Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sin | Cos | RandomUniform { .. } => 1.5,
-        Tan | Arctan | Arctan2 | Sinh | Cosh | Tanh | Pow => 4.0,
+        Tan | Arctan | Arctan2 | Sinh | Cosh | Tanh | Pow | Erf | Erfc => 4.0,
+        Cbrt | Arcsin | Arccos | Hypot => 4.0,
         FloorDiv | Rem | Fmod | TruncDiv | TruncRem | DatePart(_) => 4.0,
         RandomNormal { .. } => 8.0,
-        Cbrt | Arcsin | Arccos | Arcsinh | Arccosh | Arctanh | Hypot | Nextafter | Logaddexp => {
-            15.0
-        }
+        Arcsinh | Arccosh | Arctanh | Nextafter | Logaddexp => 15.0,
         _ => 0.15,
     }
 }

@@ -56,6 +56,10 @@ pub enum ScalarOp {
     Cosh,
     /// Hyperbolic tangent; float.
     Tanh,
+    /// Error function; float.
+    Erf,
+    /// 1 less the error function; float.
+    Erfc,
     /// Inverse hyperbolic sine; float.
     Arcsinh,
     /// Inverse hyperbolic cosine; float.
@@ -186,6 +190,8 @@ impl ScalarOp {
             | Sinh
             | Cosh
             | Tanh
+            | Erf
+            | Erfc
             | Arcsinh
             | Arccosh
             | Arctanh

@@ -5,6 +5,7 @@
 //! library differs between machines.
 
 mod circle;
+mod erf;
 mod inverse;
 mod poly;
 mod power;
@@ -72,6 +73,8 @@ fast! {
     Arcsin |x| inverse::arcsin(f64::from(x)) as f32, inverse::arcsin;
     Arccos |x| inverse::arccos(f64::from(x)) as f32, inverse::arccos;
     Cbrt |x| root::cbrt(f64::from(x)) as f32, root::cbrt;
+    Erf erf::erf_f32, erf::erf;
+    Erfc |x| erf::erfc(f64::from(x)) as f32, erf::erfc;
     Sinh single::sinh, circle::sinh;
     Cosh single::cosh, circle::cosh;
 }

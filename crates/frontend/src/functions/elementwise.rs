@@ -95,6 +95,12 @@ pub(super) const ROWS: &[Function] = &[
     float1!("arcsinh", "Inverse hyperbolic sine."),
     float1!("arccosh", "Inverse hyperbolic cosine."),
     float1!("arctanh", "Inverse hyperbolic tangent."),
+    float1!(
+        "erf",
+        "Error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
+        "scipy.special.erf"
+    ),
+    float1!("erfc", "1 - erf(x), exact where that cancels.", "scipy.special.erfc"),
     float1!("asin", "Arc sine in radians.", "numpy.arcsin"),
     float1!("acos", "Arc cosine in radians.", "numpy.arccos"),
     float1!("atan", "Arc tangent in radians.", "numpy.arctan"),
@@ -375,6 +381,8 @@ fn scalar_op(name: &str) -> Option<ScalarOp> {
         "arcsinh" | "asinh" => ScalarOp::Arcsinh,
         "arccosh" | "acosh" => ScalarOp::Arccosh,
         "arctanh" | "atanh" => ScalarOp::Arctanh,
+        "erf" => ScalarOp::Erf,
+        "erfc" => ScalarOp::Erfc,
         "rint" => ScalarOp::Rint,
         "floor" => ScalarOp::Floor,
         "ceil" => ScalarOp::Ceil,

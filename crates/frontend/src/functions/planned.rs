@@ -15,8 +15,6 @@ const PLANNED: &[&str] = &[
     "choice",
     "conj",
     "digamma",
-    "erf",
-    "erfc",
     "erfinv",
     "exponential",
     "fft",

@@ -32,6 +32,8 @@ const FUNCTIONS: &[(&str, S)] = &[
     ("arctanh", S::Arctanh),
     ("sqrt", S::Sqrt),
     ("cbrt", S::Cbrt),
+    ("erf", S::Erf),
+    ("erfc", S::Erfc),
     ("power", S::Pow),
     ("arctan2", S::Arctan2),
     ("hypot", S::Hypot),

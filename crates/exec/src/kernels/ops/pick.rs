@@ -105,6 +105,8 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Arcsinh => floats!(k, T => op_fun::<math::Arcsinh, T>(l_of::<math::Arcsinh>(l))),
             S::Arccosh => floats!(k, T => op_fun::<math::Arccosh, T>(l_of::<math::Arccosh>(l))),
             S::Arctanh => floats!(k, T => op_fun::<math::Arctanh, T>(l_of::<math::Arctanh>(l))),
+            S::Erf => floats!(k, T => op_fun::<math::Erf, T>(l_of::<math::Erf>(l))),
+            S::Erfc => floats!(k, T => op_fun::<math::Erfc, T>(l_of::<math::Erfc>(l))),
             S::Floor => floats!(k, T => op1::<Floor, T, T>(l)),
             S::Ceil => floats!(k, T => op1::<Ceil, T, T>(l)),
             S::Trunc => floats!(k, T => op1::<Trunc, T, T>(l)),

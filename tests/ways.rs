@@ -28,6 +28,23 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn each_run_that_is_measured_does_its_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let (warehouse, to) = (dir.path().join("warehouse"), dir.path().join("out.npy"));
+    let copy = format!("COPY (SELECT arange(3) AS r) TO '{}'", to.display());
+    let bench = |sql: &str| {
+        let mut command = tessera();
+        command.arg("--warehouse").arg(&warehouse).args(["bench", "-n", "2", sql]);
+        command.output().unwrap()
+    };
+    // The warm-up writes the file, so the first run that is measured finds it.
+    let out = bench(&copy);
+    assert!(text(&out.stderr).contains("error[already_exists]"), "{}", text(&out.stderr));
+    let out = bench(&format!("{copy} OPTIONS (overwrite true)"));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
 fn the_quickstart_answers() {
     let warehouse = tempfile::tempdir().unwrap();
     let out = tessera()

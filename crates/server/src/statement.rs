@@ -169,6 +169,11 @@ impl Handle {
         Handle::with(new_id(), parent.child_token(), Recipe::default())
     }
 
+    /// Another statement, which is cancelled with this one.
+    pub(crate) fn another(&self) -> Self {
+        Handle::below(&self.0.cancel)
+    }
+
     /// A statement that was known before, with what it was bound to.
     pub(crate) fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
         let handle = Handle::with(id, parent.child_token(), recipe);

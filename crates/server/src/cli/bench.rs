@@ -171,7 +171,7 @@ async fn answers(
     sql: &str,
     cancel: &CancelToken,
 ) -> Result<Vec<Reply>, Error> {
-    let mut stream = engine.run(sql, cancel.clone());
+    let mut stream = engine.run(sql, cancel.another());
     let mut replies = Vec::new();
     while let Some(reply) = until_cancelled(&mut stream, cancel).await {
         replies.push(reply?);

@@ -2,20 +2,23 @@
 //!
 //! A buffer is written as a [`PooledBuf`], frozen into an Arrow [`Buffer`] and shared; when the last holder lets go,
 //! its memory comes back here. All memory is initialised (zero when it is new, old values when it is used again) and
-//! aligned to 64 bytes; from 4 MiB on it is mapped at 2 MiB boundaries and offered huge pages, as page faults would
+//! aligned to 64 bytes; from 128 KiB on it is cut from regions that are offered huge pages, as page faults would
 //! otherwise cost more than the kernels.
 #![expect(unsafe_code, reason = "raw allocations and the Arrow buffers that own them")]
 
+mod region;
+
 use crate::quota::Quota;
 use arrow::buffer::Buffer;
+use region::{Cut, Cutter};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Alignment of every buffer.
 pub const ALIGNMENT: usize = 64;
-/// From this size on buffers are mapped with huge pages.
-const HUGE: usize = 4 << 20;
+/// From this size on buffers lie in regions of huge pages.
+const HUGE: usize = 128 << 10;
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Below this size the allocator is as fast as a pool.
@@ -30,6 +33,7 @@ pub struct Pool {
     keep_max: u64,
     /// Free memory by class of size, each class a stack: what was freed last is still in a cache.
     free: Vec<Mutex<Vec<Memory>>>,
+    regions: Cutter,
 }
 
 impl Pool {
@@ -40,6 +44,7 @@ impl Pool {
             quota: quota.clone(),
             keep_max,
             free: (0..classes).map(|_| Mutex::new(Vec::new())).collect(),
+            regions: Cutter::default(),
         });
         let weak: Weak<Pool> = Arc::downgrade(&pool);
         let hooked = quota.set_trim(Box::new(move |keep| {
@@ -58,7 +63,7 @@ impl Pool {
             .then(|| self.list(class_of(size)).pop())
             .flatten()
             .inspect(|m| self.quota.uncache(m.size as u64));
-        let memory = reused.unwrap_or_else(|| Memory::new(size));
+        let memory = reused.unwrap_or_else(|| Memory::new(size, &self.regions));
         PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len }
     }
 
@@ -67,7 +72,8 @@ impl Pool {
         let size = rounded(len);
         if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
             // New memory is zero already.
-            let owner = Owner { memory: Some(Memory::new(size)), pool: self.clone() };
+            let memory = Memory::new(size, &self.regions);
+            let owner = Owner { memory: Some(memory), pool: self.clone() };
             return PooledBuf { owner, len };
         }
         let mut buf = self.take(len);
@@ -122,6 +128,8 @@ fn rounded(len: usize) -> usize {
 struct Memory {
     ptr: NonNull<u8>,
     size: usize,
+    /// Where it was cut from; the allocator's if there is none.
+    cut: Option<Cut>,
 }
 
 // SAFETY: `Memory` is the only owner of plain bytes; nothing in it is tied to a thread.
@@ -130,25 +138,21 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(size: usize) -> Self {
-        let ptr = if size >= HUGE { map(size) } else { None };
-        let ptr = ptr.unwrap_or_else(|| {
+    fn new(size: usize, regions: &Cutter) -> Self {
+        let cut = if size >= HUGE { regions.cut(size) } else { None };
+        let ptr = cut.as_ref().map(Cut::ptr).unwrap_or_else(|| {
             let layout = layout(size);
             // SAFETY: `rounded` gives at least 64 bytes, so the layout's size is not zero.
             NonNull::new(unsafe { alloc_zeroed(layout) })
                 .unwrap_or_else(|| handle_alloc_error(layout))
         });
-        Memory { ptr, size }
+        Memory { ptr, size, cut }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.size >= HUGE && cfg!(target_os = "linux") {
-            // SAFETY: on Linux memory of this size comes from `map`, with this address and this length, or the
-            // process was aborted; nobody else holds it.
-            unsafe { libc::munmap(self.ptr.as_ptr().cast(), mapped(self.size)) };
-        } else {
+        if self.cut.is_none() {
             // SAFETY: it was allocated with the same layout.
             unsafe { dealloc(self.ptr.as_ptr(), layout(self.size)) };
         }
@@ -158,49 +162,6 @@ impl Drop for Memory {
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, ALIGNMENT)
         .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; ALIGNMENT]>()))
-}
-
-/// The mapped length for a size: whole huge pages would waste up to 2 MiB, whole pages are enough.
-fn mapped(size: usize) -> usize {
-    size.next_multiple_of(4096)
-}
-
-/// Zeroed memory at a boundary of 2 MiB; `None` where there is no such call. Aborts as the allocator does if the
-/// system has no memory left.
-fn map(size: usize) -> Option<NonNull<u8>> {
-    if !cfg!(target_os = "linux") {
-        return None;
-    }
-    let (len, whole) = (mapped(size), mapped(size) + HUGE_PAGE);
-    // SAFETY: a new anonymous private mapping at an address of the system's choice touches nothing that exists.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            whole,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if base == libc::MAP_FAILED {
-        handle_alloc_error(layout(size));
-    }
-    let head = base.cast::<u8>().align_offset(HUGE_PAGE);
-    // SAFETY: `head < HUGE_PAGE`, so head, body and tail lie in the mapping of `len + HUGE_PAGE` bytes, at page
-    // boundaries; head and tail are given back once and not used.
-    unsafe {
-        let start = base.cast::<u8>().add(head);
-        if head > 0 {
-            libc::munmap(base, head);
-        }
-        if head < HUGE_PAGE {
-            libc::munmap(start.add(len).cast(), HUGE_PAGE - head);
-        }
-        // A refused advice leaves small pages, which is slower and as correct.
-        libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
-        NonNull::new(start)
-    }
 }
 
 /// Memory that goes back to its pool.
@@ -329,9 +290,34 @@ mod tests {
         assert_eq!(quota.cached(), (rounded(40_000) + (5 << 20)) as u64);
         let mut again = pool.take(5 << 20);
         assert_eq!(again.typed_mut::<u8>()[0], 7);
-        assert_eq!(again.as_slice().as_ptr().align_offset(HUGE_PAGE), 0);
         drop(again);
         assert!(pool.take_zeroed(5 << 20).as_slice().iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn neighbours_share_a_region_and_outlive_each_other() {
+        let pool = Pool::new(Quota::new(1 << 30), 0);
+        let sizes = [200 << 10, 3 << 20, (3 << 20) + 1, 10 << 20, 15 << 20, 30 << 20, 40 << 20];
+        let mut bufs: Vec<PooledBuf> = (0..4).flat_map(|_| sizes).map(|n| pool.take(n)).collect();
+        let start = |b: &PooledBuf| b.as_slice().as_ptr() as usize;
+        assert_eq!(start(&bufs[1]) - start(&bufs[0]), rounded(200 << 10));
+        // One of 30 MiB has a region of its own.
+        assert!(start(&bufs[5]).is_multiple_of(HUGE_PAGE));
+        for (i, b) in bufs.iter_mut().enumerate() {
+            assert!(b.as_slice().iter().all(|x| *x == 0));
+            b.as_mut_slice().fill(i as u8 + 1);
+        }
+        // Every other one goes; its pages do, and no others.
+        let mut i = 0;
+        bufs.retain(|_| {
+            i += 1;
+            i % 2 == 0
+        });
+        for (k, b) in bufs.iter().enumerate() {
+            assert!(b.as_slice().iter().all(|x| *x == 2 * k as u8 + 2), "{k}");
+        }
+        assert!(pool.take(12 << 20).as_slice().iter().all(|x| *x == 0));
     }
 
     #[test]

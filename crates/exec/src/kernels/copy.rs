@@ -8,6 +8,7 @@
 //! side is fetched once (a transpose); within them, squares of 8 by 8 cells are turned at once.
 
 use super::KernelError;
+use super::level::at_best;
 use smallvec::SmallVec;
 
 /// Where cells are read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
@@ -141,7 +142,7 @@ fn typed<const N: usize>(axes: &[Axis], from: Strided<'_>, to: &mut [u8], to_off
     };
     order.pop();
     walk(&order, from.offset, to_offset, &mut |f, t| match cross {
-        Some(cross) => blocks::<N>(cross, inner, from.bytes, f, to, t),
+        Some(cross) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t)),
         None => row::<N>(inner, from.bytes, f, to, t),
     });
 }
@@ -196,6 +197,7 @@ fn row<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
 }
 
 /// A transpose: `cross` is dense in the source, `inner` in the target.
+#[inline(always)]
 fn blocks<const N: usize>(cross: Axis, inner: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
     let square = cross.from == 1 && inner.to == 1;
     for i0 in (0..cross.len).step_by(BLOCK as usize) {

@@ -124,12 +124,14 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
         8 => short::<M, 8>(s, v),
         _ if (len as u64) < LANE_RUN => {
             for (s, run) in s.iter_mut().zip(v.chunks_exact(len)) {
-                *s = run.iter().fold(*s, |s, v| M::put(s, *v));
+                for v in run {
+                    *s = M::put(*s, *v);
+                }
             }
         }
         _ => {
-            for (s, run) in s.iter_mut().zip(v.chunks_exact(len)) {
-                *s = M::join(*s, long::<M>(run));
+            for (k, (s, run)) in s.iter_mut().zip(v.chunks_exact(len)).enumerate() {
+                *s = M::join(*s, long::<M>(run, &v[k * len + len / N * N..]));
             }
         }
     }
@@ -145,9 +147,10 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
         *s = x;
     }
 }
-/// A run through lanes, folded.
+/// A run through lanes, folded. `last` is what lies in memory from the last tile that is not whole on, also beyond the
+/// run.
 #[inline(always)]
-fn long<M: Mono>(run: &[M::T]) -> M::S {
+fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
     let mut acc = [M::id(); N];
     let (tiles, rest) = run.as_chunks::<N>();
     for tile in tiles {
@@ -155,8 +158,14 @@ fn long<M: Mono>(run: &[M::T]) -> M::S {
             acc[i] = M::put(acc[i], tile[i]);
         }
     }
-    for (a, v) in acc.iter_mut().zip(rest) {
-        *a = M::put(*a, *v);
+    // A whole tile where there is one: what is copied a few cells at a time is slow to be read as vectors.
+    let mut copy = [M::T::default(); N];
+    let last = last.first_chunk::<N>().unwrap_or_else(|| {
+        copy[..rest.len()].copy_from_slice(rest);
+        &copy
+    });
+    for i in 0..N {
+        acc[i] = if i < rest.len() { M::put(acc[i], last[i]) } else { acc[i] };
     }
     folded::<M>(&mut acc)
 }

@@ -144,7 +144,38 @@ fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
     // 64 times 1 fits a byte.
     lanes.count += u32::from(valid.iter().fold(0u8, |s, x| s.wrapping_add(*x)));
 }
-/// A piece that is no whole tile, or that can be masked.
+/// A piece that is no whole tile, of which no cell is masked.
+///
+/// # Safety
+/// As of [`var_lanes`].
+#[inline(always)]
+unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
+    let (from, to) = (p.from, p.to);
+    let n = to - from;
+    if n == 0 {
+        return;
+    }
+    if lanes.count == 0 {
+        let mut x = [0.0; N];
+        for i in 0..N {
+            x[i] = if i >= from && i < to { v[i].to_f64() } else { 0.0 };
+        }
+        // SAFETY: `out` is a cell of the state.
+        lanes.from = unsafe { var_mean(p) }.unwrap_or(fold(x) / n as f64);
+    }
+    let (mut d, mut q, mean) = (lanes.deviations, lanes.squares, lanes.from);
+    for (part, v) in v.as_chunks::<VAR_LANES>().0.iter().enumerate() {
+        for i in 0..VAR_LANES {
+            let at = part * VAR_LANES + i;
+            let x = if at >= from && at < to { v[i].to_f64() - mean } else { 0.0 };
+            d[i] += x;
+            q[i] += x * x;
+        }
+    }
+    (lanes.deviations, lanes.squares) = (d, q);
+    lanes.count += n as u32;
+}
+/// A piece some of whose cells can be masked.
 ///
 /// # Safety
 /// As of [`var_lanes`].
@@ -152,16 +183,19 @@ fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
 unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
     // SAFETY: the tile has N cells.
     let v = unsafe { &*p.values.cast::<[T; N]>() };
+    if p.valid.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { var_part(p, v, lanes) };
+        return;
+    }
     let mut keep = [0.0f64; N];
     for (i, k) in keep.iter_mut().enumerate() {
         *k = f64::from(u8::from(i >= p.from && i < p.to));
     }
-    if !p.valid.is_null() {
-        // SAFETY: the tile has N cells.
-        let valid = unsafe { &*p.valid.cast::<[u8; N]>() };
-        for i in 0..N {
-            keep[i] *= f64::from(valid[i]);
-        }
+    // SAFETY: the tile has N cells.
+    let valid = unsafe { &*p.valid.cast::<[u8; N]>() };
+    for i in 0..N {
+        keep[i] *= f64::from(valid[i]);
     }
     let n = fold(keep);
     if n == 0.0 {

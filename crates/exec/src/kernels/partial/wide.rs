@@ -41,8 +41,14 @@ where
                 lanes[i] += part[i].into();
             }
         }
-        let rest = rest.iter().fold(0i64, |s, x| s.wrapping_add((*x).into()));
-        i128::from(lanes.iter().fold(rest, |s, x| s.wrapping_add((*x).into())))
+        let mut sum = 0i64;
+        for lane in lanes {
+            sum = sum.wrapping_add(lane.into());
+        }
+        for x in rest {
+            sum = sum.wrapping_add((*x).into());
+        }
+        i128::from(sum)
     }
     #[inline(always)]
     fn high(v: T) -> i64 {
@@ -61,7 +67,11 @@ impl<T: Copy + Into<i64>> Wide for Half<T> {
     const NARROW: bool = true;
     #[inline(always)]
     fn sum(v: &[T]) -> i128 {
-        i128::from(v.iter().fold(0i64, |s, x| s.wrapping_add((*x).into())))
+        let mut sum = 0i64;
+        for x in v {
+            sum = sum.wrapping_add((*x).into());
+        }
+        i128::from(sum)
     }
     #[inline(always)]
     fn high(v: T) -> i64 {
@@ -89,11 +99,18 @@ macro_rules! halves {
                 high[i] += tile[i] >> 32;
             }
         }
-        let all = all.iter().chain(rest).fold(0, |s: $t, x| s.wrapping_add(*x));
-        let high = rest.iter().fold(high.iter().sum::<$t>(), |s, x| s + (*x >> 32));
+        let (mut sum, mut upper): ($t, $t) = (0, 0);
+        for i in 0..LANES {
+            sum = sum.wrapping_add(all[i]);
+            upper += high[i];
+        }
+        for x in rest {
+            sum = sum.wrapping_add(*x);
+            upper += *x >> 32;
+        }
         // The lower halves are what is left: few enough that they do not reach 2^64.
-        let low = all.wrapping_sub(high << 32) as u64;
-        (i128::from(high) << 32) + i128::from(low)
+        let low = sum.wrapping_sub(upper << 32) as u64;
+        (i128::from(upper) << 32) + i128::from(low)
     }};
 }
 impl Wide for Signed {
@@ -132,7 +149,12 @@ impl Wide for Unsigned {
 /// Sum of any number of values.
 #[inline(always)]
 fn sum<W: Wide>(v: &[W::T]) -> i128 {
-    v.chunks(BLOCK).fold(0, |s, block| s + W::sum(block))
+    // Closures that a library function calls are compiled for the baseline: loops are written out.
+    let mut sum = 0;
+    for block in v.chunks(BLOCK) {
+        sum += W::sum(block);
+    }
+    sum
 }
 #[inline(always)]
 unsafe fn wide_seq<W: Wide>(p: &Piece) {

@@ -4,6 +4,7 @@ use super::{Cells, Edges, Table, held, rows};
 use crate::kernels::KernelError;
 use crate::kernels::combine::Cell;
 use crate::kernels::elem::{Elem, Kind};
+use crate::kernels::level::at_best;
 use tessera_planner::dtype::DType;
 
 /// Counts the cells of each bin into `out` (`int64`), or adds up their weights (`float64`); `out` is overwritten. The
@@ -90,10 +91,8 @@ impl Job<'_> {
                 if steps[0] == 1 {
                     let from = at[0] as usize * size_of::<T>();
                     let cells = &value.bytes[from..from + len * size_of::<T>()];
-                    even.count(
-                        cells.chunks_exact(size_of::<T>()).map(|c| T::read(c, 0)),
-                        &mut counts,
-                    );
+                    let cells = cells.chunks_exact(size_of::<T>()).map(|c| T::read(c, 0));
+                    at_best(|| even.count(cells, &mut counts));
                 } else {
                     even.count((0..len).map(cell), &mut counts);
                 }

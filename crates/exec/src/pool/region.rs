@@ -1,0 +1,126 @@
+#![expect(unsafe_code, reason = "maps memory and gives it back; each block says why it is sound")]
+//! Mappings from which buffers are cut.
+//!
+//! ```text
+//!   region of 64 MiB, at a boundary of 2 MiB   | 3 MB | 3 MB | 800 KB | 6 MB | …  not touched yet |
+//! ```
+//! A page fault costs more than the arithmetic on the cells of a page, and where pages are small the processor fetches
+//! ahead no further than to their ends: reading chunks of 3 MB in pages of 4 KiB took 1.5 times as long as in pages of
+//! 2 MiB. Such a page is larger than many a chunk, so neighbouring buffers share them. Every byte is cut once: what is
+//! let go gives its pages back, and the last buffer the region.
+
+use super::HUGE_PAGE;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of a region.
+const REGION: usize = 64 << 20;
+/// Larger buffers have a region of their own.
+const SHARED_MAX: usize = REGION / 4;
+/// A page, as the system gives them back.
+const PAGE: usize = 4096;
+
+/// A mapping at a boundary of 2 MiB, of zeros where nobody has written.
+#[derive(Debug)]
+pub(super) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is an address and a length; what is done with the bytes is their owners'.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// `None` where there is no such call, or no room.
+    fn new(len: usize) -> Option<Region> {
+        if !cfg!(target_os = "linux") {
+            return None;
+        }
+        let whole = len + HUGE_PAGE;
+        // SAFETY: a new anonymous private mapping at an address of the system's choice touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                whole,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        let head = base.cast::<u8>().align_offset(HUGE_PAGE);
+        // SAFETY: `head < HUGE_PAGE`, so head, body and tail lie in the mapping of `len + HUGE_PAGE` bytes, at page
+        // boundaries; head and tail are given back once and not used.
+        unsafe {
+            let start = base.cast::<u8>().add(head);
+            if head > 0 {
+                libc::munmap(base, head);
+            }
+            if head < HUGE_PAGE {
+                libc::munmap(start.add(len).cast(), HUGE_PAGE - head);
+            }
+            // A refused advice leaves small pages, which is slower and as correct.
+            libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
+            Some(Region { base: NonNull::new(start)?, len })
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping has this address and length, and every buffer that was cut from it is gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A part of a region: whole pages that nobody else has or had.
+#[derive(Debug)]
+pub(super) struct Cut {
+    region: Arc<Region>,
+    at: usize,
+    len: usize,
+}
+
+impl Cut {
+    pub(super) fn ptr(&self) -> NonNull<u8> {
+        // SAFETY: `at` lies in the region.
+        unsafe { self.region.base.add(self.at) }
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.region) > 1 {
+            // SAFETY: the pages lie in the region, and only this part has been told of them.
+            unsafe {
+                libc::madvise(self.ptr().as_ptr().cast(), self.len, libc::MADV_DONTNEED);
+            }
+        }
+    }
+}
+
+/// The region that is being cut, and how far.
+#[derive(Debug, Default)]
+pub(super) struct Cutter(Mutex<Option<(Arc<Region>, usize)>>);
+
+impl Cutter {
+    /// Zeroed memory of at least so many bytes; `None` where there is none to be mapped.
+    pub(super) fn cut(&self, size: usize) -> Option<Cut> {
+        let len = size.next_multiple_of(PAGE);
+        if len > SHARED_MAX {
+            return Some(Cut { region: Arc::new(Region::new(len)?), at: 0, len });
+        }
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (region, at) = match current.take() {
+            Some((region, at)) if at + len <= region.len => (region, at),
+            _ => (Arc::new(Region::new(REGION)?), 0),
+        };
+        *current = Some((region.clone(), at + len));
+        Some(Cut { region, at, len })
+    }
+}

@@ -13,6 +13,7 @@ mod cells;
 mod collect;
 mod copy;
 mod describe;
+mod expected;
 mod failure;
 mod islands;
 mod keep;
@@ -24,6 +25,7 @@ mod views;
 mod waiting;
 mod warehouse;
 
+pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub use failure::Failure;
 
 use crate::answer::RowsRoom;

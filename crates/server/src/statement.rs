@@ -269,19 +269,27 @@ impl Handle {
     /// What its plans measured, those that run as of now: `GET /v1/statements/{id}/plan` tells it.
     pub fn measured(&self) -> serde_json::Value {
         let mut out = self.progress().to_json();
-        let (done, plans) = {
-            let t = self.lock();
-            (t.totals.stages(), t.plans.clone())
-        };
-        let live = plans.iter().filter_map(Plan::stats).flat_map(|s| s.stages);
-        out["stages"] = done
-            .into_iter()
-            .chain(live)
-            .map(|s| {
-                serde_json::json!({"name": s.name, "operands": s.operands, "seconds": s.seconds})
-            })
-            .collect();
+        if let (Some(out), serde_json::Value::Object(ran)) =
+            (out.as_object_mut(), crate::session::measured_json(&self.ran()))
+        {
+            out.extend(ran);
+        }
         out
+    }
+
+    /// What the plans of the statement of the script did that runs, or ran last: sums, and the highest peak.
+    pub(crate) fn ran(&self) -> Stats {
+        let (mut totals, plans) = {
+            let t = self.lock();
+            (t.totals.clone(), t.plans.clone())
+        };
+        // The scheduler's lock is not taken under ours.
+        for plan in &plans {
+            if let Some(stats) = plan.stats() {
+                totals.add(plan, &stats);
+            }
+        }
+        totals.stats()
     }
 
     /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.

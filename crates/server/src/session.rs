@@ -12,6 +12,7 @@
 mod cells;
 mod collect;
 mod copy;
+mod crowd;
 mod describe;
 mod expected;
 mod failure;
@@ -25,6 +26,7 @@ mod views;
 mod waiting;
 mod warehouse;
 
+pub(crate) use crowd::{Crowd, Place};
 pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub use failure::Failure;
 
@@ -72,6 +74,8 @@ pub struct Host {
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
+    /// Who runs beside whom.
+    crowd: Arc<Crowd>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
     /// Memory of results that are rows.
@@ -131,6 +135,7 @@ impl Host {
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
+            crowd: Arc::default(),
             scratch,
             rows_room: RowsRoom::new(&quota),
             rows: RowsMemory::new(quota),
@@ -176,6 +181,11 @@ impl Host {
     /// Threads and memory.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// Statements that were refused memory among others and ran again, alone.
+    pub fn ran_alone(&self) -> u64 {
+        self.crowd.again()
     }
 
     /// Statements that wait or run.
@@ -297,7 +307,7 @@ impl Session {
         if let Some(done) = cancel.step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
-        let reply = self.dispatch(parsed, cancel).await;
+        let reply = self.served(parsed, cancel).await;
         if !cancel.may_survive() {
             cancel.unpin().await;
         }

@@ -26,7 +26,7 @@ pub use queries::{COLUMNS, Entered, Queries};
 pub(crate) use recipe::{Intent, Keeper, Made, Recipe, Step};
 
 use crate::error::Error;
-use crate::session::Pin;
+use crate::session::{Crowd, Pin, Place};
 use progress::{Plan, Totals};
 use recipe::Noted;
 use std::collections::BTreeMap;
@@ -404,31 +404,66 @@ impl Handle {
     /// # Errors
     /// [`Error::Cancelled`].
     pub(crate) async fn take_place(&self) -> Result<(), Error> {
-        let Some(places) = self.noted().places.clone() else { return Ok(()) };
         // Of several parts that begin together one waits for the place of all.
         let mut place = self.0.place.lock().await;
-        if place.is_some() {
-            return Ok(());
+        let (places, crowd) = {
+            let noted = self.noted();
+            (
+                noted.places.clone().filter(|_| place.is_none()),
+                noted.crowd.clone().filter(|_| noted.among.is_none()),
+            )
+        };
+        if let Some(places) = places {
+            *place = match places.clone().try_acquire_owned() {
+                Ok(free) => Some(free),
+                Err(_) => self.queued(places.acquire_owned()).await?.ok(),
+            };
         }
-        if let Ok(free) = places.clone().try_acquire_owned() {
-            *place = Some(free);
-            return Ok(());
+        if let Some(crowd) = crowd {
+            let among = match crowd.try_join() {
+                Some(among) => among,
+                None => self.queued(crowd.join()).await?,
+            };
+            self.noted().among = Some(among);
         }
+        Ok(())
+    }
+
+    /// Waits for its turn, which does not count against the statement's time.
+    async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
         let since = Instant::now();
         self.noted().waits_since = Some(since);
+        // A plan of it may have run already.
+        self.move_to(State::Planning);
         self.move_to(State::Queued);
-        tokio::select! {
+        let turn = tokio::select! {
             biased;
-            () = self.cancelled() => {}
-            free = places.acquire_owned() => *place = free.ok(),
-        }
+            () = self.cancelled() => Err(Error::Cancelled),
+            turn = turn => Ok(turn),
+        };
         {
             let noted = &mut *self.noted();
             noted.waited += since.elapsed();
             noted.waits_since = None;
         }
         self.move_to(State::Planning);
-        if place.is_some() { Ok(()) } else { Err(Error::Cancelled) }
+        turn
+    }
+
+    /// It runs among these statements.
+    pub(crate) fn joins(&self, crowd: &Arc<Crowd>) {
+        self.noted().crowd = Some(crowd.clone());
+    }
+
+    /// It has its place among them.
+    pub(crate) fn is_placed(&self, place: Place) {
+        self.noted().among = Some(place);
+    }
+
+    /// It is none of them any longer.
+    pub(crate) fn leave_crowd(&self) {
+        let place = self.noted().among.take();
+        drop(place);
     }
 
     /// Another one may have its place.

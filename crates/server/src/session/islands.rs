@@ -227,7 +227,7 @@ impl Session {
     fn room(&self) -> Room {
         let runtime = &self.host.runtime;
         let (quota, pool) = (runtime.quota().clone(), runtime.pool().clone());
-        Room { quota, pool, store: runtime.store().clone() }
+        Room::new(quota, pool, runtime.store().clone())
     }
 
     /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.

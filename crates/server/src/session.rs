@@ -120,7 +120,7 @@ impl Host {
         let quota = runtime.quota().clone();
         let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
         let folder = warehouse.statements(&stores)?;
-        let durable = DurableStore::new(folder, config.spill_limit_bytes);
+        let durable = DurableStore::new(folder, config.durable_limit_bytes);
         if !warehouse.is_remote() {
             // In the background: who asks something does not wait for it.
             let (warehouse, handle) = (warehouse.clone(), io.clone());

@@ -156,3 +156,47 @@ fn groups_of_rows_and_spilled_chunks_stay_within_the_limit_together() {
         s.metric("tessera_quota_used_bytes") == 0.0 && s.metric("tessera_spill_used_bytes") == 0.0
     });
 }
+
+/// Different values of so many cells: 16 bytes each while they are found, and as many once more at the end.
+fn different(cells: u64) -> String {
+    format!("SELECT sum(unique((arange({cells}) * 7) % {cells})) AS s")
+}
+
+#[test]
+fn two_that_do_not_fit_together_both_finish_and_what_never_fits_is_refused() {
+    // Without files nothing can give way: each has 48 MB at its end, of 64 MiB.
+    let p = Place::open(&[("memory-limit", "64MiB"), ("spill-limit", "0")]);
+    p.run("SET tessera.chunk_bytes_target = '1MiB'");
+    const CELLS: u64 = 1_500_000;
+    let want = Cell::Int((CELLS * (CELLS - 1) / 2) as i64);
+    assert_eq!(cells(&p, &different(CELLS)), std::slice::from_ref(&want));
+    assert_eq!(p.host.ran_alone(), 0);
+    let mut rounds = 0;
+    while p.host.ran_alone() == 0 {
+        rounds += 1;
+        assert!(rounds <= 20, "in {rounds} rounds none was refused memory");
+        std::thread::scope(|s| {
+            let run = || {
+                let sql = different(CELLS);
+                s.spawn(|| cells(&p, &{ sql }))
+            };
+            for answer in [run(), run(), run()] {
+                assert_eq!(answer.join().unwrap(), std::slice::from_ref(&want));
+            }
+        });
+    }
+    p.is_quiet("statements that did not fit together");
+
+    // What is larger than all memory is refused at once, whoever runs beside it, and with the numbers.
+    let before = p.host.ran_alone();
+    std::thread::scope(|s| {
+        let beside = s.spawn(|| cells(&p, &different(200_000)));
+        let error = p.try_run(&different(6_000_000)).unwrap_err();
+        assert_eq!(error.code(), "memory_exceeded", "{error}");
+        assert!(error.to_string().contains("67108864"), "{error}");
+        assert!(error.hint().is_some());
+        beside.join().unwrap();
+    });
+    assert_eq!(p.host.ran_alone(), before);
+    p.is_quiet("a statement that never fits");
+}

@@ -111,12 +111,19 @@ fn query_24_tells_the_plan_and_its_cost() {
     assert_eq!(json["cost"]["bytes_loaded"], (4 * 6 + 6 * 3) * 8);
     assert_eq!(json["cost"]["result_bytes"], 4 * 3 * 8);
     assert!(json.get("measured").is_none(), "nothing ran");
+    // Both are in memory: nothing is asked of storage.
+    let expected = &json["expected"];
+    assert_eq!(expected["bytes_read"], json["cost"]["bytes_loaded"]);
+    assert_eq!((&expected["requests"], &expected["bytes_spilled"]), (&0.into(), &0.into()));
+    assert!(expected["peak_bytes"].as_u64() >= json["cost"]["operand_bytes_max"].as_u64());
 
     // What was measured is what was estimated: the operands ran, and no more was read.
     let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT matmul(a, b) FROM a, b");
     check_plan(&json);
     let measured = &json["measured"];
     assert_eq!(measured["bytes_read"], json["cost"]["bytes_loaded"]);
+    assert_eq!((&measured["requests"], &measured["bytes_fetched"]), (&0.into(), &0.into()));
+    assert_eq!(measured["durable"]["written"], 0);
     assert!(measured["peak_bytes"].as_u64().unwrap() >= 96, "{measured}");
     let ran: u64 = measured["stages"]
         .as_array()
@@ -238,6 +245,77 @@ fn rows_are_copied_as_tensors() {
     assert_eq!(e.code(), "ambiguous_dims");
     assert!(e.hint().unwrap().contains("in brackets"), "{e}");
     assert!(!std::path::Path::new(&path("no.zarr")).exists());
+}
+
+#[test]
+fn what_is_expected_stands_beside_what_is_measured() {
+    let db = Db::open();
+    // 140 times of [5, 4] in stored chunks, read once; then twice, as all of it is needed before its mean is there.
+    let files = |name: &str| -> (u64, u64) {
+        let chunks = std::fs::read_dir(format!("tests/data/cf/air.zarr/{name}")).unwrap();
+        let chunks = chunks.flatten().filter(|e| e.file_name() != "zarr.json");
+        let mut sum = (0, 0);
+        let mut stack: Vec<_> = chunks.map(|e| e.path()).collect();
+        while let Some(path) = stack.pop() {
+            match path.is_dir() {
+                true => stack.extend(std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path())),
+                false if path.file_name().unwrap().to_string_lossy().starts_with('.') => {}
+                false => sum = (sum.0 + 1, sum.1 + path.metadata().unwrap().len()),
+            }
+        }
+        sum
+    };
+    let (chunks, bytes) = files("t2m");
+    assert!(chunks > 1, "{chunks}");
+    for sql in ["SELECT sum(t2m) AS s FROM era5", "SELECT t2m - mean(t2m) AS d FROM era5"] {
+        let json = db.json(&format!("EXPLAIN ANALYZE (FORMAT json) {sql}"));
+        let (expected, measured) = (&json["expected"], &json["measured"]);
+        for key in ["bytes_read", "bytes_spilled"] {
+            assert_eq!(expected[key], measured[key], "{key}: {json}");
+        }
+        assert_eq!(expected["requests"], chunks, "{json}");
+        assert_eq!(
+            (&measured["requests"], &measured["bytes_fetched"]),
+            (&chunks.into(), &bytes.into())
+        );
+        let peaks = [expected, measured].map(|v| v["peak_bytes"].as_f64().unwrap());
+        assert!(peaks[1] <= peaks[0] && peaks[0] < 4.0 * peaks[1], "{peaks:?}");
+        let text = db.text(&format!("EXPLAIN ANALYZE {sql}"));
+        let lines: Vec<&str> = text.lines().collect();
+        let at = lines.iter().position(|l| l.starts_with("expected: peak ")).unwrap();
+        assert!(lines[at].ends_with(&format!(" in {chunks} requests, nothing spilled")), "{text}");
+        assert!(lines[at + 1].starts_with("measured: peak "), "{text}");
+        let plain = db.text(&format!("EXPLAIN {sql}"));
+        assert!(plain.ends_with(&format!("{}\n", lines[at])), "{plain}");
+    }
+    // Cells of rows have tensor plans too, and islands each their own.
+    let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT lat, avg(t2m) FROM era5 GROUP BY lat");
+    assert_eq!(json["measured"]["requests"], chunks, "{json}");
+    assert_eq!(json["tensor_plans"]["groups_0"]["expected"]["requests"], chunks, "{json}");
+    let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT sum(t2m[t2m > 290]) AS s FROM era5");
+    let island = &json["islands"][0];
+    assert_eq!(island["plan"]["expected"]["requests"], chunks, "{json}");
+    assert_eq!(island["measured"]["requests"], chunks, "{json}");
+    assert_eq!(json["measured"]["requests"], 0, "{json}");
+}
+
+#[test]
+fn what_does_not_fit_is_expected_to_be_spilled() {
+    let p = crate::common::Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
+    p.run("SET tessera.chunk_bytes_target = 800000");
+    p.run("CREATE TENSOR x AS SELECT random_normal([1000, 8000], seed => 2, chunks => [12, 8000], dims => ['r', 'c']) AS x");
+    let sql =
+        "EXPLAIN ANALYZE (FORMAT json) SELECT rechunk(x + 1, r => 1000, c => 100) AS y FROM x";
+    let Answer::Json(json) = p.run(sql).pop().unwrap().answer else { panic!("no JSON") };
+    let of = |what: &str| json[what]["bytes_spilled"].as_f64().unwrap();
+    // 64 MB become columns in 16 MiB: what exceeds them has to wait in files.
+    for spilled in [of("expected"), of("measured")] {
+        assert!((40e6..=64e6).contains(&spilled), "{json}");
+    }
+    assert!((of("expected") / of("measured") - 1.0).abs() < 0.25, "{json}");
+    let peak = json["expected"]["peak_bytes"].as_u64().unwrap();
+    assert!(peak <= 16 << 20 && json["measured"]["peak_bytes"].as_u64().unwrap() <= 16 << 20);
+    p.is_quiet("a plan that spilled");
 }
 
 fn whole(answer: Answer) -> Answer {

@@ -281,13 +281,38 @@ fn a_statement_that_runs_again_uses_what_it_had_kept() {
     drop(s);
     let kept = p.warehouse().join("statements").join(&id);
     assert!(kept.is_dir());
-    let s = p.serve();
+    // Chunks of a statement that nobody knows, written to a moment ago and long ago.
+    let strange = |id: &str| {
+        let chunks = p.warehouse().join("statements").join(id).join("chunks/key");
+        std::fs::create_dir_all(&chunks).unwrap();
+        std::fs::write(chunks.join("1.chunk"), b"cells").unwrap();
+        chunks.join("1.chunk")
+    };
+    let (new, old) = (strange("new"), strange("old"));
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    let old_file = std::fs::File::options().write(true).open(&old).unwrap();
+    old_file.set_modified(long_ago).unwrap();
+    let s = p.serve_with(&[("TESSERA_DURABLE_TTL", "3600")]);
+    until("what is old is removed", || !old.exists());
+    assert!(new.exists() && s.metric("tessera_durable_removed_total") == 1.0);
     let status = end(&s, &id);
     let durable = &status["durable"];
     // Of what was computed for others that are kept only the last is read.
     assert!(durable["reused"].as_u64() >= Some(written / 3), "{written} written, {durable}");
     assert!(durable["seconds_reused"].as_f64() > Some(0.0), "{durable}");
     assert_eq!(durable["corrupt"], 0, "{durable}");
+    let reused = durable["reused"].as_f64().unwrap();
+    assert_eq!(s.metric("tessera_durable_reused_total"), reused);
+    assert_eq!(
+        s.metric("tessera_durable_reused_bytes_total"),
+        durable["bytes_reused"].as_f64().unwrap()
+    );
+    assert_eq!(s.metric("tessera_durable_corrupt_total"), 0.0);
+    assert_eq!(
+        s.metric("tessera_durable_written_total"),
+        durable["written"].as_f64().unwrap(),
+        "{durable}"
+    );
     let answers = result(&s, &id);
     assert!(answers.ends_with(&p.query(query)), "{answers}");
     assert!(!kept.exists(), "chunks go with the end of their statement");

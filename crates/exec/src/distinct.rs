@@ -44,7 +44,7 @@ impl Distinct {
     /// The values and the counts (`int64`), both 1-d, each in chunks of `chunk` cells.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if the quota has no room for them.
+    /// [`Error::ResultTooLarge`] if the quota has no room for them, [`Error::MemoryTaken`] if others have it.
     pub fn finish(&self, chunk: u64) -> Result<[Vec<Arc<Chunk>>; 2], Error> {
         let mut runs =
             std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -65,28 +65,21 @@ impl Distinct {
     }
 
     fn charged(&self, mut chunk: Chunk) -> Result<Chunk, Error> {
-        chunk.charge(self.reserve(chunk.bytes())?);
+        chunk.charge(self.account.reserve(chunk.bytes())?);
         Ok(chunk)
-    }
-
-    fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
-        let quota = self.account.quota();
-        self.account.try_reserve(bytes).ok_or_else(|| Error::ResultTooLarge {
-            result_bytes: self.account.used().saturating_add(bytes),
-            limit_bytes: quota.limit(),
-        })
     }
 
     /// Room for a run while the plan runs: what runs beside it may have taken all the quota for a moment, so what is
     /// missing is counted beyond it, as long as the runs alone stay below the limit.
     fn room(&self, bytes: u64) -> Result<Charge, Error> {
-        if let Some(charge) = self.account.try_reserve(bytes) {
-            return Ok(charge);
+        match self.account.reserve(bytes) {
+            Err(Error::MemoryTaken { .. }) => {
+                let mut charge = self.account.nothing();
+                charge.extend(bytes);
+                Ok(charge)
+            }
+            result => result,
         }
-        if self.account.used().saturating_add(bytes) > self.account.quota().limit() {
-            return self.reserve(bytes);
-        }
-        Ok(self.reserve(0)?.split(bytes))
     }
 
     fn merge(&self, a: Run, b: Run) -> Result<Run, Error> {

@@ -11,11 +11,13 @@
 //! 3. A thread that computed an operand of a stage that is kept gives its chunks to be written in the background. A
 //!    bounded number of bytes waits to be written; what comes beyond is not kept. No statement fails or waits because
 //!    of a write, but that its chunks stay in memory, and charged, until they are written.
+//! 4. Chunks go with their statement; what is left of others is [collected](DurableStore::collect).
 //!
 //! Invariants: a reader sees a whole operand or none, and checks what it reads; chunks are found by what they are
 //! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or
 //! process is at worst not found.
 
+mod collect;
 mod format;
 mod statement;
 mod stored;
@@ -26,7 +28,7 @@ pub(crate) use stored::{Kept, loading_bytes};
 
 use crate::sink::{Folder, SinkError};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A bounded place for the chunks of statements.
@@ -35,6 +37,8 @@ pub struct DurableStore {
     folder: Folder,
     limit: u64,
     room: Mutex<Room>,
+    /// True once a chunk was not kept as there was no room.
+    wants_room: AtomicBool,
     counters: Counters,
 }
 
@@ -64,6 +68,8 @@ pub struct Did {
     pub seconds_reused: f64,
     /// Operands whose chunks were listed, and then missing or not what was written; they were computed again.
     pub corrupt: u64,
+    /// Statements that were not live and whose chunks were removed. Only a store counts them.
+    pub removed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +82,7 @@ struct Counters {
     bytes_reused: AtomicU64,
     nanos_reused: AtomicU64,
     corrupt: AtomicU64,
+    removed: AtomicU64,
 }
 
 impl Counters {
@@ -90,6 +97,7 @@ impl Counters {
             bytes_reused: get(&self.bytes_reused),
             seconds_reused: get(&self.nanos_reused) as f64 * 1e-9,
             corrupt: get(&self.corrupt),
+            removed: get(&self.removed),
         }
     }
 }
@@ -97,8 +105,8 @@ impl Counters {
 impl DurableStore {
     /// A store of at most `limit_bytes` bytes in a folder. Nothing is made or asked.
     pub fn new(folder: Folder, limit_bytes: u64) -> Arc<Self> {
-        let (room, counters) = Default::default();
-        Arc::new(DurableStore { folder, limit: limit_bytes, room, counters })
+        let (room, wants_room, counters) = Default::default();
+        Arc::new(DurableStore { folder, limit: limit_bytes, room, wants_room, counters })
     }
 
     /// Bytes that the chunks may have.
@@ -138,6 +146,8 @@ impl DurableStore {
         if fits {
             room.used += bytes;
             *room.statements.entry(statement.into()).or_default() += bytes;
+        } else {
+            self.wants_room.store(true, Relaxed);
         }
         fits
     }

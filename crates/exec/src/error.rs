@@ -59,6 +59,20 @@ pub enum Error {
         /// The quota.
         limit_bytes: u64,
     },
+    /// Memory beside plans that others have at the moment.
+    #[error(
+        "out of memory: {wanted_bytes} bytes are wanted beside {own_bytes}, and {used_bytes} of {limit_bytes} are in use"
+    )]
+    MemoryTaken {
+        /// Bytes that were asked for.
+        wanted_bytes: u64,
+        /// Bytes that whoever asks has already.
+        own_bytes: u64,
+        /// Bytes in use, by all.
+        used_bytes: u64,
+        /// The quota.
+        limit_bytes: u64,
+    },
     /// Chunks that should wait on disk do not fit there.
     #[error(
         "out of scratch space: {used_bytes} of {limit_bytes} bytes are in use in {}{}: {reason}",
@@ -166,7 +180,9 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Plan(e) => e.code(),
-            Error::MemoryExceeded { .. } | Error::ResultTooLarge { .. } => "memory_exceeded",
+            Error::MemoryExceeded { .. }
+            | Error::ResultTooLarge { .. }
+            | Error::MemoryTaken { .. } => "memory_exceeded",
             Error::ScratchFull { .. } => "scratch_full",
             Error::ScratchUnusable { .. } => "scratch_unusable",
             Error::ScratchCorrupt { .. } => "scratch_corrupt",
@@ -192,6 +208,7 @@ impl Error {
             Error::Sink(e) => e.class(),
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
+            | Error::MemoryTaken { .. }
             | Error::ScratchFull { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. } => Class::Limit,
@@ -201,6 +218,18 @@ impl Error {
             | Error::ScratchUnusable { .. } => Class::User,
             Error::SourceUnavailable { .. } | Error::ScratchCorrupt { .. } => Class::Retry,
             Error::Panicked { .. } | Error::Broken { .. } => Class::Internal,
+        }
+    }
+
+    /// True if memory was refused that is there if nothing else has any: to try again alone may help.
+    pub fn may_fit(&self) -> bool {
+        match self {
+            Error::MemoryTaken { .. } => true,
+            Error::MemoryExceeded { limit_bytes, worst, .. } => {
+                worst.iter().all(|d| d.peak_bytes.saturating_add(d.input_bytes) <= *limit_bytes)
+            }
+            Error::Sink(e) => e.may_fit(),
+            _ => false,
         }
     }
 
@@ -222,7 +251,7 @@ impl Error {
                      engine more memory"
                     .into(),
             ),
-            Error::ResultTooLarge { .. } => {
+            Error::ResultTooLarge { .. } | Error::MemoryTaken { .. } => {
                 Some("ask for a slice or a reduction, or raise --memory-limit".into())
             }
             Error::ScratchFull { .. } => Some(

@@ -11,6 +11,7 @@
 //! Not counted: up to an eighth by which the pool rounds a buffer's size up, the scheduler's own state (some hundred
 //! bytes for a live operand), and what code allocates beside the plan's arithmetic.
 
+use crate::error::Error;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -193,6 +194,30 @@ impl Account {
         Some(Reservation { account: self.clone(), bytes })
     }
 
+    /// Reserves bytes for what runs beside plans, at once or not at all. Nobody waits here: whoever asks holds memory
+    /// that others may wait for.
+    ///
+    /// # Errors
+    /// [`Error::MemoryTaken`] if others have them; [`Error::ResultTooLarge`] if there are never so many beside what the
+    /// account holds.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, Error> {
+        let quota = &self.quota;
+        self.try_reserve(bytes).ok_or_else(|| {
+            let (own_bytes, limit_bytes) = (self.used(), quota.limit());
+            match own_bytes.saturating_add(bytes) {
+                result_bytes if result_bytes > limit_bytes => {
+                    Error::ResultTooLarge { result_bytes, limit_bytes }
+                }
+                _ => Error::MemoryTaken {
+                    wanted_bytes: bytes,
+                    own_bytes,
+                    used_bytes: quota.used(),
+                    limit_bytes,
+                },
+            }
+        })
+    }
+
     /// A reservation of nothing, to be extended.
     pub fn nothing(self: &Arc<Self>) -> Reservation {
         Reservation { account: self.clone(), bytes: 0 }
@@ -262,7 +287,7 @@ impl Drop for Reservation {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
@@ -280,6 +305,25 @@ mod tests {
         assert_eq!(quota.used(), 20);
         drop(chunk);
         assert_eq!((quota.used(), account.used(), quota.peak(), quota.overrun()), (0, 0, 70, 0));
+    }
+
+    #[test]
+    fn what_others_have_is_told_from_what_there_never_is() {
+        let quota = Quota::new(100);
+        let (own, other) = (quota.account(), quota.account());
+        let held = (own.reserve(40).unwrap(), other.reserve(50).unwrap());
+        let Err(taken) = own.reserve(60) else { panic!("there are 10 left") };
+        assert!(taken.may_fit(), "{taken}");
+        assert_eq!(
+            taken.to_string(),
+            "out of memory: 60 bytes are wanted beside 40, and 90 of 100 are in use"
+        );
+        let Err(never) = own.reserve(61) else { panic!("there are 10 left") };
+        assert!(!never.may_fit(), "{never}");
+        assert_eq!(never.to_string(), "the result has 101 bytes, and the memory limit is 100");
+        assert_eq!((taken.code(), never.code()), ("memory_exceeded", "memory_exceeded"));
+        drop(held);
+        assert_eq!(quota.used(), 0);
     }
 
     #[test]

@@ -96,6 +96,11 @@ pub trait TaskRunner: Send + Sync {
         index: &[u64],
     ) -> Option<BoxFuture<'static, Result<Prepared, Error>>>;
 
+    /// Requests to storage that its operands made until now, and the bytes that came.
+    fn requests(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
     /// True if operands of a stage read memory that is neither theirs nor an input's: [`TaskRunner::pin`] is called.
     fn pins(&self, _stage: StageId) -> bool {
         false
@@ -248,6 +253,10 @@ pub struct Stats {
     pub reads: u64,
     /// Bytes of the chunks that they made.
     pub bytes_read: u64,
+    /// Requests to storage that they took: reads of objects, or of parts of objects.
+    pub requests: u64,
+    /// Bytes that came from storage, encoded as they are there.
+    pub bytes_fetched: u64,
     /// Operands that ran again as their chunk had been dropped.
     pub reruns: u64,
     /// Chunks dropped for want of memory.

@@ -12,7 +12,7 @@
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::quota::{Charge, Quota};
+use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use crate::store::{Held, Resident, Store};
 use std::collections::BTreeMap;
@@ -33,23 +33,27 @@ pub struct Select {
 #[derive(Debug, Clone)]
 pub struct Room {
     /// The budget.
-    pub quota: Arc<Quota>,
+    pub(crate) quota: Arc<Quota>,
     /// Where buffers come from.
-    pub pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     /// Where chunks are put aside.
-    pub store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
+    /// What was taken of the budget here.
+    account: Arc<Account>,
 }
 
 impl Room {
+    /// For one part of a statement.
+    pub fn new(quota: Arc<Quota>, pool: Arc<Pool>, store: Arc<Store>) -> Self {
+        Room { account: quota.account(), quota, pool, store }
+    }
+
     /// Memory for so many bytes.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if there is none.
+    /// Those of [`Account::reserve`].
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
-        self.quota.account().try_reserve(bytes).ok_or_else(|| Error::ResultTooLarge {
-            result_bytes: self.quota.used().saturating_add(bytes),
-            limit_bytes: self.quota.limit(),
-        })
+        self.account.reserve(bytes)
     }
 
     /// An array whose chunks may be spilled as soon as they are there.
@@ -298,7 +302,7 @@ mod tests {
 
     fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
         let quota = Quota::new(limit);
-        Room { pool: Pool::new(quota.clone(), limit), quota, store: Store::open(dir, spill) }
+        Room::new(quota.clone(), Pool::new(quota, limit), Store::open(dir, spill))
     }
 
     /// Gives a sink `chunks` of `len` numbers from 0 on, of which those are kept that no 3 divides.

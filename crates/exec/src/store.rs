@@ -45,7 +45,9 @@ pub struct Store {
     peak: AtomicU64,
     files: AtomicU64,
     spilled: AtomicU64,
+    spilled_files: AtomicU64,
     read_back: AtomicU64,
+    corrupt: AtomicU64,
 }
 
 /// A finished chunk, in one of its two places.
@@ -92,10 +94,14 @@ pub struct Figures {
     pub bytes: u64,
     /// The most bytes ever set aside.
     pub peak_bytes: u64,
-    /// Bytes of chunks that were written since the start.
+    /// Chunks that were written since the start.
+    pub spilled_files: u64,
+    /// Bytes of them, and of rows, since the start.
     pub spilled_bytes: u64,
     /// Bytes that were read again since the start.
     pub read_back_bytes: u64,
+    /// Reads of chunks that found something else than what was written, since the start.
+    pub corrupt: u64,
 }
 
 /// Room for a file that is not yet there; it goes back when it drops.
@@ -120,7 +126,9 @@ impl Store {
             peak: AtomicU64::new(0),
             files: AtomicU64::new(0),
             spilled: AtomicU64::new(0),
+            spilled_files: AtomicU64::new(0),
             read_back: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
         })
     }
 
@@ -145,8 +153,10 @@ impl Store {
             files: self.files.load(Relaxed),
             bytes: self.used.load(Relaxed),
             peak_bytes: self.peak.load(Relaxed),
+            spilled_files: self.spilled_files.load(Relaxed),
             spilled_bytes: self.spilled.load(Relaxed),
             read_back_bytes: self.read_back.load(Relaxed),
+            corrupt: self.corrupt.load(Relaxed),
         }
     }
 
@@ -223,6 +233,7 @@ impl Store {
     pub fn write(self: &Arc<Self>, chunk: &Chunk, space: Space) -> Result<Arc<Spilled>, Error> {
         let spilled = Spilled::write(chunk, space, self.directory()?)?;
         self.spilled.fetch_add(chunk.bytes(), Relaxed);
+        self.spilled_files.fetch_add(1, Relaxed);
         Ok(Arc::new(spilled))
     }
 

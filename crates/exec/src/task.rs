@@ -16,6 +16,7 @@ mod lines;
 mod load;
 mod pieces;
 mod product;
+mod requests;
 mod runs;
 mod tables;
 mod take;
@@ -23,13 +24,14 @@ mod tiling;
 
 pub use crate::store::Resident;
 pub(crate) use gather::copy_common;
+pub use requests::{is_remote, requests};
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::kernels::{self, fused::Compiled};
 use crate::pool::PooledBuf;
 use crate::schedule::{Inputs, Prepared, TaskContext, TaskRunner};
-use crate::source::ArrayReader;
+use crate::source::{ArrayReader, Counters};
 use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,6 +72,8 @@ impl Sources {
 pub struct PlanRunner {
     tiling: Arc<Tiling>,
     stages: Vec<Ready>,
+    /// What it read of storage.
+    read: Arc<Counters>,
 }
 
 /// What is worth preparing once for a stage.
@@ -105,7 +109,7 @@ impl PlanRunner {
                 })
             })
             .collect::<Result<_, Error>>()?;
-        Ok(PlanRunner { tiling, stages })
+        Ok(PlanRunner { tiling, stages, read: Arc::default() })
     }
 
     /// The tiling of its plan.
@@ -127,7 +131,7 @@ impl TaskRunner for PlanRunner {
         match &self.stages[stage.0 as usize] {
             Ready::Load(Origin::Stored(reader)) if !reader.is_local() => {
                 let region = self.tiling.load_region(stage, index);
-                Some(load::fetch(reader.clone(), region))
+                Some(load::fetch(reader.clone(), region, self.read.clone()))
             }
             _ => None,
         }
@@ -147,6 +151,11 @@ impl TaskRunner for PlanRunner {
         (bytes, Some(Box::new(pinned) as Prepared))
     }
 
+    fn requests(&self) -> (u64, u64) {
+        let (requests, bytes, _) = self.read.snapshot();
+        (requests, bytes)
+    }
+
     fn fetches(&self, stage: StageId) -> bool {
         matches!(&self.stages[stage.0 as usize], Ready::Load(Origin::Stored(r)) if !r.is_local())
     }
@@ -162,7 +171,9 @@ impl TaskRunner for PlanRunner {
         let s = self.plan().stage(stage);
         let op = Operand { tiling: &self.tiling, id: stage, stage: s, index, inputs, cx };
         match (&s.task, &self.stages[stage.0 as usize]) {
-            (Task::Load { .. }, Ready::Load(origin)) => load::run(&op, origin, prepared),
+            (Task::Load { .. }, Ready::Load(origin)) => {
+                self.read.of_now(|| load::run(&op, origin, prepared))
+            }
             (Task::Const(c), Ready::Const(fields)) => {
                 Ok(vec![Chunk::new(&c.shape, fields.iter().cloned())?])
             }

@@ -11,7 +11,8 @@
 //!    `Combine` (the tree) → `Fused` (subtract, divide, store). Elementwise nodes never become stages of their own.
 //! 4. [`tile::Tiling`] answers for any operand which chunks it reads, who reads its chunk and how many bytes it needs.
 //!
-//! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] says what they take.
+//! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] and
+//! [`estimate`] say what they take.
 //! [`key`] names what a stage makes so that it is found again after a failure, [`recover`] says what is then left to do.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
@@ -24,6 +25,7 @@ pub mod cost;
 pub mod dtype;
 pub mod durable;
 pub mod error;
+pub mod estimate;
 pub mod explain;
 pub mod factor;
 pub mod fuse;

@@ -73,6 +73,10 @@ pub struct Config {
     pub lift: Density,
     /// Which chunks of a new session's statements are kept for a run after a failure.
     pub durability: Durability,
+    /// Bytes that these chunks may have; 0 keeps none.
+    pub durable_limit_bytes: u64,
+    /// Seconds after which chunks go whose statement is not known any more.
+    pub durable_ttl_s: u64,
     /// Each key with its value as text and its origin, in the order of [`KEYS`].
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
@@ -91,7 +95,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 16] = [
+pub const KEYS: [&str; 18] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -108,6 +112,8 @@ pub const KEYS: [&str; 16] = [
     "max-request",
     "lift",
     "durability",
+    "durable-limit",
+    "durable-ttl",
 ];
 
 /// Keys of later versions: known, so that the error is not "unknown".
@@ -132,6 +138,8 @@ struct RawConfig {
     max_request: Text,
     lift: String,
     durability: String,
+    durable_limit: Text,
+    durable_ttl: Text,
 }
 
 /// A number or a text: TOML tells them apart, the environment and flags do not.
@@ -230,6 +238,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
     }
     let (spill_dir, spill_limit_bytes) = spill(&raw, at)?;
+    let durable_limit_bytes = durable_limit(&raw, at)?;
     let max_request = at.bytes("max-request", &raw.max_request)?;
     let listen: SocketAddr = raw.listen.trim().parse().map_err(|_| {
         at.error(
@@ -276,6 +285,8 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
             .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
         lift: raw.lift.parse().map_err(|e: String| at.error("lift", e, None))?,
         durability: raw.durability.parse().map_err(|e: String| at.error("durability", e, None))?,
+        durable_limit_bytes,
+        durable_ttl_s: at.whole("durable-ttl", &raw.durable_ttl, 1)?,
         warehouse: raw.warehouse,
         log: raw.log,
         listen,
@@ -329,6 +340,41 @@ fn spill(raw: &RawConfig, at: &Origins<'_>) -> Result<(std::path::PathBuf, u64),
     }
 }
 
+/// How much may be kept for runs after a failure. A limit in per cent is a part of what is free beside the warehouse; a
+/// bucket does not tell.
+fn durable_limit(raw: &RawConfig, at: &Origins<'_>) -> Result<u64, Error> {
+    const OF_A_BUCKET: u64 = 1 << 40;
+    let text = raw.durable_limit.to_string();
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return at.bytes("durable-limit", &raw.durable_limit);
+    };
+    let part = percent.trim().parse::<u64>().ok().filter(|p| *p <= 100).ok_or_else(|| {
+        let hint = "write `50%`, `100GiB`, or 0 to keep nothing";
+        at.error("durable-limit", format!("`{text}` is not a part of what is free"), Some(hint))
+    })?;
+    let warehouse = raw.warehouse.trim();
+    let directory = match warehouse.strip_prefix("file://") {
+        None if warehouse.contains("://") => {
+            return match at.of("durable-limit") == "default" {
+                true => Ok(OF_A_BUCKET),
+                false => Err(at.error(
+                    "durable-limit",
+                    "a bucket does not tell what is free",
+                    Some("write a number of bytes: `100GiB`"),
+                )),
+            };
+        }
+        path => Path::new(path.unwrap_or(warehouse)),
+    };
+    // It is made when it is needed: its file system is that of what is there of its path.
+    let there = directory.ancestors().map(|p| match p.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => p,
+    });
+    let free = there.into_iter().find_map(|p| machine::free_bytes(p).ok()).unwrap_or(0);
+    Ok(free / 100 * part)
+}
+
 impl Config {
     /// The effective value of a key as text; a secret is hidden.
     fn value(&self, key: &str) -> String {
@@ -349,6 +395,8 @@ impl Config {
             "max-request" => format_bytes(self.max_request_bytes as u64),
             "lift" => self.lift.to_string(),
             "durability" => self.durability.to_string(),
+            "durable-limit" => format_bytes(self.durable_limit_bytes),
+            "durable-ttl" => self.durable_ttl_s.to_string(),
             _ => String::new(),
         }
     }

@@ -33,6 +33,10 @@ pub trait Report: StdError + Send + Sync + 'static {
     fn position(&self) -> Option<Position> {
         None
     }
+    /// True if memory was refused that is there if no other statement has any.
+    fn may_fit(&self) -> bool {
+        false
+    }
 }
 
 impl Report for tessera_planner::error::Error {
@@ -326,6 +330,11 @@ impl Error {
     /// An error of reading or writing.
     pub fn io(action: &'static str, what: impl Into<String>, source: std::io::Error) -> Self {
         Error::Io { action, what: what.into(), source }
+    }
+
+    /// True if memory was refused that is there if no other statement has any.
+    pub fn may_fit(&self) -> bool {
+        matches!(self, Error::Stage(s) if s.0.may_fit())
     }
 
     /// A short, stable, machine-readable name.

@@ -137,6 +137,14 @@ impl Journal {
         put.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
     }
 
+    /// Refuses if a later server works here.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        self.epoch.check().await
+    }
+
     /// Forgets a statement.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ use reply::Failure;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +48,10 @@ const EVENTS_MAX: usize = 128;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// How often a warehouse that does not answer is asked what an earlier server had accepted.
 const RESTORE_EVERY: Duration = Duration::from_secs(2);
+/// How often chunks that nobody needs are looked for.
+const COLLECT_EVERY: Duration = Duration::from_secs(600);
+/// The same if there was no room.
+const MAKE_ROOM_EVERY: Duration = Duration::from_secs(30);
 /// Bytes of a server's result that stay in memory, also while a client reads it slowly; larger ones wait in files.
 const MEMORY_RESULT_MAX: u64 = 4 << 20;
 
@@ -174,6 +178,7 @@ impl Server {
         };
         let (swept, awaited) = (shared.clone(), shared.clone());
         let is_awaited = move || awaited.statements.is_awaited(grace);
+        tokio::spawn(collect(shared.clone()));
         let sweep = async move {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
@@ -207,6 +212,28 @@ async fn restore(shared: Arc<Shared>) {
         tokio::select! {
             () = shared.stop.cancelled() => return,
             () = tokio::time::sleep(RESTORE_EVERY) => {}
+        }
+    }
+}
+
+/// Removes chunks that nobody needs: once what was accepted is known, from time to time, and soon if there was no room.
+async fn collect(shared: Arc<Shared>) {
+    let age = Duration::from_secs(shared.config.durable_ttl_s);
+    let mut last: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            () = shared.stop.cancelled() => return,
+            () = tokio::time::sleep(RESTORE_EVERY) => {}
+        }
+        let wants = shared.backend.host().is_some_and(|h| h.durable().wants_room());
+        let every = if wants { MAKE_ROOM_EVERY } else { COLLECT_EVERY };
+        let due = last.is_none_or(|at| at.elapsed() >= every.min(age));
+        if !shared.statements.is_restored() || !due {
+            continue;
+        }
+        last = Some(Instant::now());
+        if let Err(e) = shared.statements.collect_chunks(age).await {
+            tracing::warn!(error = %e, "chunks that nobody needs could not be removed");
         }
     }
 }

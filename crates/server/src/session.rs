@@ -12,7 +12,9 @@
 mod cells;
 mod collect;
 mod copy;
+mod crowd;
 mod describe;
+mod expected;
 mod failure;
 mod islands;
 mod keep;
@@ -24,6 +26,8 @@ mod views;
 mod waiting;
 mod warehouse;
 
+pub(crate) use crowd::{Crowd, Place};
+pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub use failure::Failure;
 
 use crate::answer::RowsRoom;
@@ -70,6 +74,8 @@ pub struct Host {
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
+    /// Who runs beside whom.
+    crowd: Arc<Crowd>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
     /// Memory of results that are rows.
@@ -114,7 +120,7 @@ impl Host {
         let quota = runtime.quota().clone();
         let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
         let folder = warehouse.statements(&stores)?;
-        let durable = DurableStore::new(folder, config.spill_limit_bytes);
+        let durable = DurableStore::new(folder, config.durable_limit_bytes);
         if !warehouse.is_remote() {
             // In the background: who asks something does not wait for it.
             let (warehouse, handle) = (warehouse.clone(), io.clone());
@@ -129,6 +135,7 @@ impl Host {
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
+            crowd: Arc::default(),
             scratch,
             rows_room: RowsRoom::new(&quota),
             rows: RowsMemory::new(quota),
@@ -174,6 +181,11 @@ impl Host {
     /// Threads and memory.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// Statements that were refused memory among others and ran again, alone.
+    pub fn ran_alone(&self) -> u64 {
+        self.crowd.again()
     }
 
     /// Statements that wait or run.
@@ -295,7 +307,7 @@ impl Session {
         if let Some(done) = cancel.step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
-        let reply = self.dispatch(parsed, cancel).await;
+        let reply = self.served(parsed, cancel).await;
         if !cancel.may_survive() {
             cancel.unpin().await;
         }

@@ -26,7 +26,7 @@ pub use queries::{COLUMNS, Entered, Queries};
 pub(crate) use recipe::{Intent, Keeper, Made, Recipe, Step};
 
 use crate::error::Error;
-use crate::session::Pin;
+use crate::session::{Crowd, Pin, Place};
 use progress::{Plan, Totals};
 use recipe::Noted;
 use std::collections::BTreeMap;
@@ -274,19 +274,27 @@ impl Handle {
     /// What its plans measured, those that run as of now: `GET /v1/statements/{id}/plan` tells it.
     pub fn measured(&self) -> serde_json::Value {
         let mut out = self.progress().to_json();
-        let (done, plans) = {
-            let t = self.lock();
-            (t.totals.stages(), t.plans.clone())
-        };
-        let live = plans.iter().filter_map(Plan::stats).flat_map(|s| s.stages);
-        out["stages"] = done
-            .into_iter()
-            .chain(live)
-            .map(|s| {
-                serde_json::json!({"name": s.name, "operands": s.operands, "seconds": s.seconds})
-            })
-            .collect();
+        if let (Some(out), serde_json::Value::Object(ran)) =
+            (out.as_object_mut(), crate::session::measured_json(&self.ran()))
+        {
+            out.extend(ran);
+        }
         out
+    }
+
+    /// What the plans of the statement of the script did that runs, or ran last: sums, and the highest peak.
+    pub(crate) fn ran(&self) -> Stats {
+        let (mut totals, plans) = {
+            let t = self.lock();
+            (t.totals.clone(), t.plans.clone())
+        };
+        // The scheduler's lock is not taken under ours.
+        for plan in &plans {
+            if let Some(stats) = plan.stats() {
+                totals.add(plan, &stats);
+            }
+        }
+        totals.stats()
     }
 
     /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
@@ -401,31 +409,66 @@ impl Handle {
     /// # Errors
     /// [`Error::Cancelled`].
     pub(crate) async fn take_place(&self) -> Result<(), Error> {
-        let Some(places) = self.noted().places.clone() else { return Ok(()) };
         // Of several parts that begin together one waits for the place of all.
         let mut place = self.0.place.lock().await;
-        if place.is_some() {
-            return Ok(());
+        let (places, crowd) = {
+            let noted = self.noted();
+            (
+                noted.places.clone().filter(|_| place.is_none()),
+                noted.crowd.clone().filter(|_| noted.among.is_none()),
+            )
+        };
+        if let Some(places) = places {
+            *place = match places.clone().try_acquire_owned() {
+                Ok(free) => Some(free),
+                Err(_) => self.queued(places.acquire_owned()).await?.ok(),
+            };
         }
-        if let Ok(free) = places.clone().try_acquire_owned() {
-            *place = Some(free);
-            return Ok(());
+        if let Some(crowd) = crowd {
+            let among = match crowd.try_join() {
+                Some(among) => among,
+                None => self.queued(crowd.join()).await?,
+            };
+            self.noted().among = Some(among);
         }
+        Ok(())
+    }
+
+    /// Waits for its turn, which does not count against the statement's time.
+    async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
         let since = Instant::now();
         self.noted().waits_since = Some(since);
+        // A plan of it may have run already.
+        self.move_to(State::Planning);
         self.move_to(State::Queued);
-        tokio::select! {
+        let turn = tokio::select! {
             biased;
-            () = self.cancelled() => {}
-            free = places.acquire_owned() => *place = free.ok(),
-        }
+            () = self.cancelled() => Err(Error::Cancelled),
+            turn = turn => Ok(turn),
+        };
         {
             let noted = &mut *self.noted();
             noted.waited += since.elapsed();
             noted.waits_since = None;
         }
         self.move_to(State::Planning);
-        if place.is_some() { Ok(()) } else { Err(Error::Cancelled) }
+        turn
+    }
+
+    /// It runs among these statements.
+    pub(crate) fn joins(&self, crowd: &Arc<Crowd>) {
+        self.noted().crowd = Some(crowd.clone());
+    }
+
+    /// It has its place among them.
+    pub(crate) fn is_placed(&self, place: Place) {
+        self.noted().among = Some(place);
+    }
+
+    /// It is none of them any longer.
+    pub(crate) fn leave_crowd(&self) {
+        let place = self.noted().among.take();
+        drop(place);
     }
 
     /// Another one may have its place.

@@ -15,7 +15,7 @@ use tessera_planner::region::Region;
 /// `chunks` are in row-major order; those of a tensor may have trailing axes of length 1 that `grid` does not have.
 ///
 /// # Errors
-/// [`Error::ResultTooLarge`] if the quota has no room for the copy.
+/// [`Error::ResultTooLarge`] if the quota has no room for the copy, [`Error::MemoryTaken`] if others have it.
 pub fn dense(
     grid: &Grid,
     mut chunks: Vec<Arc<Chunk>>,
@@ -31,10 +31,7 @@ pub fn dense(
         chunks.first().map_or_else(Vec::new, |c| c.fields().iter().map(Field::dtype).collect());
     let cell: u64 = dtypes.iter().map(|d| d.size() as u64).sum();
     let bytes = whole.cells() * cell;
-    let charge = quota
-        .account()
-        .try_reserve(bytes)
-        .ok_or(Error::ResultTooLarge { result_bytes: bytes, limit_bytes: quota.limit() })?;
+    let charge = quota.account().reserve(bytes)?;
     let mut buffers: Vec<_> =
         dtypes.iter().map(|d| pool.take((whole.cells() * d.size() as u64) as usize)).collect();
     for (number, chunk) in chunks.drain(..).enumerate() {

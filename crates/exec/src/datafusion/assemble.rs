@@ -456,7 +456,7 @@ mod tests {
 
     fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
         let quota = Quota::new(limit);
-        Room { pool: Pool::new(quota.clone(), limit), quota, store: Store::open(dir, spill) }
+        Room::new(quota.clone(), Pool::new(quota, limit), Store::open(dir, spill))
     }
 
     fn batch(lat: Vec<f64>, place: Vec<&str>, v: Vec<Option<f32>>) -> RecordBatch {

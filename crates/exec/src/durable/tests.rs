@@ -265,3 +265,44 @@ fn a_name_that_is_no_name_keeps_nothing() {
     let durable = Durable::new(&store, "a-1_B", Durability::All, true);
     assert!(io().block_on(durable.plan(&plan())).is_some());
 }
+
+#[test]
+fn what_nobody_needs_goes_by_age_and_by_size_and_what_lives_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let io = io();
+    for (place, folder) in folders(directory.path()).into_iter().enumerate() {
+        // 100 bytes each, written one after another.
+        let put = |id: &str| {
+            let object = format!("{id}/chunks/key/1.chunk");
+            io.block_on(folder.put_parts(&object, vec![vec![7u8; 100].into()])).unwrap();
+        };
+        let there = |id: &str| io.block_on(folder.usage_below(id)).unwrap().0 > 0;
+        let store = DurableStore::new(folder.clone(), 1000);
+        let collect = |live: &'static [&'static str], age: u64| {
+            let is_live = move |id: &str| live.contains(&id);
+            io.block_on(store.collect(&is_live, Duration::from_secs(age))).unwrap()
+        };
+        // Times of objects in a bucket have a resolution of a second.
+        let pause =
+            || std::thread::sleep(Duration::from_millis(if place == 0 { 20 } else { 1100 }));
+        put("first");
+        pause();
+        put("second");
+        pause();
+        put("third");
+        assert_eq!((collect(&["first"], 3600), store.bytes()), (0, 200));
+        assert!(["first", "second", "third"].map(there).iter().all(|&t| t));
+        // Room for more than there is: the eldest of those that do not live gives way, and no more than has to.
+        assert!(!store.wants_room());
+        assert!(store.take("fourth", 750) && !store.take("fourth", 100) && store.wants_room());
+        assert_eq!((collect(&["first", "fourth"], 3600), store.bytes()), (1, 850));
+        assert_eq!(["first", "second", "third"].map(there), [true, false, true]);
+        assert!(store.take("fourth", 100) && !store.wants_room());
+        // By age, whatever room there is; never what lives.
+        assert_eq!(collect(&["first", "fourth"], 0), 1);
+        assert_eq!(["first", "second", "third"].map(there), [true, false, false]);
+        assert_eq!((store.bytes(), store.did().removed), (850, 2));
+        assert_eq!(collect(&[], 0), 1);
+        assert!(!there("first"));
+    }
+}

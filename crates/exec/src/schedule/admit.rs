@@ -181,21 +181,33 @@ impl Job {
         }
     }
 
-    /// The load that was fetched first, to be decoded.
+    /// The place of the fetched load that was found first: decoded in the order in which they happen to come, loads would
+    /// hold chunks whose neighbours are not there yet.
+    fn first_fetched(&self) -> Option<(usize, u64)> {
+        let order = |(at, work): (usize, &Work)| {
+            let operand = self.table.get(work.slot)?;
+            Some((operand.root, operand.found, at))
+        };
+        let (root, _, at) = self.fetched.iter().enumerate().filter_map(order).min()?;
+        Some((at, root))
+    }
+
+    /// The fetched load to be decoded next.
     fn take_fetched(&mut self) -> Option<Work> {
-        let mut work = self.fetched.pop_front()?;
+        let (at, _) = self.first_fetched()?;
+        let mut work = self.fetched.remove(at)?;
         self.fetching -= 1;
         work.fetch = false;
         Some(work)
     }
 
-    /// True if the first fetched load belongs to an older root than all that is ready to compute: a stream of ready
-    /// operands must not starve it.
-    fn fetched_is_older(&mut self) -> bool {
-        let (Some(work), Some(first)) = (self.fetched.front(), self.ready.peek()) else {
+    /// True if a fetched load belongs to an older root than all that is ready to compute: a stream of ready operands
+    /// must not starve it.
+    fn fetched_is_older(&self) -> bool {
+        let (Some((_, root)), Some(first)) = (self.first_fetched(), self.ready.peek()) else {
             return false;
         };
-        self.table.get(work.slot).is_some_and(|o| o.root < first.root)
+        root < first.root
     }
 
     /// Holds what an operand reads beside its inputs, and says what that needs.

@@ -537,8 +537,11 @@ impl Job {
                 seconds: info.nanos as f64 * 1e-9,
             })
             .collect();
+        let (requests, bytes_fetched) = self.statement.runner.requests();
         Stats {
             stages,
+            requests,
+            bytes_fetched,
             states: self.table.counts.clone(),
             max_live_operands: self.table.max_live,
             peak_bytes: self.statement.account.peak(),

@@ -15,6 +15,7 @@ mod durable;
 mod failures;
 mod figures;
 mod memory;
+mod order;
 mod random;
 mod spill;
 

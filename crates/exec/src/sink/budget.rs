@@ -57,6 +57,7 @@ impl Budget {
                     chunk_bytes,
                     needed_bytes: each,
                     free_bytes: quota.limit().saturating_sub(quota.used()),
+                    limit_bytes: quota.limit(),
                 });
             }
             chunks /= 2;

@@ -90,7 +90,7 @@ pub enum SinkError {
     },
     /// The buffers that encoding needs do not fit the memory limit.
     #[error(
-        "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of the memory limit, {free_bytes} are free"
+        "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of memory, of {limit_bytes} {free_bytes} are free"
     )]
     Memory {
         /// Bytes of a chunk.
@@ -99,6 +99,8 @@ pub enum SinkError {
         needed_bytes: u64,
         /// What there is.
         free_bytes: u64,
+        /// The memory limit.
+        limit_bytes: u64,
     },
     /// The writer was aborted.
     #[error("writing was cancelled")]
@@ -141,6 +143,11 @@ impl SinkError {
             SinkError::Internal { .. } => Class::Internal,
             _ => Class::User,
         }
+    }
+
+    /// True if memory was refused that is there if nothing else has any.
+    pub fn may_fit(&self) -> bool {
+        matches!(self, SinkError::Memory { needed_bytes, limit_bytes, .. } if needed_bytes <= limit_bytes)
     }
 
     /// The way out, if there is one to tell.

@@ -91,6 +91,7 @@ impl ObjectWriter {
                         chunk_bytes: PART_BYTES as u64,
                         needed_bytes: needed,
                         free_bytes: host.quota.limit().saturating_sub(host.quota.used()),
+                        limit_bytes: host.quota.limit(),
                     })?;
                 Kind::Object(Box::new(Upload {
                     place: place.clone(),

@@ -5,6 +5,7 @@
 //! ```
 
 mod place;
+mod requests;
 
 use crate::source::codecs;
 use crate::source::error::SourceError;

@@ -127,6 +127,20 @@ impl Flat {
         held.saturating_add(converted)
     }
 
+    /// Requests of operands that read the boxes of `grid`, by those of a typical one.
+    pub(crate) fn requests(&self, reader: &ArrayReader, grid: &Grid, origin: &[u64]) -> u64 {
+        if self.memory.is_some() {
+            return 0;
+        }
+        let at: Vec<u64> = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
+        let mut region = grid.region(&at);
+        for (a, o) in origin.iter().enumerate() {
+            region.start[a] += o;
+            region.end[a] += o;
+        }
+        grid.count().saturating_mul(self.parts(reader, &region).len() as u64)
+    }
+
     /// Raw cells of `region`, row-major, as the file has them.
     fn gather(
         &self,

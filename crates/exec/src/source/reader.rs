@@ -7,6 +7,7 @@ use crate::source::store::Store;
 use bytes::Bytes;
 use std::ops::Range;
 use tessera_planner::catalog::SourceRef;
+use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 
 /// A reader of one stored array. Cheap to share, holds no cells.
@@ -133,6 +134,15 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.estimate(self, region),
             Layout::Flat(f) => f.estimate(self, region),
+        }
+    }
+
+    /// Requests to storage that it takes to read the boxes of `grid`, which begins at `origin` of the array, each by
+    /// itself and once: an object, or a stretch of one, is a request. Of local files each read is one.
+    pub fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {
+        match &self.layout {
+            Layout::Chunked(c) => c.requests(self.is_local(), grid, origin),
+            Layout::Flat(f) => f.requests(self, grid, origin),
         }
     }
 

@@ -54,9 +54,30 @@ impl Counters {
     }
 
     fn count(&self, bytes: usize) {
+        self.add(bytes);
+        // Who reads coordinates and metadata counts nothing of its own.
+        let _ = OWN.try_with(|own| own.add(bytes));
+    }
+
+    fn add(&self, bytes: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+
+    /// Counts here too what `read` reads, whenever it is polled.
+    pub(crate) async fn of<T>(self: Arc<Self>, read: impl Future<Output = T>) -> T {
+        OWN.scope(self, read).await
+    }
+
+    /// Counts here too what `read` reads.
+    pub(crate) fn of_now<T>(self: &Arc<Self>, read: impl FnOnce() -> T) -> T {
+        OWN.sync_scope(self.clone(), read)
+    }
+}
+
+tokio::task_local! {
+    /// The counters of the plan for which something is read, beside those of the process.
+    static OWN: Arc<Counters>;
 }
 
 /// What [`Stores::exists`] found.

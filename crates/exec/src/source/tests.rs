@@ -5,6 +5,7 @@ mod bad;
 mod fixtures;
 mod hand_made;
 mod kept;
+mod requests;
 mod s3;
 mod thin;
 

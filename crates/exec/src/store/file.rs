@@ -165,6 +165,8 @@ impl Spilled {
     }
 
     fn corrupt(&self) -> Error {
+        self.store.corrupt.fetch_add(1, Relaxed);
+        tracing::warn!(file = %self.path.display(), "a spilled chunk is not what was written");
         Error::ScratchCorrupt { file: self.path.clone() }
     }
 }

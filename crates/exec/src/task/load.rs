@@ -4,7 +4,7 @@ use super::{Operand, Origin, Resident, gather};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::schedule::Prepared;
-use crate::source::{ArrayReader, Fetched};
+use crate::source::{ArrayReader, Counters, Fetched};
 use crate::store::Held;
 use arrow::buffer::Buffer;
 use futures::FutureExt;
@@ -20,12 +20,13 @@ use tessera_planner::tile::{for_each_index, resident_chunk};
 pub(super) fn fetch(
     reader: Arc<ArrayReader>,
     region: Region,
+    counters: Arc<Counters>,
 ) -> BoxFuture<'static, Result<Prepared, Error>> {
-    async move {
+    let read = async move {
         let fetched = reader.fetch(&region).await?;
         Ok(Box::new(fetched) as Prepared)
-    }
-    .boxed()
+    };
+    counters.of(read).boxed()
 }
 
 /// A field over bytes of the plan, copied once for alignment.

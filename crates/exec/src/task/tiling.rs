@@ -2,10 +2,10 @@
 
 use crate::error::WHOLE;
 use crate::schedule::Tiling;
+use tessera_planner::estimate::is_read_in_parts;
 use tessera_planner::factor::Factor;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{Access, OutputRef, StageId, Task};
-use tessera_planner::region::Region;
 use tessera_planner::tile;
 
 impl Tiling for tile::Tiling {
@@ -113,23 +113,6 @@ impl Tiling for tile::Tiling {
     }
 
     fn is_read_in_parts(&self, stage: StageId) -> bool {
-        self.plan().stages.iter().any(|s| {
-            s.inputs.iter().filter(|i| i.from.stage == stage).any(|input| match &input.access {
-                Access::View(view) => {
-                    let (read, held) = (&s.grid, &self.plan().output(input.from).grid);
-                    if read.count() == 0 || held.count() == 0 {
-                        return false;
-                    }
-                    // The first operand and the chunk where its cells begin stand for all.
-                    let image = view.image(&read.region(&read.unravel(0)));
-                    let at = held.overlapping(&image).start;
-                    let chunk: Region = held.region(&at);
-                    image.intersect(&chunk).is_some_and(|c| c.cells() * 2 <= chunk.cells())
-                }
-                Access::Part { .. } | Access::Take { .. } | Access::Reshape(_) => true,
-                Access::Fan(_) | Access::Previous { .. } | Access::Window { .. } => false,
-                Access::Runs { .. } => false,
-            })
-        })
+        is_read_in_parts(self, stage)
     }
 }

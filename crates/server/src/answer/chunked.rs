@@ -50,16 +50,8 @@ impl Chunked {
                 (chunk.held(0).map_err(Error::stage)?, valid)
             }
             Chunks::Resident(_) | Chunks::File(..) | Chunks::Dense(..) => {
-                let bytes = self.memory_bytes();
-                let too_large = tessera_exec::error::Error::ResultTooLarge {
-                    result_bytes: bytes,
-                    limit_bytes: self.quota.limit(),
-                };
-                let charge = self
-                    .quota
-                    .account()
-                    .try_reserve(bytes)
-                    .ok_or_else(|| Error::stage(too_large))?;
+                let charge = self.quota.account().reserve(self.memory_bytes());
+                let charge = charge.map_err(Error::stage)?;
                 let cells = self.window(&Region::whole(&self.grid.shape()))?;
                 let charge = Arc::new(charge);
                 (held(cells.data, &charge), cells.valid.map(|v| held(v, &charge)))

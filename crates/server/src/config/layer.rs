@@ -63,6 +63,8 @@ impl Layer {
             ("max_request", "4MiB".into()),
             ("lift", "auto".into()),
             ("durability", "auto".into()),
+            ("durable_limit", "50%".into()),
+            ("durable_ttl", "86400".into()),
         ];
         let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         Ok(Layer { name: DEFAULTS.into(), values })

@@ -48,6 +48,29 @@ fn the_file_may_be_named_by_the_environment() {
 }
 
 #[test]
+fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
+    let c = load("durable-limit = '3GiB'\ndurable-ttl = 60", &[], &[]).unwrap();
+    assert_eq!((c.durable_limit_bytes, c.durable_ttl_s), (3 << 30, 60));
+    // A warehouse that is not made yet lies on the file system of what is there of its path.
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().join("not/yet").display().to_string();
+    let free = machine::free_bytes(directory.path()).unwrap();
+    let c = load(&format!("warehouse = '{at}'"), &[], &[]).unwrap();
+    assert_eq!((c.durable_ttl_s, origin(&c, "durable-limit")), (86_400, "default".into()));
+    assert!(c.durable_limit_bytes > 0 && c.durable_limit_bytes < free, "{free}");
+    let c = load("warehouse = 's3://b/w'", &[], &[]).unwrap();
+    assert_eq!(c.durable_limit_bytes, 1 << 40);
+    for (file, reason) in [
+        ("warehouse = 's3://b/w'\ndurable-limit = '10%'", "a bucket does not tell what is free"),
+        ("durable-limit = '101%'", "is not a part of what is free"),
+        ("durable-ttl = 0", "is not a whole number from 1 on"),
+    ] {
+        let e = load(file, &[], &[]).unwrap_err();
+        assert!(e.to_string().contains(reason), "{e}");
+    }
+}
+
+#[test]
 fn slips_are_told() {
     let error = |r: Result<Config, Error>| {
         let e = r.unwrap_err();

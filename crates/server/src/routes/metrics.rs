@@ -139,6 +139,14 @@ fn text(shared: &Shared) -> String {
     let kept = [("memory", memory), ("disk", disk)]
         .map(|(place, n)| (format!("{{place=\"{place}\"}}"), n as f64));
     one("result_bytes", "gauge", "Bytes of results that are kept, by place.", &kept);
+    if let Some(host) = shared.backend.host() {
+        one(
+            "statements_run_alone_total",
+            "counter",
+            "Statements that were refused memory beside others and ran again, alone.",
+            &plain(host.ran_alone()),
+        );
+    }
     one("sessions", "gauge", "Sessions.", &plain(shared.sessions.count() as u64));
     let most = super::stream::streams_max(shared.config.memory_limit_bytes);
     let streams = most - shared.streams.available_permits();
@@ -167,17 +175,26 @@ fn text(shared: &Shared) -> String {
         one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
         one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
         one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
-        let spilled = host.runtime().store().figures();
+        let store = host.runtime().store();
+        let spilled = store.figures();
         one("spill_files", "gauge", "Files of spilled chunks.", &plain(spilled.files));
         one("spill_used_bytes", "gauge", "Bytes of scratch set aside.", &plain(spilled.bytes));
+        one("spill_limit_bytes", "gauge", "The limit of scratch.", &plain(store.limit()));
+        one("spilled_files_total", "counter", "Chunks spilled.", &plain(spilled.spilled_files));
         one("spilled_bytes_total", "counter", "Bytes spilled.", &plain(spilled.spilled_bytes));
+        one(
+            "spill_corrupt_total",
+            "counter",
+            "Reads of spilled chunks that were not what had been written.",
+            &plain(spilled.corrupt),
+        );
         one(
             "spill_read_bytes_total",
             "counter",
             "Bytes of spilled chunks that were read again.",
             &plain(spilled.read_back_bytes),
         );
-        let (requests, _, bytes) = host.counters().snapshot();
+        let (requests, bytes, _) = host.counters().snapshot();
         one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
         one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));
         let scratch = host.scratch();
@@ -188,6 +205,40 @@ fn text(shared: &Shared) -> String {
             "Bytes of results that went to disk.",
             &plain(scratch.written()),
         );
+    }
+    if let Some(host) = shared.backend.host() {
+        let (durable, did) = (host.durable(), host.durable().did());
+        let all: [(&str, &str, &str, f64); 11] = [
+            ("limit_bytes", "gauge", "Bytes that kept chunks may have.", durable.limit() as f64),
+            ("used_bytes", "gauge", "Bytes of kept chunks that are known.", durable.bytes() as f64),
+            ("written_total", "counter", "Operands whose chunks were kept.", did.written as f64),
+            ("written_bytes_total", "counter", "Bytes of them.", did.bytes_written as f64),
+            ("reused_total", "counter", "Operands whose kept chunks were used.", did.reused as f64),
+            ("reused_bytes_total", "counter", "Bytes of them.", did.bytes_reused as f64),
+            (
+                "reused_seconds_total",
+                "counter",
+                "Seconds of threads that computing them had taken.",
+                did.seconds_reused,
+            ),
+            (
+                "corrupt_total",
+                "counter",
+                "Kept chunks that were missing or not what had been written.",
+                did.corrupt as f64,
+            ),
+            ("skipped_total", "counter", "Operands not kept for want of room.", did.skipped as f64),
+            ("failed_total", "counter", "Writes of kept chunks that failed.", did.failed as f64),
+            (
+                "removed_total",
+                "counter",
+                "Statements whose kept chunks gave way.",
+                did.removed as f64,
+            ),
+        ];
+        for (name, kind, help, value) in all {
+            one(&format!("durable_{name}"), kind, help, &[(String::new(), value)]);
+        }
     }
     one(
         "sent_bytes_total",

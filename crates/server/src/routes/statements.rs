@@ -185,16 +185,7 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
         "error": null,
     });
     if let Some(did) = entry.handle.did() {
-        out["durable"] = json!({
-            "written": did.written,
-            "bytes_written": did.bytes_written,
-            "skipped": did.skipped,
-            "failed": did.failed,
-            "reused": did.reused,
-            "bytes_reused": did.bytes_reused,
-            "seconds_reused": did.seconds_reused,
-            "corrupt": did.corrupt,
-        });
+        out["durable"] = crate::session::durable_json(&did);
     }
     match outcome.as_deref() {
         None if entry.is_known_to_finish() => out["next"] = format!("{path}/result").into(),

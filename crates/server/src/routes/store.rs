@@ -532,6 +532,11 @@ impl Statements {
             host.doom_unnamed().await?;
         }
         for record in expired {
+            if let Some(host) = &self.host
+                && let Err(e) = host.durable().remove(&record.id).await
+            {
+                tracing::warn!(id = record.id, error = %e, "chunks of a statement could not be removed");
+            }
             journal.remove(&record.id).await?;
         }
         if again + over > 0 {
@@ -641,6 +646,24 @@ impl Statements {
             }
             keep
         });
+    }
+
+    /// Removes chunks that were kept for statements that neither wait nor run: those that are older than `age`, and
+    /// others if room is wanted. Nothing is removed before it is known which statements there are.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says; a later server.
+    pub(super) async fn collect_chunks(&self, age: Duration) -> Result<(), Error> {
+        let (Some(host), Some(journal)) = (&self.host, &self.journal) else { return Ok(()) };
+        if !self.is_restored() {
+            return Ok(());
+        }
+        journal.check().await?;
+        let is_live = |id: &str| {
+            let entry = self.lock().get(id).cloned();
+            entry.is_some_and(|e| e.outcome.borrow().is_none() && !e.asleep.load(Relaxed))
+        };
+        host.durable().collect(&is_live, age).await.map(drop).map_err(Error::stage)
     }
 
     /// True while a statement waits or runs, or its end is news that its client may still ask for: no older than `time`

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
+use crate::session::expected::{measured, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::query::operands;
 use crate::session::waiting::{explain_waiting, names, shown};
@@ -173,7 +174,7 @@ impl Session {
             false => match binding.lower(lower)? {
                 Settled::Ready(plan) => plan,
                 Settled::Waiting(island) => {
-                    return explain_waiting(binding, island, decision, what, lower);
+                    return explain_waiting(self, binding, island, decision, what, lower);
                 }
             },
         };
@@ -201,6 +202,7 @@ impl Session {
             .map_err(Error::stage)?;
             scans.push((scan.name.clone(), scan.exploded, tiling, passes));
         }
+        let sources = planned.sources.clone();
         let exploded = match what.analyze {
             true => Some(self.execute_cells(planned, cancel).await?.1),
             false => None,
@@ -223,10 +225,11 @@ impl Session {
                     for p in passes {
                         text.push_str(p);
                     }
-                    text.push_str(&explain::plan(tiling));
+                    text.push_str(&self.told(tiling, &sources));
                 }
                 if let Some(n) = exploded {
                     text.push_str(&format!("measured: {n} rows of cells were built\n"));
+                    text.push_str(&measurements(&cancel.ran()));
                 }
                 Answer::Text(text)
             }
@@ -234,7 +237,7 @@ impl Session {
                 let tensor_plans: serde_json::Map<String, serde_json::Value> = scans
                     .iter()
                     .map(|(name, exploded, tiling, _)| {
-                        let mut json = explain::json(tiling);
+                        let mut json = self.told_json(tiling, &sources);
                         json["rows_of_cells"] = (*exploded).into();
                         (name.clone(), json)
                     })
@@ -250,7 +253,8 @@ impl Session {
                     json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
                 }
                 if let Some(n) = exploded {
-                    json["measured"] = serde_json::json!({"rows_of_cells_built": n});
+                    json["measured"] = measured(&cancel.ran());
+                    json["measured"]["rows_of_cells_built"] = n.into();
                 }
                 Answer::Json(json)
             }

@@ -219,6 +219,10 @@ impl Report for Failure {
             _ => None,
         }
     }
+    fn may_fit(&self) -> bool {
+        // What a statement may have for rows is a part of what all may have.
+        matches!(self, Failure::Rows { memory: true, .. })
+    }
 }
 
 impl Report for tessera_frontend::Error {
@@ -246,6 +250,9 @@ impl Report for tessera_exec::error::Error {
     fn hint(&self) -> Option<String> {
         self.hint()
     }
+    fn may_fit(&self) -> bool {
+        self.may_fit()
+    }
 }
 
 impl Report for tessera_exec::source::SourceError {
@@ -269,5 +276,8 @@ impl Report for tessera_exec::sink::SinkError {
     }
     fn hint(&self) -> Option<String> {
         self.hint()
+    }
+    fn may_fit(&self) -> bool {
+        self.may_fit()
     }
 }

@@ -26,6 +26,7 @@ use tessera_frontend::lift::Density;
 use tessera_frontend::surface::{self, Decision, RelationKind};
 use tessera_frontend::{CatalogNames, Context, Islands};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::compile;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
@@ -33,7 +34,6 @@ use tessera_planner::ir::ConstArray;
 use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
-use tessera_planner::{compile, explain};
 
 /// Names of arrays in memory are never used twice: a plan's key must not name another array.
 static ISLANDS: AtomicU64 = AtomicU64::new(0);
@@ -177,7 +177,7 @@ impl Session {
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
                 let mut grid = grid(&tiling);
                 grid.axes.truncate(shape.len());
-                binding.ran.push(Ran::new(&tiling, stats));
+                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
                 let runtime = &self.host.runtime;
                 let whole =
                     dense(&grid, chunks, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
@@ -188,7 +188,7 @@ impl Session {
                 let sink = Arc::new(Select::new(grid(&tiling), self.room()));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
-                binding.ran.push(Ran::new(&tiling, stats));
+                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
                 let nullable = rooted.graph.node(rooted.roots[0]).nullable;
@@ -201,7 +201,7 @@ impl Session {
                 let sink = Arc::new(Distinct::new(dtype, self.host.runtime.quota()));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
-                binding.ran.push(Ran::new(&tiling, stats));
+                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
                 let sources = &mut binding.opener.sources;
@@ -217,11 +217,17 @@ impl Session {
 }
 
 impl Session {
+    /// An island that ran.
+    fn ran(&self, tiling: &Tiling, sources: &Sources, stats: Stats) -> Ran {
+        let (plan, json) = (self.told(tiling, sources), self.told_json(tiling, sources));
+        Ran { plan, json, stats: Some(stats) }
+    }
+
     /// Where results of islands are kept: in memory, or in files when that is short.
     fn room(&self) -> Room {
         let runtime = &self.host.runtime;
         let (quota, pool) = (runtime.quota().clone(), runtime.pool().clone());
-        Room { quota, pool, store: runtime.store().clone() }
+        Room::new(quota, pool, runtime.store().clone())
     }
 
     /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
@@ -340,12 +346,6 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
         })
         .collect();
     Dataset { name: "rows".into(), variables, coords, ..Dataset::default() }
-}
-
-impl Ran {
-    fn new(tiling: &Tiling, stats: Stats) -> Self {
-        Ran { plan: explain::plan(tiling), json: explain::json(tiling), stats: Some(stats) }
-    }
 }
 
 /// The plan of an island, and type and shape of its first root.

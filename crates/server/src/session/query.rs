@@ -5,6 +5,7 @@ use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::collect::{Collect, Discard, Store};
 use crate::session::copy::takes_tensors;
+use crate::session::expected::{measured as measured_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::open::Kept;
 use crate::session::waiting::{explain_waiting, names, shown};
@@ -279,7 +280,7 @@ impl Session {
             false => match binding.lower(lower)? {
                 Settled::Ready(lowered) => lowered,
                 Settled::Waiting(island) => {
-                    return explain_waiting(binding, island, &decision, what, lower);
+                    return explain_waiting(self, binding, island, &decision, what, lower);
                 }
             },
         };
@@ -307,7 +308,7 @@ impl Session {
                 if what.verbose {
                     text.push_str("\n-- plan\n");
                 }
-                text.push_str(&explain::plan(&planned.tiling));
+                text.push_str(&self.told(&planned.tiling, &planned.sources));
                 let durability = self.settings().durability;
                 if cancel.durable(durability).is_some() {
                     text.push_str(&explain::durable(&planned.tiling, durability));
@@ -318,7 +319,7 @@ impl Session {
                 Answer::Text(text)
             }
             ExplainFormat::Json => {
-                let mut json = explain::json(&planned.tiling);
+                let mut json = self.told_json(&planned.tiling, &planned.sources);
                 json["surface"] = planned.surface.to_string().into();
                 json["reason"] = planned.reason.clone().into();
                 if !islands.is_empty() {
@@ -332,19 +333,7 @@ impl Session {
                         .collect();
                 }
                 if let Some(m) = &measured {
-                    json["measured"] = serde_json::json!({
-                        "peak_bytes": m.peak_bytes,
-                        "bytes_read": m.bytes_read,
-                        "reads": m.reads,
-                        "reruns": m.reruns,
-                        "evictions": m.evictions,
-                        "spills": m.spills,
-                        "bytes_spilled": m.bytes_spilled,
-                        "bytes_read_back": m.bytes_read_back,
-                        "stages": m.stages.iter().map(|s| serde_json::json!({
-                            "name": s.name, "operands": s.operands, "seconds": s.seconds,
-                        })).collect::<Vec<_>>(),
-                    });
+                    json["measured"] = measured_json(m);
                 }
                 Answer::Json(json)
             }
@@ -411,31 +400,4 @@ fn planned(
         reason: decision.reason.to_string(),
         plan_s: binding.started.elapsed().as_secs_f64(),
     })
-}
-
-/// What a run measured, below the plan.
-pub(super) fn measurements(m: &tessera_exec::schedule::Stats) -> String {
-    let mut text = format!(
-        "measured: peak {}, {} read in {} reads, {} evicted, {} run again\n",
-        explain::bytes(m.peak_bytes),
-        explain::bytes(m.bytes_read),
-        m.reads,
-        m.evictions,
-        m.reruns
-    );
-    if m.spills > 0 {
-        text.push_str(&format!(
-            "spilled: {} in {} chunks, {} read back\n",
-            explain::bytes(m.bytes_spilled),
-            m.spills,
-            explain::bytes(m.bytes_read_back)
-        ));
-    }
-    for (i, s) in m.stages.iter().enumerate() {
-        text.push_str(&format!(
-            "   #{i} {}: {} operands, {:.6} s\n",
-            s.name, s.operands, s.seconds
-        ));
-    }
-    text
 }

@@ -5,15 +5,16 @@
 
 use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::error::Error;
+use crate::session::Session;
+use crate::session::expected::{measured, measurements};
 use crate::session::islands::{Binding, Settled};
-use crate::session::query::measurements;
 use std::fmt::Write as _;
 use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
+use tessera_planner::compile;
 use tessera_planner::optimize::Rooted;
-use tessera_planner::{compile, explain};
 
 /// An island as EXPLAIN shows it.
 pub(super) struct Shown {
@@ -44,10 +45,7 @@ pub(super) fn shown(binding: &Binding<'_>) -> Vec<Shown> {
             let mut shown = show(number, island, Some((&ran.plan, &ran.json)));
             if let Some(stats) = &ran.stats {
                 shown.text.push_str(&measurements(stats));
-                shown.json["measured"] = serde_json::json!({
-                    "peak_bytes": stats.peak_bytes,
-                    "bytes_read": stats.bytes_read,
-                });
+                shown.json["measured"] = measured(stats);
             }
             shown
         })
@@ -111,6 +109,7 @@ struct Outline {
 
 /// EXPLAIN of a statement whose first island has not run: all islands that can be told, and what waits for what.
 pub(super) fn explain_waiting<T>(
+    session: &Session,
     mut binding: Binding<'_>,
     first: Box<Island>,
     decision: &Decision,
@@ -122,7 +121,7 @@ pub(super) fn explain_waiting<T>(
     loop {
         let number = outline.islands.len();
         let plan = match next.waits_for.is_empty() && next.may_wait_for.is_empty() {
-            true => Some(plan_of(&binding, &next)?),
+            true => Some(plan_of(session, &binding, &next)?),
             false => None,
         };
         let plan = plan.as_ref().map(|(text, json)| (text.as_str(), json));
@@ -207,7 +206,11 @@ impl Outline {
 }
 
 /// The plan of an island that waits for nothing.
-fn plan_of(binding: &Binding<'_>, island: &Island) -> Result<(String, serde_json::Value), Error> {
+fn plan_of(
+    session: &Session,
+    binding: &Binding<'_>,
+    island: &Island,
+) -> Result<(String, serde_json::Value), Error> {
     let rooted: Vec<Rooted> = match &island.work {
         Work::Values(rooted) | Work::Compress(rooted) | Work::Distinct(rooted) => {
             vec![rooted.clone()]
@@ -227,8 +230,8 @@ fn plan_of(binding: &Binding<'_>, island: &Island) -> Result<(String, serde_json
     }
     for rooted in rooted {
         let tiling = compile(rooted, &binding.config, &mut |_, _| {}).map_err(Error::stage)?;
-        plan.push_str(&explain::plan(&tiling));
-        json.push(explain::json(&tiling));
+        plan.push_str(&session.told(&tiling, &binding.opener.sources));
+        json.push(session.told_json(&tiling, &binding.opener.sources));
     }
     Ok((plan, json.into()))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tessera_exec::operand::State as OperandState;
 use tessera_exec::run::Watch;
-use tessera_exec::schedule::{StageStats, Stats};
+use tessera_exec::schedule::Stats;
 
 /// Stages of plans that are over and are remembered.
 const STAGES_MAX: usize = 1000;
@@ -152,10 +152,19 @@ impl Totals {
         match self.stats.first_mut() {
             None => self.stats.push(stats.clone()),
             Some(sum) => {
+                sum.peak_bytes = sum.peak_bytes.max(stats.peak_bytes);
+                sum.reads += stats.reads;
                 sum.bytes_read += stats.bytes_read;
-                sum.bytes_spilled += stats.bytes_spilled;
+                sum.requests += stats.requests;
+                sum.bytes_fetched += stats.bytes_fetched;
                 sum.reruns += stats.reruns;
+                sum.evictions += stats.evictions;
                 sum.retries += stats.retries;
+                sum.spills += stats.spills;
+                sum.bytes_spilled += stats.bytes_spilled;
+                sum.bytes_read_back += stats.bytes_read_back;
+                // It is counted for the statement, so the last plan has all of it.
+                sum.durable = stats.durable;
                 sum.states.add(&stats.states);
                 let room = STAGES_MAX.saturating_sub(sum.stages.len());
                 sum.stages.extend(stats.stages.iter().take(room).cloned());
@@ -163,9 +172,9 @@ impl Totals {
         }
     }
 
-    /// The stages of the plans that are over.
-    pub(super) fn stages(&self) -> Vec<StageStats> {
-        self.stats.iter().flat_map(|s| s.stages.clone()).collect()
+    /// What the plans did: sums, and the highest peak.
+    pub(super) fn stats(self) -> Stats {
+        self.stats.into_iter().next().unwrap_or_default()
     }
 
     pub(super) fn progress(&self, state: State) -> Progress {

@@ -12,7 +12,7 @@
 //! A statement notes these while it is bound the first time. Bound again with what was noted, it finds the same.
 
 use crate::error::Error;
-use crate::session::{CatalogEntry, Definition, Pin};
+use crate::session::{CatalogEntry, Crowd, Definition, Pin, Place};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -104,6 +104,10 @@ pub(super) struct Noted {
     pub(super) keeper: Option<Arc<dyn Keeper>>,
     /// Where it waits for a place if it takes more than a moment.
     pub(super) places: Option<Arc<Semaphore>>,
+    /// The statements that it runs among.
+    pub(super) crowd: Option<Arc<Crowd>>,
+    /// Its place among them, or alone.
+    pub(super) among: Option<Place>,
     /// How long it waited for it.
     pub(super) waited: Duration,
     pub(super) waits_since: Option<Instant>,

@@ -11,6 +11,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// How the name of a file ends that is not whole yet.
 const PART: &str = ".part";
@@ -77,6 +78,31 @@ impl Folder {
                     Some((rest.trim_start_matches('/').to_string(), m.size))
                 };
                 Ok(listed.into_iter().filter_map(one).collect())
+            }
+        }
+    }
+
+    /// Bytes of all objects below `key`, and when one of them was last written; the beginning of 1970 if there is none.
+    pub(crate) async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => {
+                let (path, shown) = (root.join(key), self.place.show(key));
+                let add = move || {
+                    let mut sum = (0, SystemTime::UNIX_EPOCH);
+                    match usage(&path, &mut sum) {
+                        Err(e) if !is_nothing(&e) => Err(SinkError::io(shown, &e)),
+                        _ => Ok(sum),
+                    }
+                };
+                self.blocking(key, add).await
+            }
+            Place::Object { client, .. } => {
+                let below = self.place.key(key)?;
+                let listed: Vec<_> =
+                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                Ok(listed.iter().fold((0, SystemTime::UNIX_EPOCH), |(bytes, last), m| {
+                    (bytes + m.size, last.max(m.last_modified.into()))
+                }))
             }
         }
     }
@@ -151,6 +177,20 @@ fn walk(root: &Path, directory: &Path, out: &mut Vec<(String, u64)>) -> io::Resu
             && !key.ends_with(PART)
         {
             out.push((key.to_string(), entry.metadata()?.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Adds up files and what is not whole of them. Those that go meanwhile are none.
+fn usage(directory: &Path, sum: &mut (u64, SystemTime)) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            usage(&entry.path(), sum)?;
+        } else {
+            let meta = entry.metadata()?;
+            *sum = (sum.0 + meta.len(), sum.1.max(meta.modified()?));
         }
     }
     Ok(())

@@ -1,0 +1,90 @@
+//! Requests as they are estimated, beside those that are counted when every box is read.
+
+use super::*;
+use crate::served::{KEY, S3, SECRET};
+use std::path::Path;
+use tessera_planner::grid::Grid;
+
+/// Requests that reading each box of a grid takes, with a reader that has read nothing yet: estimated, and counted.
+fn both(reader: &ArrayReader, stores: &Stores, grid: &Grid, origin: &[u64]) -> (u64, u64) {
+    let reader = reader.fresh();
+    let (before, _, _) = stores.counters().snapshot();
+    for number in 0..grid.count() {
+        let mut region = grid.region(&grid.unravel(number));
+        for (a, o) in origin.iter().enumerate() {
+            region.start[a] += o;
+            region.end[a] += o;
+        }
+        read(&reader, &region).unwrap();
+    }
+    (reader.requests(grid, origin), stores.counters().snapshot().0 - before)
+}
+
+/// The grids to try on an array: its own, one of larger boxes, one that cuts chunks, a part that begins inside a chunk.
+fn grids(reader: &ArrayReader) -> Vec<(Grid, Vec<u64>)> {
+    let source = reader.source();
+    let shape = &source.shape;
+    let chunk = |f: &dyn Fn(u64) -> u64| -> Vec<u64> {
+        source.grid.axes.iter().map(|a| f(a.chunk).max(1)).collect()
+    };
+    let zero = vec![0; shape.len()];
+    let part: Vec<u64> = shape.iter().map(|n| n - n.min(&1)).collect();
+    let one: Vec<u64> = shape.iter().map(|n| u64::from(*n > 1)).collect();
+    vec![
+        (source.grid.clone(), zero.clone()),
+        (Grid::regular(shape, &chunk(&|c| 2 * c)), zero.clone()),
+        (Grid::regular(shape, &chunk(&|c| c.div_ceil(2))), zero),
+        (Grid::regular(&part, &chunk(&|c| c)), one),
+    ]
+}
+
+#[test]
+fn chunks_of_files_and_objects_are_counted_before_they_are_read() {
+    let local = stores();
+    let server = S3::start();
+    for name in ["colpex.v2.zarr", "zarr_zoo/v3.zarr", "npy"] {
+        s3::copy(Path::new(&data(name)), &server.path(name));
+    }
+    let environment = server.environment(Some((KEY, SECRET)));
+    let remote = Stores::with_environment(Duration::from_secs(30), environment);
+    let mut seen = 0;
+    for (stores, at) in [(&local, data("")), (&remote, "s3://bkt/".to_string())] {
+        let arrays = [
+            ("colpex.v2.zarr", false),
+            ("zarr_zoo/v3.zarr#sharded", false),
+            ("zarr_zoo/v3.zarr#sharded_start", false),
+            // A unit that is absent is in the index, which is not known before.
+            ("zarr_zoo/v3.zarr#sharded_missing", true),
+            ("npy/i4.npy", false),
+        ];
+        for (name, absent) in arrays {
+            let opened = run(open(&format!("{at}{name}"), &Options::default(), stores)).unwrap();
+            let reader = &opened.readers[0];
+            for (grid, origin) in grids(reader) {
+                let (expected, counted) = both(reader, stores, &grid, &origin);
+                let what = format!("{at}{name}: {grid} from {origin:?}");
+                assert!(counted > 0 || name.ends_with("i4.npy"), "{what}");
+                match absent {
+                    true => assert!(counted <= expected, "{what}: {counted} of {expected}"),
+                    false => assert_eq!(counted, expected, "{what}"),
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 2 * 5 * 4);
+}
+
+#[test]
+fn a_plan_of_many_chunks_is_counted_at_once() {
+    // 10^9 chunks of one cell: nobody goes through them.
+    let opened = open_local(&data("colpex.v2.zarr")).unwrap();
+    let reader = &opened.readers[0];
+    let rank = reader.source().shape.len();
+    let (mut shape, mut chunk) = (vec![1; rank], vec![1; rank]);
+    (shape[0], chunk[0]) = (4_000_000_000, 4);
+    let unit = reader.source().grid.axes[0].chunk;
+    let requests = reader.requests(&Grid::regular(&shape, &chunk), &vec![0; rank]);
+    let least = 4_000_000_000 / unit.max(4);
+    assert!((least..=2 * least.max(1_000_000_000)).contains(&requests), "{requests}, {unit}");
+}

@@ -1,0 +1,134 @@
+//! Statements that were refused memory because others had it, and how they get it.
+//!
+//! ```text
+//!   run among others ── memory refused ──▶ let go of everything ──▶ wait until the others that run are over ──▶ run alone
+//!                                                                   (new ones that take more than a moment wait too)
+//! ```
+//! What runs beside plans (cells that a condition keeps, rows that become tensors, different values, buffers of COPY,
+//! copies of results) cannot wait for memory: it holds some, and two that wait for each other would wait for ever. So
+//! nobody waits who holds memory. A statement that is refused what it could have alone gives all of it back, waits
+//! holding nothing, and runs again from its start, bound to the same moment, seed and versions. `docs/memory.md` has the
+//! argument why that ends.
+
+use crate::answer::Reply;
+use crate::engine::CancelToken;
+use crate::error::Error;
+use crate::session::Session;
+use crate::statement::State;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tessera_frontend::Parsed;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// The statements that run in a process.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd {
+    /// Read by those that run among others, written by the one that runs alone.
+    gate: Arc<RwLock<()>>,
+    live: AtomicU64,
+    begun: AtomicU64,
+    again: AtomicU64,
+}
+
+/// How a statement runs that takes more than a moment.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Beside others.
+    Among { _gate: OwnedRwLockReadGuard<()> },
+    /// The only one.
+    Alone { _gate: OwnedRwLockWriteGuard<()> },
+}
+
+/// A statement that runs, to learn whether others did meanwhile.
+struct Run<'a> {
+    crowd: &'a Crowd,
+    number: u64,
+    others: bool,
+}
+
+impl Crowd {
+    /// Statements that ran again, alone, as they had been refused memory.
+    pub(crate) fn again(&self) -> u64 {
+        self.again.load(SeqCst)
+    }
+
+    /// Waits as long as a statement runs alone, or waits to.
+    pub(crate) async fn join(&self) -> Place {
+        Place::Among { _gate: self.gate.clone().read_owned().await }
+    }
+
+    /// The same if nobody is to be waited for.
+    pub(crate) fn try_join(&self) -> Option<Place> {
+        let gate = self.gate.clone().try_read_owned().ok()?;
+        Some(Place::Among { _gate: gate })
+    }
+
+    /// Waits until nobody runs.
+    async fn alone(&self) -> Place {
+        Place::Alone { _gate: self.gate.clone().write_owned().await }
+    }
+
+    fn enter(&self) -> Run<'_> {
+        let others = self.live.fetch_add(1, SeqCst) > 0;
+        Run { crowd: self, number: self.begun.fetch_add(1, SeqCst) + 1, others }
+    }
+}
+
+impl Run<'_> {
+    /// True if another statement ran at some time since this one began.
+    fn met_others(&self) -> bool {
+        self.others || self.crowd.begun.load(SeqCst) > self.number
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.crowd.live.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A statement leaves the crowd however its future ends.
+struct Leaves<'a>(&'a CancelToken);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.leave_crowd();
+    }
+}
+
+impl Session {
+    /// Runs a statement; alone, if it was refused memory that others had.
+    pub(super) async fn served(
+        &self,
+        parsed: &Parsed,
+        cancel: &CancelToken,
+    ) -> Result<Reply, Error> {
+        let crowd = &self.host.crowd;
+        cancel.joins(crowd);
+        let _leaves = Leaves(cancel);
+        let run = crowd.enter();
+        let result = self.dispatch(parsed, cancel).await;
+        let others = run.met_others();
+        match &result {
+            Err(e) if e.may_fit() && others && !cancel.is_cancelled() => {
+                tracing::info!(id = cancel.id(), "runs again, alone: {e}");
+            }
+            _ => return result,
+        }
+        drop((result, run));
+        // Who runs alone must not wait for a place of those who wait for its end; who waits for the others is none of
+        // them.
+        cancel.take_place().await?;
+        cancel.leave_crowd();
+        let place = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            place = crowd.alone() => place,
+        };
+        cancel.is_placed(place);
+        cancel.move_to(State::Planning);
+        crowd.again.fetch_add(1, SeqCst);
+        let _run = crowd.enter();
+        self.dispatch(parsed, cancel).await
+    }
+}

@@ -1,0 +1,149 @@
+//! What a plan is expected to take, and beside it what its run took: the end of what EXPLAIN says of a plan.
+//!
+//! ```text
+//! expected: peak 48.5 MiB, 512.0 MiB read in 64 requests, nothing spilled
+//! measured: peak 40.3 MiB, 512.0 MiB read in 64 requests, nothing spilled
+//! ```
+
+use crate::session::Session;
+use serde_json::{Value, json};
+use tessera_exec::durable::Did;
+use tessera_exec::schedule::Stats;
+use tessera_exec::task::{Sources, is_remote, requests};
+use tessera_planner::estimate::{Estimate, Machine, estimate};
+use tessera_planner::explain;
+use tessera_planner::tile::Tiling;
+
+/// What is expected of a plan that has the machine for itself.
+pub(super) struct Expected {
+    estimate: Estimate,
+    /// Requests to storage, if nothing is read twice.
+    requests: u64,
+}
+
+impl Session {
+    /// What a plan will probably take.
+    pub(super) fn expected(&self, tiling: &Tiling, sources: &Sources) -> Expected {
+        let runtime = &self.host.runtime;
+        let machine = Machine {
+            limit_bytes: runtime.quota().limit(),
+            threads: runtime.config().threads as u64,
+            spills: runtime.store().is_on(),
+            remote: is_remote(tiling, sources),
+        };
+        Expected { estimate: estimate(tiling, &machine), requests: requests(tiling, sources) }
+    }
+
+    /// The plan as text, with what is expected of it.
+    pub(super) fn told(&self, tiling: &Tiling, sources: &Sources) -> String {
+        explain::plan(tiling) + &self.expected(tiling, sources).text()
+    }
+
+    /// The plan as JSON, with what is expected of it.
+    pub(super) fn told_json(&self, tiling: &Tiling, sources: &Sources) -> Value {
+        let mut json = explain::json(tiling);
+        json["expected"] = self.expected(tiling, sources).json();
+        json
+    }
+}
+
+impl Expected {
+    fn text(&self) -> String {
+        let Estimate { peak_bytes, bytes_read, bytes_spilled } = self.estimate;
+        line("expected", [peak_bytes, bytes_read, self.requests, bytes_spilled])
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "peak_bytes": self.estimate.peak_bytes,
+            "bytes_read": self.estimate.bytes_read,
+            "requests": self.requests,
+            "bytes_spilled": self.estimate.bytes_spilled,
+        })
+    }
+}
+
+/// Peak, bytes read, requests, bytes spilled.
+fn line(what: &str, [peak, read, requests, spilled]: [u64; 4]) -> String {
+    let spilled = match spilled {
+        0 => "nothing".into(),
+        n => explain::bytes(n),
+    };
+    format!(
+        "{what}: peak {}, {} read in {requests} request{}, {spilled} spilled\n",
+        explain::bytes(peak),
+        explain::bytes(read),
+        if requests == 1 { "" } else { "s" },
+    )
+}
+
+/// What a run measured, below the plan.
+pub(super) fn measurements(m: &Stats) -> String {
+    let mut text = line("measured", [m.peak_bytes, m.bytes_read, m.requests, m.bytes_spilled]);
+    text.push_str(&format!(
+        "   {} loads of {} in storage, {} evicted, {} run again\n",
+        m.reads,
+        explain::bytes(m.bytes_fetched),
+        m.evictions,
+        m.reruns
+    ));
+    if m.spills > 0 {
+        text.push_str(&format!(
+            "   {} chunks spilled, {} read back\n",
+            m.spills,
+            explain::bytes(m.bytes_read_back)
+        ));
+    }
+    let d = &m.durable;
+    if *d != Did::default() {
+        text.push_str(&format!(
+            "   durable: {} operands ({}) written, {} ({}) used again, {} corrupt\n",
+            d.written,
+            explain::bytes(d.bytes_written),
+            d.reused,
+            explain::bytes(d.bytes_reused),
+            d.corrupt
+        ));
+    }
+    for (i, s) in m.stages.iter().enumerate() {
+        text.push_str(&format!(
+            "   #{i} {}: {} operands, {:.6} s\n",
+            s.name, s.operands, s.seconds
+        ));
+    }
+    text
+}
+
+/// The same as JSON; the first four names are those of what was expected.
+pub(crate) fn measured(m: &Stats) -> Value {
+    json!({
+        "peak_bytes": m.peak_bytes,
+        "bytes_read": m.bytes_read,
+        "requests": m.requests,
+        "bytes_spilled": m.bytes_spilled,
+        "bytes_fetched": m.bytes_fetched,
+        "reads": m.reads,
+        "reruns": m.reruns,
+        "evictions": m.evictions,
+        "spills": m.spills,
+        "bytes_read_back": m.bytes_read_back,
+        "durable": durable(&m.durable),
+        "stages": m.stages.iter().map(|s| json!({
+            "name": s.name, "operands": s.operands, "seconds": s.seconds,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// What was kept of chunks and used again.
+pub(crate) fn durable(did: &Did) -> Value {
+    json!({
+        "written": did.written,
+        "bytes_written": did.bytes_written,
+        "skipped": did.skipped,
+        "failed": did.failed,
+        "reused": did.reused,
+        "bytes_reused": did.bytes_reused,
+        "seconds_reused": did.seconds_reused,
+        "corrupt": did.corrupt,
+    })
+}

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bad;
+mod changed;
 mod fixtures;
 mod hand_made;
 mod kept;
 mod s3;
+mod table_store;
 mod thin;
 
 use super::*;

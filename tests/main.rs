@@ -3,6 +3,7 @@
 
 mod budget;
 mod cancel;
+mod changed;
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
 mod chaos;
 mod chunking;

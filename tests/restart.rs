@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 /// Takes some seconds in a debug build.
 const LONG: &str = "SELECT sum(sin(arange(20000000)::float64)) AS s";
 
-struct Place {
-    directory: tempfile::TempDir,
+pub(crate) struct Place {
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let place = Place { directory: tempfile::tempdir().unwrap() };
         std::fs::create_dir(place.directory.path().join("spill")).unwrap();
         place
     }
 
-    fn warehouse(&self) -> PathBuf {
+    pub(crate) fn warehouse(&self) -> PathBuf {
         self.directory.path().join("warehouse")
     }
 
@@ -38,7 +38,7 @@ impl Place {
         command
     }
 
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         self.serve_with(&[])
     }
 
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(90), "not within 90 s: {what}");
@@ -73,7 +73,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The id of a statement that is to survive, whether it is over or not.
-fn accepted(s: &Server, header: &str, sql: &str) -> String {
+pub(crate) fn accepted(s: &Server, header: &str, sql: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let request_id = NEXT.fetch_add(1, Relaxed).to_string();
     let body = json!({"sql": sql, "wait_ms": 0, "request_id": request_id}).to_string();
@@ -82,12 +82,12 @@ fn accepted(s: &Server, header: &str, sql: &str) -> String {
     id.unwrap_or_else(|| panic!("{sql}: {told}")).to_string()
 }
 
-fn submit(s: &Server, sql: &str) -> String {
+pub(crate) fn submit(s: &Server, sql: &str) -> String {
     accepted(s, "", sql)
 }
 
 /// Waits for the end, and gives the state and the status.
-fn end(s: &Server, id: &str) -> Value {
+pub(crate) fn end(s: &Server, id: &str) -> Value {
     let mut status = Value::Null;
     until(id, || {
         status = s.get(&format!("/v1/statements/{id}?wait_ms=5000")).json();
@@ -96,7 +96,7 @@ fn end(s: &Server, id: &str) -> Value {
     status
 }
 
-fn result(s: &Server, id: &str) -> String {
+pub(crate) fn result(s: &Server, id: &str) -> String {
     let status = end(s, id);
     assert_eq!(status["state"], "FINISHED", "{status}");
     let r = s.get(&format!("/v1/statements/{id}/result?format=json"));

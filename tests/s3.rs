@@ -58,6 +58,8 @@ pub(crate) struct S3 {
     pub(crate) directory: tempfile::TempDir,
     /// Requests that failed.
     faults: Arc<AtomicU64>,
+    /// Requests for a version that is no more.
+    refused: Arc<AtomicU64>,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -85,7 +87,8 @@ impl S3 {
                 });
             }
         });
-        S3 { address, directory, faults: Arc::default(), _runtime: runtime }
+        let (faults, refused) = Default::default();
+        S3 { address, directory, faults, refused, _runtime: runtime }
     }
 
     /// One whose requests meet what `plan` says.
@@ -94,14 +97,14 @@ impl S3 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (server, plan): (_, Plan) = (s3.address, Arc::new(plan));
         s3.address = listener.local_addr().unwrap();
-        let (faults, mut number) = (s3.faults.clone(), 0);
+        let (faults, refused, mut number) = (s3.faults.clone(), s3.refused.clone(), 0);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (plan, faults) = (plan.clone(), faults.clone());
+                let (plan, faults, refused) = (plan.clone(), faults.clone(), refused.clone());
                 number += 1;
                 std::thread::spawn(move || {
                     // A client that goes away is no fault of the proxy.
-                    let _ = pass(client, server, |line| {
+                    let _ = pass(client, server, &refused, |line| {
                         let fault = plan(number, line);
                         faults.fetch_add(fault.is_some() as u64, Relaxed);
                         fault
@@ -132,6 +135,11 @@ impl S3 {
         self.faults.load(Relaxed)
     }
 
+    /// Requests so far for a version that was no more: they came through the proxy.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
     /// `AWS_*` variables for this server.
     pub(crate) fn environment(&self, key: Option<(&str, &str)>) -> Vec<(String, String)> {
         let mut out = vec![
@@ -156,6 +164,7 @@ impl S3 {
 fn pass(
     mut client: TcpStream,
     server: SocketAddr,
+    refused: &AtomicU64,
     fault: impl FnOnce(&str) -> Option<Fault>,
 ) -> io::Result<()> {
     // The last byte is looked at and left: closing a connection with bytes that nobody read resets it.
@@ -185,6 +194,14 @@ fn pass(
             server.write_all(&request)?;
             let mut answer = Vec::new();
             server.read_to_end(&mut answer)?;
+            // The server knows `If-Match` for what is written only.
+            let is_other = field(&text, "if-match").is_some_and(|wanted| {
+                field(&String::from_utf8_lossy(&answer), "etag").is_some_and(|is| is != wanted)
+            });
+            if is_other && text.starts_with("GET") {
+                refused.fetch_add(1, Relaxed);
+                answer = refusal("412 Precondition Failed", "PreconditionFailed");
+            }
             answer
         }
     };

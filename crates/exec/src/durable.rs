@@ -1,7 +1,7 @@
 //! Chunks that outlive their process: where a statement that is run again finds what it had computed.
 //!
 //! ```text
-//!   folder/<statement>/chunks/<key of the stage>/<number of the operand>.chunk
+//!   folder/<statement>/chunks/<part>-<key of the stage>/<number of the operand>.chunk
 //! ```
 //! 1. Whoever runs a statement makes a [`Durable`] for it. For each of its plans [`Durable::plan`] says which stages
 //!    are kept ([`tessera_planner::durable`]), and, if the statement ran before, lists the chunks that are there and
@@ -13,12 +13,16 @@
 //!    of a write, but that its chunks stay in memory, and charged, until they are written.
 //! 4. Chunks go with their statement; what is left of others is [collected](DurableStore::collect).
 //!
+//! 4. Before chunks are written, what the statement has read until then is ([`Durable::keep_reads`]): a run after this
+//!    one reads the same versions, or fails.
+//!
 //! Invariants: a reader sees a whole operand or none, and checks what it reads; chunks are found by what they are
 //! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or
 //! process is at worst not found.
 
 mod collect;
 mod format;
+mod reads;
 mod statement;
 mod stored;
 

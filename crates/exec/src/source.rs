@@ -24,9 +24,11 @@ mod patient;
 mod reader;
 mod seen;
 pub(crate) mod store;
+mod table_store;
 mod time_units;
 mod unpack;
 mod variables;
+mod versions;
 mod zarr;
 
 pub use error::SourceError;
@@ -34,6 +36,8 @@ pub use location::Options;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Stores, passing};
+pub use table_store::{Local, TableStore};
+pub use versions::{Noted, Read, Versions};
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +60,8 @@ pub struct Opened {
     pub unsupported: BTreeMap<String, SourceError>,
     /// Groups inside the group: `url#group` opens them.
     pub groups: Vec<String>,
+    /// Objects that were read for labels, and the files of arrays, with their versions.
+    pub(crate) read: Vec<Noted>,
 }
 
 impl Opened {
@@ -77,9 +83,30 @@ pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opene
     if let Some(opened) = stores.kept().get(&key, &store).await {
         return Ok(opened);
     }
-    let seen = Arc::new(Seen::default());
-    let opened = open_anew(&location, options, store.noting(&seen)).await?;
+    let seen = Seen::new();
+    let mut opened = open_anew(&location, options, store.noting(&seen)).await?;
+    opened.read = seen.read.take();
     stores.kept().put(key, &opened, &seen);
+    Ok(opened)
+}
+
+/// As [`open`], for a statement: all that it reads of an object is of one version, or the read fails with
+/// [`SourceError::Changed`]. What never changes, as the tensors of a warehouse ([`Options::dropped_whole`]), is not
+/// asked for its version.
+pub async fn open_for(
+    versions: &Arc<Versions>,
+    url: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Opened, SourceError> {
+    let mut opened = open(url, options, stores).await?;
+    if options.dropped_whole {
+        return Ok(opened);
+    }
+    if !versions.met_all(&opened.read) {
+        return Err(SourceError::Changed { what: Location::parse(url)?.display });
+    }
+    opened.readers = opened.readers.iter().map(|r| Arc::new(r.read_for(versions))).collect();
     Ok(opened)
 }
 

@@ -56,6 +56,7 @@ use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
+pub(crate) use tables::Registered;
 use tessera_exec::sink::Mode;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
@@ -218,6 +219,8 @@ impl Host {
         let environment = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(RowsScratch::disk_manager(self.runtime.store()))
             .with_object_store_registry(self.storages.clone())
+            // It would keep what a directory had when it was listed first, whatever happens to it.
+            .with_object_list_cache_limit(0)
             .build_arc()
             .map_err(|e| tessera_frontend::Error::Cells {
                 code: "internal",
@@ -312,6 +315,7 @@ impl Session {
             cancel.unpin().await;
         }
         let mut reply = reply?;
+        cancel.note_read().await?;
         if let Answer::Done(text) = &reply.answer
             && cancel.step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
             && let Err(e) = cancel.keep().await
@@ -373,6 +377,7 @@ impl Session {
             }
         }
         let (kept, mut reply) = self.run_tensors(&create.query, cancel).await?;
+        cancel.note_read().await?;
         let temp = Temp::new(&key, kept, sql, &self.settings(), cancel)?;
         reply.answer = Answer::Done(format!("created temp tensor {name}"));
         self.temps().insert(key, Arc::new(temp));
@@ -499,7 +504,10 @@ impl Session {
     /// A script begins: with the settings and temp tensors that there are, or, if it ran before, with those of then.
     async fn begins(&self, handle: &Handle) -> Result<(), Error> {
         match handle.before() {
-            Some(recipe) => self.restore(&recipe, handle).await,
+            Some(recipe) => {
+                handle.recall_reads().await?;
+                self.restore(&recipe, handle).await
+            }
             None => {
                 handle.set(self.settings().given().clone());
                 Ok(())

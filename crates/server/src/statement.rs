@@ -17,6 +17,7 @@
 
 mod progress;
 mod queries;
+mod reads;
 mod recipe;
 #[cfg(test)]
 mod tests;
@@ -502,6 +503,9 @@ impl Handle {
         let store = noted.store.as_ref()?;
         let durable = noted.durable.get_or_insert_with(|| {
             let durable = Durable::new(store, &self.0.id, policy, noted.again);
+            if let Some((part, versions)) = noted.reads.now() {
+                durable.begin_part(*part, versions);
+            }
             if noted.survives {
                 durable.begin();
             }

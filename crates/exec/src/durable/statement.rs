@@ -1,5 +1,6 @@
 //! The chunks of one statement: what of it is there, and what is being written.
 
+use super::reads::Reads;
 use super::stored::{Kept, Stored};
 use super::{Counters, Did, DurableStore, chunks_of};
 use crate::schedule::Tiling;
@@ -26,11 +27,13 @@ const FAILURES_MAX: u64 = 8;
 /// A statement whose chunks are kept, for all plans that are run for it.
 #[derive(Debug)]
 pub struct Durable {
-    store: Arc<DurableStore>,
-    statement: String,
+    pub(super) store: Arc<DurableStore>,
+    pub(super) statement: String,
+    /// What its chunks rest on.
+    pub(super) reads: Reads,
     policy: Durability,
     ran_before: bool,
-    /// What is there of former runs: numbers of operands, by the key of their stage.
+    /// What is there of former runs: numbers of operands, by their part and the key of their stage.
     there: OnceCell<BTreeMap<String, Bitmap>>,
     /// True while chunks are written: not before [`Durable::begin`], nor after [`Durable::close`].
     open: AtomicBool,
@@ -62,6 +65,7 @@ impl Durable {
         Arc::new(Durable {
             store: store.clone(),
             statement: statement.into(),
+            reads: Reads::default(),
             policy: if named { policy } else { Durability::None },
             ran_before,
             there: OnceCell::new(),
@@ -102,12 +106,13 @@ impl Durable {
         keys: Vec<Option<Key>>,
         picks: &[bool],
     ) -> Option<Stored> {
+        let part = self.reads.part();
         let mut available = vec![Bitmap::default(); keys.len()];
         if self.ran_before {
             let there = self.there.get_or_init(|| self.list()).await;
             for (s, (set, key)) in (0..).zip(available.iter_mut().zip(&keys)) {
                 let count = tiling.grid(StageId(s)).count();
-                if let Some(numbers) = key.and_then(|k| there.get(&k.to_string())) {
+                if let Some(numbers) = key.and_then(|k| there.get(&format!("{part}-{k}"))) {
                     *set = numbers.iter().filter(|&n| n < count).collect();
                 }
             }
@@ -125,7 +130,7 @@ impl Durable {
                 .ok()?,
             false => Default::default(),
         };
-        Some(Stored { kept: Kept { durable: self.clone(), keys, picks }, recovery })
+        Some(Stored { kept: Kept { durable: self.clone(), part, keys, picks }, recovery })
     }
 
     /// From now on chunks are written: the statement is one that will be run again if it has to.
@@ -171,8 +176,8 @@ impl Durable {
         there
     }
 
-    pub(super) fn object(&self, key: Key, number: u64) -> String {
-        format!("{}/{key}/{number}.chunk", chunks_of(&self.statement))
+    pub(super) fn object(&self, part: usize, key: Key, number: u64) -> String {
+        format!("{}/{part}-{key}/{number}.chunk", chunks_of(&self.statement))
     }
 
     /// Counts something, for the statement and for the store.
@@ -219,11 +224,18 @@ impl Durable {
         if !self.open.load(SeqCst) {
             return;
         }
+        if !self.reads.are_known() {
+            return self.count(|c| &c.skipped, 1);
+        }
         let size = parts.iter().map(|p| p.len() as u64).sum();
         if !self.store.take(&self.statement, size) {
             return self.count(|c| &c.skipped, 1);
         }
-        match self.store.folder.put_parts(object, parts).await {
+        let written = match self.keep_reads().await {
+            Ok(()) => self.store.folder.put_parts(object, parts).await,
+            failed => failed,
+        };
+        match written {
             Ok(()) => {
                 self.failures.store(0, Relaxed);
                 self.count(|c| &c.written, 1);

@@ -23,6 +23,8 @@ pub struct Stored {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(super) durable: Arc<Durable>,
+    /// The part of the statement that it is of.
+    pub(super) part: usize,
     /// For each stage its key.
     pub(super) keys: Vec<Option<Key>>,
     /// For each stage its key, if its chunks are written.
@@ -42,7 +44,7 @@ impl Kept {
 
     /// Brings the object of an operand whose chunks have so many bytes; `None` if it cannot be had.
     pub(crate) async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Option<Bytes> {
-        let object = self.durable.object(self.key(stage)?, number);
+        let object = self.durable.object(self.part, self.key(stage)?, number);
         let got = self.durable.get(&object, bytes.saturating_add(format::HEADER_BYTES_MAX)).await;
         let reason = match got {
             Ok(Some(bytes)) => return Some(bytes),
@@ -71,7 +73,7 @@ impl Kept {
                 Some(chunks)
             }
             Err(reason) => {
-                self.missed(&self.durable.object(key, number), &reason);
+                self.missed(&self.durable.object(self.part, key, number), &reason);
                 None
             }
         }
@@ -92,7 +94,7 @@ impl Kept {
         match self.durable.queue(bytes, room) {
             Some(queued) => {
                 let parts = format::encode(key, number, nanos, chunks);
-                self.durable.put(io, queued, self.durable.object(key, number), parts);
+                self.durable.put(io, queued, self.durable.object(self.part, key, number), parts);
             }
             None => self.durable.count(|c| &c.skipped, 1),
         }

@@ -2,6 +2,8 @@
 //! `schedule/tests/durable.rs`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod reads;
+
 use super::*;
 use crate::cancel::CancelToken;
 use crate::chunk::{Chunk, Field};

@@ -84,8 +84,8 @@ pub enum SourceError {
         /// The store's code for it.
         reason: String,
     },
-    /// The object is not what it was when it was opened.
-    #[error("`{what}` has changed since the statement was bound")]
+    /// The object is not what it was when the statement read it first, or opened it.
+    #[error("`{what}` changed while the statement ran")]
     Changed {
         /// The object.
         what: String,

@@ -10,10 +10,10 @@
 use crate::source::cells::{Raw, swap_bytes};
 use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
+use crate::source::store::LocalFile;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use tessera_planner::grid::Grid;
@@ -161,7 +161,7 @@ impl Flat {
         let file_strides = byte_strides(&shape, size as u64);
         let file = match self.memory {
             Some(_) => None,
-            None => reader.store.local_file(&self.key)?.map(|(file, _)| file),
+            None => reader.store.local_file(&self.key)?,
         };
         let mut scratch = Vec::new();
         for piece in fetched.pieces {
@@ -181,7 +181,7 @@ impl Flat {
             let to = to as usize;
             let in_order = is_in_order(&piece.len, &file_strides, &out_strides, size as u64);
             if let (Some(file), true, None) = (&file, in_order, &piece.bytes) {
-                reader.store.read_exact_at(file, &self.key, &mut out[to..to + n], range.start)?;
+                reader.store.read_exact_at(file, &mut out[to..to + n], range.start)?;
                 continue;
             }
             let bytes: &[u8] = match (&piece.bytes, &self.memory, &file) {
@@ -189,7 +189,7 @@ impl Flat {
                 (None, Some(m), _) => {
                     m.get(range.start as usize..range.end as usize).unwrap_or_default()
                 }
-                (None, None, Some(f)) => read_scratch(reader, f, &self.key, &mut scratch, &range)?,
+                (None, None, Some(f)) => read_scratch(reader, f, &mut scratch, &range)?,
                 (None, None, None) => {
                     return Err(SourceError::Changed { what: reader.store.show(&self.key) });
                 }
@@ -204,7 +204,7 @@ impl Flat {
             }
             scatter(bytes, &piece.len, &file_strides, &mut out[to..], &out_strides, size);
         }
-        Ok(())
+        file.map_or(Ok(()), |file| reader.store.check_same(&file))
     }
 
     /// The parts to read, in the file's order of axes.
@@ -256,13 +256,12 @@ impl Flat {
 
 fn read_scratch<'a>(
     reader: &ArrayReader,
-    file: &File,
-    key: &str,
+    file: &LocalFile,
     scratch: &'a mut Vec<u8>,
     range: &Range<u64>,
 ) -> Result<&'a [u8], SourceError> {
     scratch.resize((range.end - range.start) as usize, 0);
-    reader.store.read_exact_at(file, key, scratch, range.start)?;
+    reader.store.read_exact_at(file, scratch, range.start)?;
     Ok(scratch)
 }
 

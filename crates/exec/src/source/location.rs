@@ -107,13 +107,6 @@ impl Options {
     }
 }
 
-impl Options {
-    /// True if nothing was said about the store: the process's own settings are used.
-    pub fn is_plain(&self) -> bool {
-        Options { decode_cf: true, ..self.clone() } == Options::default()
-    }
-}
-
 /// A parsed URL or path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {

@@ -35,9 +35,11 @@ pub(crate) async fn open(
     if !named && !store.is_local() {
         return Ok(None);
     }
-    let Some((len, version)) = store.head("").await? else { return Ok(None) };
+    // Cells are read of the file whose header is read here.
+    let opening = store.opening();
+    let Some((len, version)) = opening.head("").await? else { return Ok(None) };
     let parts =
-        store.get_ranges("", std::slice::from_ref(&(0..len.min(HEADER_BYTES_MAX + 12)))).await?;
+        opening.get_ranges("", std::slice::from_ref(&(0..len.min(HEADER_BYTES_MAX + 12)))).await?;
     let Some(start) = parts.and_then(|mut p| p.pop()) else { return Ok(None) };
     if !named && !start.starts_with(MAGIC) {
         return Ok(None);
@@ -53,6 +55,7 @@ pub(crate) async fn open(
         readers: vec![Arc::new(reader)],
         unsupported: BTreeMap::new(),
         groups: Vec::new(),
+        read: Vec::new(),
     }))
 }
 

@@ -45,7 +45,9 @@ pub(crate) async fn open(
     if !location.group.is_empty() || !location.display.to_ascii_lowercase().ends_with(".npz") {
         return Ok(None);
     }
-    let Some((len, version)) = store.head("").await? else { return Ok(None) };
+    // Cells are read of the archive whose directory is read here.
+    let opening = &store.opening();
+    let Some((len, version)) = opening.head("").await? else { return Ok(None) };
     let stem = location.stem();
     let who = Who { array: &stem, path: &location.display };
     let mut opened = Opened {
@@ -53,13 +55,14 @@ pub(crate) async fn open(
         readers: Vec::new(),
         unsupported: BTreeMap::new(),
         groups: Vec::new(),
+        read: Vec::new(),
     };
     let mut room = UNPACKED_BYTES_MAX;
-    for member in directory(store, who, len).await? {
+    for member in directory(opening, who, len).await? {
         let Some(name) = member.name.strip_suffix(".npy") else { continue };
         let path = format!("{}!{}", location.display, member.name);
         let who = Who { array: name, path: &path };
-        match read_member(store, who, &member, len, &mut room).await {
+        match read_member(opening, who, &member, len, &mut room).await {
             Ok((header, flat)) => {
                 let (v, r) = variable(store, name, name, header, flat, version.clone());
                 opened.dataset.variables.push(v);

@@ -4,8 +4,10 @@ use crate::source::chunked::Chunked;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
 use crate::source::store::Store;
+use crate::source::versions::Versions;
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
@@ -117,6 +119,16 @@ impl ArrayReader {
             Layout::Chunked(c) => c.decode(self, fetched, region, out),
             Layout::Flat(f) => f.decode(self, fetched, region, out),
         }
+    }
+
+    /// The same reader for a statement that has read this already.
+    pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
+        ArrayReader { store: self.store.read_for(versions), ..self.fresh() }
+    }
+
+    /// The same reader, whose reads are those of the opening that is noted.
+    pub(crate) fn opening(&self) -> ArrayReader {
+        ArrayReader { store: self.store.opening(), ..self.fresh() }
     }
 
     /// The same reader, which has read nothing yet.

@@ -9,6 +9,7 @@
 use crate::source::Opened;
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
+use crate::source::versions::Versions;
 use futures::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -48,6 +49,8 @@ pub(crate) enum Version {
 pub(crate) struct Seen {
     notes: Mutex<Notes>,
     closed: AtomicBool,
+    /// Versions of what was read of arrays: labels, and files of one array.
+    pub(crate) read: Arc<Versions>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +61,10 @@ struct Notes {
 }
 
 impl Seen {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Seen { read: Versions::new(true), ..Seen::default() })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,6 +188,7 @@ fn again(opened: &Opened) -> Opened {
         readers: opened.readers.iter().map(|r| Arc::new(r.fresh())).collect(),
         unsupported: opened.unsupported.clone(),
         groups: opened.groups.clone(),
+        read: opened.read.clone(),
     }
 }
 

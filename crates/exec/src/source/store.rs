@@ -4,15 +4,17 @@ use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, Place};
 use crate::source::patient::{Patient, is_transient};
 use crate::source::seen::{self, Kept, Seen, Version};
+use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig,
+    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt,
+    RetryConfig,
 };
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -214,7 +216,9 @@ impl Stores {
             timeout: self.timeout,
             counters: self.counters.clone(),
             requests: self.requests.clone(),
+            origin: origin_of(options),
             seen: None,
+            versions: None,
             dropped_whole: options.dropped_whole,
         })
     }
@@ -332,6 +336,14 @@ pub(crate) fn key_of(o: &Options) -> String {
     )
 }
 
+/// What tells stores apart in which the same URL means something else.
+pub(crate) fn origin_of(o: &Options) -> u64 {
+    match (&o.endpoint, &o.region) {
+        (None, None) => 0,
+        place => versions::of_text(&format!("{place:?}")),
+    }
+}
+
 fn config_error(what: &str, _e: &object_store::Error) -> SourceError {
     SourceError::BadUrl {
         url: what.to_string(),
@@ -348,8 +360,12 @@ pub(crate) struct Store {
     counters: Arc<Counters>,
     /// Each request takes a permit.
     requests: Arc<Semaphore>,
+    /// See [`versions::object`].
+    origin: u64,
     /// Where it notes what was looked at.
     seen: Option<Arc<Seen>>,
+    /// What the statement has read until now, which has to stay what it was.
+    versions: Option<Arc<Versions>>,
     /// See [`Options::dropped_whole`].
     dropped_whole: bool,
 }
@@ -358,6 +374,17 @@ pub(crate) struct Store {
 enum Kind {
     Local(PathBuf),
     Object { client: Arc<dyn ObjectStore>, prefix: String },
+}
+
+/// A local file, opened.
+#[derive(Debug)]
+pub(crate) struct LocalFile {
+    pub(crate) key: String,
+    file: File,
+    /// Bytes that it had when it was opened.
+    pub(crate) len: u64,
+    /// Its version then.
+    version: u64,
 }
 
 /// What a store is made of, for whoever writes to it.
@@ -414,12 +441,51 @@ impl Store {
                 Kind::Object { client: client.clone(), prefix: format!("{prefix}{slash}{key}") }
             }
         };
-        Store { kind, display: self.show(key).into(), seen: None, ..self.clone() }
+        let (seen, versions) = (None, None);
+        Store { kind, display: self.show(key).into(), seen, versions, ..self.clone() }
     }
 
     /// The same store, which notes what is looked at.
     pub(crate) fn noting(&self, seen: &Arc<Seen>) -> Store {
         Store { seen: Some(seen.clone()), ..self.clone() }
+    }
+
+    /// The same store, read for a statement that has read this already.
+    pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> Store {
+        Store { versions: Some(versions.clone()), seen: None, ..self.clone() }
+    }
+
+    /// The same store, whose reads are those of the opening that is noted.
+    pub(crate) fn opening(&self) -> Store {
+        let versions = self.seen.as_ref().map(|s| s.read.clone());
+        Store { versions, ..self.clone() }
+    }
+
+    fn object(&self, key: &str) -> u64 {
+        versions::object(self.origin, &self.display, key)
+    }
+
+    /// An object was read and had that version: the one that it had when the statement read it before.
+    fn met(&self, key: &str, version: u64, tag: Option<&str>) -> Result<(), SourceError> {
+        match &self.versions {
+            Some(v) if !v.met(self.object(key), version, tag) => Err(self.changed(key)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of an answer, which is `None` if there is no object.
+    fn met_answer(&self, key: &str, meta: Option<&ObjectMeta>) -> Result<(), SourceError> {
+        let (version, tag) = meta.map_or((ABSENT, None), versions::of_object);
+        self.met(key, version, tag)
+    }
+
+    /// The etag that an object had when the statement read it before.
+    fn tag(&self, key: &str) -> Option<String> {
+        self.versions.as_ref()?.tag(self.object(key))
+    }
+
+    fn changed(&self, key: &str) -> SourceError {
+        SourceError::Changed { what: self.show(key) }
     }
 
     fn note(&self, key: &str, version: impl FnOnce() -> Option<Version>) {
@@ -460,18 +526,20 @@ impl Store {
         range: GetRange,
     ) -> Result<Option<Bytes>, SourceError> {
         let path = self.path(prefix, key)?;
-        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let if_match = self.tag(key);
+        let options = GetOptions { range: Some(range), if_match, ..GetOptions::default() };
         let got = self
             .guard(key, async {
                 let r = client.get_opts(&path, options).await?;
-                let tag = r.meta.e_tag.clone();
-                Ok((r.bytes().await?, tag))
+                let meta = r.meta.clone();
+                Ok((r.bytes().await?, meta))
             })
             .await?;
         self.note(key, || match &got {
-            Some((_, tag)) => tag.clone().map(Version::Object),
+            Some((_, meta)) => meta.e_tag.clone().map(Version::Object),
             None => Some(Version::Absent),
         });
+        self.met_answer(key, got.as_ref().map(|(_, meta)| meta))?;
         Ok(got.map(|(bytes, _)| bytes))
     }
 
@@ -508,34 +576,39 @@ impl Store {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
             Kind::Local(root) => {
-                let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
-                let len = meta.len();
-                if len > limit {
-                    return Err(too_large(len));
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                if file.len > limit {
+                    return Err(too_large(file.len));
                 }
-                self.read_at(&file, key, 0..len).map(Some)
+                let bytes = self.read_at(&file, 0..file.len)?;
+                self.check_same(&file)?;
+                Ok(Some(bytes))
             }
             Kind::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
+                let options = GetOptions { if_match: self.tag(key), ..GetOptions::default() };
                 let got = self
                     .guard(key, async {
-                        let r = client.get(&path).await?;
-                        let (size, tag) = (r.meta.size, r.meta.e_tag.clone());
-                        if size > limit {
-                            return Ok(Err(size));
+                        let r = client.get_opts(&path, options).await?;
+                        let meta = r.meta.clone();
+                        if meta.size > limit {
+                            return Ok(Err(meta.size));
                         }
-                        Ok(Ok((r.bytes().await?, tag)))
+                        Ok(Ok((r.bytes().await?, meta)))
                     })
                     .await?;
                 self.note(key, || match &got {
-                    Some(Ok((_, tag))) => tag.clone().map(Version::Object),
+                    Some(Ok((_, meta))) => meta.e_tag.clone().map(Version::Object),
                     Some(Err(_)) => None,
                     None => Some(Version::Absent),
                 });
                 match got {
-                    None => Ok(None),
+                    None => self.met_answer(key, None).map(|()| None),
                     Some(Err(size)) => Err(too_large(size)),
-                    Some(Ok((bytes, _))) => Ok(Some(bytes)),
+                    Some(Ok((bytes, meta))) => {
+                        self.met_answer(key, Some(&meta))?;
+                        Ok(Some(bytes))
+                    }
                 }
             }
         }
@@ -568,22 +641,24 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
         let Kind::Local(root) = &self.kind else { return Ok(None) };
-        let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
-        let len = meta.len();
-        ranges
+        let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+        let len = file.len;
+        let parts = ranges
             .iter()
-            .map(|r| self.read_at(&file, key, r.start.min(len)..r.end.min(len)))
-            .collect::<Result<Vec<_>, _>>()
-            .map(Some)
+            .map(|r| self.read_at(&file, r.start.min(len)..r.end.min(len)))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.check_same(&file)?;
+        Ok(Some(parts))
     }
 
     /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
             Kind::Local(root) => {
-                let Some((file, meta)) = self.open_file(root, key)? else { return Ok(None) };
-                let len = meta.len();
-                self.read_at(&file, key, len - n.min(len)..len).map(Some)
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let bytes = self.read_at(&file, file.len - n.min(file.len)..file.len)?;
+                self.check_same(&file)?;
+                Ok(Some(bytes))
             }
             Kind::Object { client, prefix } => {
                 self.fetch(client, prefix, key, GetRange::Suffix(n)).await
@@ -591,26 +666,40 @@ impl Store {
         }
     }
 
-    /// A local file of this store, opened, and its length; `None` if the store is not local or the file does not exist.
-    pub(crate) fn local_file(&self, key: &str) -> Result<Option<(File, u64)>, SourceError> {
+    /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
+    pub(crate) fn local_file(&self, key: &str) -> Result<Option<LocalFile>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => {
-                Ok(self.open_file(root, key)?.map(|(file, meta)| (file, meta.len())))
-            }
+            Kind::Local(root) => self.open_file(root, key),
             Kind::Object { .. } => Ok(None),
         }
     }
 
-    /// Reads `out.len()` bytes at `offset` of a file opened by [`Store::local_file`].
+    /// Reads `out.len()` bytes at `offset` of a file. Once all is read that is wanted at a time, it is asked whether
+    /// the file [is still the same](Store::check_same).
     pub(crate) fn read_exact_at(
         &self,
-        file: &File,
-        key: &str,
+        from: &LocalFile,
         out: &mut [u8],
         offset: u64,
     ) -> Result<(), SourceError> {
         self.counters.count(out.len());
-        self.io(key, file.read_exact_at(out, offset))
+        from.file.read_exact_at(out, offset).or_else(|e| {
+            // A file that was cut off meanwhile is told as one that changed.
+            self.check_same(from)?;
+            Err(self.io_error(&from.key, &e))
+        })
+    }
+
+    /// What was read of a file until now is of the version that it had when it was opened.
+    pub(crate) fn check_same(&self, from: &LocalFile) -> Result<(), SourceError> {
+        if self.versions.is_none() {
+            return Ok(());
+        }
+        let now = self.io(&from.key, from.file.metadata())?;
+        match versions::of_file(&now) == from.version {
+            true => Ok(()),
+            false => Err(self.changed(&from.key)),
+        }
     }
 
     /// Size of an object in bytes, and what tells its versions apart; `None` if it does not exist.
@@ -620,7 +709,8 @@ impl Store {
     ) -> Result<Option<(u64, Option<String>)>, SourceError> {
         match &self.kind {
             Kind::Local(root) => {
-                let Some((_, meta)) = self.open_file(root, key)? else { return Ok(None) };
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let meta = self.io(key, file.file.metadata())?;
                 Ok(Some((meta.len(), local_version(&meta))))
             }
             Kind::Object { client, prefix } => {
@@ -630,6 +720,7 @@ impl Store {
                     Some(m) => m.e_tag.clone().map(Version::Object),
                     None => Some(Version::Absent),
                 });
+                self.met_answer(key, meta.as_ref())?;
                 Ok(meta.map(|m| (m.size, m.e_tag)))
             }
         }
@@ -702,33 +793,31 @@ impl Store {
         &self,
         root: &std::path::Path,
         key: &str,
-    ) -> Result<Option<(File, Metadata)>, SourceError> {
-        let path = join_path(root, key);
-        match File::open(&path) {
-            Ok(f) => match f.metadata() {
-                Ok(m) if m.is_file() => {
-                    self.note(key, || seen::of_file(&m));
-                    Ok(Some((f, m)))
+    ) -> Result<Option<LocalFile>, SourceError> {
+        let absent = || {
+            self.note(key, || Some(Version::Absent));
+            self.met(key, ABSENT, None).map(|()| None)
+        };
+        match File::open(join_path(root, key)) {
+            Ok(file) => match file.metadata() {
+                Ok(meta) if meta.is_file() => {
+                    self.note(key, || seen::of_file(&meta));
+                    let (len, version) = (meta.len(), versions::of_file(&meta));
+                    self.met(key, version, None)?;
+                    Ok(Some(LocalFile { key: key.into(), file, len, version }))
                 }
                 // A directory, a pipe or a device is no object.
-                Ok(_) => {
-                    self.note(key, || Some(Version::Absent));
-                    Ok(None)
-                }
+                Ok(_) => absent(),
                 Err(e) => Err(self.io_error(key, &e)),
             },
-            Err(e) if is_nothing(&e) => {
-                self.note(key, || Some(Version::Absent));
-                Ok(None)
-            }
+            Err(e) if is_nothing(&e) => absent(),
             Err(e) => Err(self.io_error(key, &e)),
         }
     }
 
-    fn read_at(&self, file: &File, key: &str, range: Range<u64>) -> Result<Bytes, SourceError> {
+    fn read_at(&self, from: &LocalFile, range: Range<u64>) -> Result<Bytes, SourceError> {
         let mut out = vec![0u8; (range.end - range.start) as usize];
-        self.io(key, file.read_exact_at(&mut out, range.start))?;
-        self.counters.count(out.len());
+        self.read_exact_at(from, &mut out, range.start)?;
         Ok(out.into())
     }
 
@@ -824,11 +913,17 @@ impl Store {
     }
 }
 
-/// The failure of a storage among the causes of an error, if it may pass: for readers that know no errors of ours.
+/// The failure of a storage among the causes of an error, if it may pass when all is run again: for readers that know
+/// no errors of ours.
 pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e) = e.downcast_ref::<object_store::Error>() {
+        if let Some(e @ SourceError::Changed { .. }) = e.downcast_ref() {
+            return Some(e.clone());
+        }
+        if let Some(e) = e.downcast_ref::<object_store::Error>()
+            && !matches!(e, object_store::Error::Precondition { .. })
+        {
             let (what, text) = ("a file of a table".to_string(), texts(e));
             return is_transient(e).then(|| match connection(&text) {
                 Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
@@ -848,19 +943,19 @@ trait Measured {
     fn bytes(&self) -> usize;
 }
 
-impl Measured for (Bytes, Option<String>) {
+impl Measured for (Bytes, ObjectMeta) {
     fn bytes(&self) -> usize {
         self.0.len()
     }
 }
 
-impl Measured for Result<(Bytes, Option<String>), u64> {
+impl Measured for Result<(Bytes, ObjectMeta), u64> {
     fn bytes(&self) -> usize {
         self.as_ref().map_or(0, Measured::bytes)
     }
 }
 
-impl Measured for object_store::ObjectMeta {
+impl Measured for ObjectMeta {
     fn bytes(&self) -> usize {
         0
     }

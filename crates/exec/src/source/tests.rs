@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bad;
+mod changed;
 mod fixtures;
 mod hand_made;
 mod kept;
 mod requests;
 mod s3;
+mod table_store;
 mod thin;
 
 use super::*;

@@ -117,7 +117,7 @@ pub(crate) async fn assemble(
             }
         }
     }
-    Ok(Opened { dataset, readers, unsupported, groups })
+    Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
 }
 
 /// Joins variables with the arrays that say which of their cells are valid, which are then no variables themselves.
@@ -236,13 +236,13 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     if len > LABELS_MAX {
         return Ok(None);
     }
-    let region = Region::whole(&Dims::from_slice(&[len]));
+    let (region, reader) = (Region::whole(&Dims::from_slice(&[len])), e.reader.opening());
     let values = if e.is_text {
-        let Layout::Chunked(chunked) = &e.reader.layout else { return Ok(None) };
-        let texts = chunked.texts(&e.reader, &region).await?;
+        let Layout::Chunked(chunked) = &reader.layout else { return Ok(None) };
+        let texts = chunked.texts(&reader, &region).await?;
         Some(CoordValues::Text(texts.into()))
     } else {
-        labels(&e.reader.read(&region).await?, v.source.dtype, &v.decode)
+        labels(&reader.read(&region).await?, v.source.dtype, &v.decode)
     };
     Ok(values.map(|values| Coord {
         name: v.name.clone(),

@@ -382,9 +382,7 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
                 Ok(nested) => rows_error(*nested),
                 Err(inner) => match inner.downcast::<tessera_frontend::Error>() {
                     Ok(ours) => Error::stage(*ours),
-                    Err(other) => {
-                        Error::stage(Failure::Rows { message: other.to_string(), memory: false })
-                    }
+                    Err(other) => told(other.to_string(), &*other),
                 },
             },
         },
@@ -398,13 +396,11 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
             {
                 rows_error(DataFusionError::IoError(e))
             }
-            other => Error::stage(Failure::Rows { message: other.to_string(), memory: false }),
+            other => told(other.to_string(), &other),
         },
         DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
             Ok(e) => rows_error(e),
-            Err(shared) => {
-                Error::stage(Failure::Rows { message: shared.to_string(), memory: false })
-            }
+            Err(shared) => told(shared.to_string(), &shared),
         },
         // What our files said to somebody who only knows errors of files.
         DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
@@ -416,10 +412,14 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
         DataFusionError::ResourcesExhausted(message) => {
             Error::stage(Failure::Rows { message, memory: true })
         }
-        // What a storage said to somebody who reads tables.
-        other => match tessera_exec::source::passing(&other) {
-            Some(storage) => Error::stage(storage),
-            None => Error::stage(Failure::Rows { message: other.strip_backtrace(), memory: false }),
-        },
+        other => told(other.strip_backtrace(), &other),
+    }
+}
+
+/// What a storage said to somebody who reads tables, else the words of DataFusion.
+fn told(message: String, error: &(dyn std::error::Error + 'static)) -> Error {
+    match tessera_exec::source::passing(error) {
+        Some(storage) => Error::stage(storage),
+        None => Error::stage(Failure::Rows { message, memory: false }),
     }
 }

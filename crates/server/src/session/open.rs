@@ -246,7 +246,8 @@ impl<'a> Opener<'a> {
         options: &[(String, String)],
     ) -> Result<Arc<dyn TableProvider>, Error> {
         let state = self.state().map_err(Error::stage)?;
-        tables::open(format, url, options, state, &self.session.host).await
+        let host = &self.session.host;
+        tables::open(format, url, options, state, host, &self.handle).await
     }
 
     /// What plans and runs cell blocks, made at the first call.
@@ -271,9 +272,9 @@ impl<'a> Opener<'a> {
     }
 
     async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
-        let opened =
-            source::open(url, options, &self.session.host.stores).await.map_err(Error::stage)?;
-        self.add(opened)
+        let (versions, stores) = (self.handle.versions(), &self.session.host.stores);
+        let opened = source::open_for(&versions, url, options, stores).await;
+        self.add(opened.map_err(Error::stage)?)
     }
 
     fn add(&mut self, opened: Opened) -> Result<Arc<Dataset>, Error> {
@@ -281,10 +282,7 @@ impl<'a> Opener<'a> {
             let source = reader.source();
             if let Some(version) = &source.version {
                 let array = format!("{}#{}", source.url, source.path);
-                let same = self.handle.step(|s| {
-                    s.versions.entry(array).or_insert_with(|| version.clone()) == version
-                });
-                if !same {
+                if !self.handle.is_version(&array, version) {
                     return Err(Error::stage(Failure::SourceChanged { url: source.url.clone() }));
                 }
             }

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::session::Host;
 use crate::session::failure::Failure;
+use crate::statement::Handle;
 use datafusion::datasource::TableProvider;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
@@ -15,16 +16,22 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tessera_exec::source::{Options, SourceError};
+use tessera_exec::source::{Local, Options, SourceError, TableStore, passing};
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
 use url::Url;
 
 /// Most that reading the schema of a table may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Stores of tables until now.
+static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// Formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +91,15 @@ impl TableFormat {
         }
     }
 
+    /// How local files are read.
+    fn local(self) -> Local {
+        match self {
+            // Of what comes in blocks all would be in memory.
+            Self::Arrow => Local::Files,
+            _ => Local::Blocks,
+        }
+    }
+
     /// The ending of files in a directory.
     fn ending(self) -> &'static str {
         match self {
@@ -97,25 +113,30 @@ impl TableFormat {
 
 /// Opens a table: its files are found and its columns are known.
 ///
+/// Its files stay for the statement what they are now: one that changes is an error of whoever reads it.
+///
 /// # Errors
-/// `not_found`, those of the storage, `not_a_table` if the file has another format, `unknown_option`.
+/// `not_found`, those of the storage, `not_a_table` if the file has another format, `unknown_option`,
+/// `source_changed` if the statement found other files, or versions of them, before.
 pub(super) async fn open(
     format: TableFormat,
     url: &str,
     options: &[(String, String)],
     state: &SessionState,
     host: &Host,
+    handle: &Handle,
 ) -> Result<Arc<dyn TableProvider>, Error> {
     let (reading, storage) = reader(format, options)?;
-    let place = place(url, &storage, state, host).await?;
+    let (place, files) = place(format, url, &storage, state, host, handle).await?;
     let ending = if place.is_collection() { format.ending() } else { "" };
     let listing = ListingOptions::new(reading).with_file_extension(ending);
-    let failed = |e: datafusion::error::DataFusionError| {
-        Error::stage(Failure::Table {
+    let failed = |e: DataFusionError| match passing(&e) {
+        Some(changed @ SourceError::Changed { .. }) => Error::stage(changed),
+        _ => Error::stage(Failure::Table {
             url: shown(url),
             format: format.name(),
             reason: first_line(&e.strip_backtrace()),
-        })
+        }),
     };
     let schema = tokio::time::timeout(TIMEOUT, listing.infer_schema(state, &place))
         .await
@@ -127,6 +148,10 @@ pub(super) async fn open(
             format: format.name(),
             reason: "it has no columns".into(),
         }));
+    }
+    let table = format!("{}#{}", shown(url), format.name());
+    if !handle.is_version(&table, &files.version()) {
+        return Err(Error::stage(Failure::SourceChanged { url: shown(url) }));
     }
     let config = ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
     Ok(Arc::new(ListingTable::try_new(config).map_err(failed)?))
@@ -169,34 +194,65 @@ fn reader(
     Ok((reading, storage))
 }
 
-/// Where the files are, as DataFusion names it; its store is registered.
+/// Where the files are, as DataFusion names it: in a store of the statement, which is registered for it.
 async fn place(
+    format: TableFormat,
     url: &str,
     options: &Options,
     state: &SessionState,
     host: &Host,
-) -> Result<ListingTableUrl, Error> {
+    handle: &Handle,
+) -> Result<(ListingTableUrl, TableStore), Error> {
     let bad = |reason: String| Error::stage(SourceError::BadUrl { url: shown(url), reason });
+    let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
     let found = host.stores.exists(url, options).await.map_err(Error::stage)?;
-    let Some(client) = host.stores.client_of(url, options).map_err(Error::stage)? else {
-        let path = url.strip_prefix("file://").unwrap_or(url);
-        return ListingTableUrl::parse(path).map_err(|e| bad(first_line(&e.strip_backtrace())));
-    };
-    let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
-    let authority = parsed.authority().rsplit('@').next().unwrap_or_default().to_string();
-    // A table with options of its own has a store of its own: it must not be taken for another one of that bucket.
-    let scheme = match options.is_plain() {
-        true => parsed.scheme().to_string(),
-        false => {
-            format!("{}-{:x}", parsed.scheme(), Arc::as_ptr(&client.store).cast::<()>().addr())
+    let ending = if found.is_directory { format.ending() } else { "" };
+    let environment = state.runtime_env();
+    let versions = handle.versions();
+    let (files, authority, path) = match host
+        .stores
+        .client_of(url, options)
+        .map_err(Error::stage)?
+    {
+        None => {
+            let path = url.strip_prefix("file://").unwrap_or(url);
+            let parsed = ListingTableUrl::parse(path).map_err(failed)?;
+            let local = environment.object_store(&parsed).map_err(failed)?;
+            let path = AsRef::<Url>::as_ref(&parsed).path().to_string();
+            (TableStore::local(local, format.local(), ending, &versions), String::new(), path)
+        }
+        Some(client) => {
+            let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
+            let authority = parsed.authority().rsplit('@').next().unwrap_or_default();
+            let slash = if found.is_directory { "/" } else { "" };
+            let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
+            let root = format!("{}://{authority}", parsed.scheme());
+            (TableStore::remote(&client, &root, options, ending, &versions), authority.into(), path)
         }
     };
+    // Each has a name of its own: what another statement reads, or reads with other options, is not taken for it.
+    let number = STORES.fetch_add(1, Ordering::Relaxed);
     let mut root =
-        Url::parse(&format!("{scheme}://{authority}/")).map_err(|e| bad(e.to_string()))?;
-    state.runtime_env().register_object_store(&root, client.store);
-    let slash = if found.is_directory { "/" } else { "" };
-    root.set_path(&format!("/{}{slash}", client.key.trim_end_matches('/')));
-    ListingTableUrl::try_new(root, None).map_err(|e| bad(first_line(&e.strip_backtrace())))
+        Url::parse(&format!("table-{number:x}://{authority}/")).map_err(|e| bad(e.to_string()))?;
+    environment.register_object_store(&root, Arc::new(files.clone()));
+    handle.reads_table(Registered { root: root.clone(), environment: environment.clone() });
+    root.set_path(&path);
+    let place = ListingTableUrl::try_new(root, None).map_err(failed)?;
+    Ok((place, files))
+}
+
+/// The store of a table that DataFusion knows, until this is dropped.
+pub(crate) struct Registered {
+    root: Url,
+    environment: Arc<RuntimeEnv>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Err(e) = self.environment.deregister_object_store(&self.root) {
+            tracing::warn!(error = %e, "the store of a table was not known");
+        }
+    }
 }
 
 /// A URL without what may be secret.

@@ -6,11 +6,13 @@
 //!     clock      the moment and the seed that it was bound with
 //!     names      what each name of the catalog stood for
 //!     versions   of the files that it opened
+//!     read       what it read of them, object by object, and in which versions
 //!     intent     what it is about to change for good, written down before it does
 //!     done       what it answered, once it has changed something for good: it is not run twice
 //! ```
 //! A statement notes these while it is bound the first time. Bound again with what was noted, it finds the same.
 
+use super::reads::Reads;
 use crate::error::Error;
 use crate::session::{CatalogEntry, Crowd, Definition, Pin, Place};
 use futures::future::BoxFuture;
@@ -19,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_exec::durable::{Durable, DurableStore};
+use tessera_exec::source::Read;
 use tokio::sync::Semaphore;
 
 /// Everything that a script was bound to.
@@ -39,8 +42,11 @@ pub(crate) struct Step {
     pub(crate) clock: Option<(i64, u64)>,
     /// Names that were looked up, and what they stood for.
     pub(crate) names: BTreeMap<String, Option<CatalogEntry>>,
-    /// Arrays outside of the warehouse, and their versions.
+    /// Arrays and tables outside of the warehouse, and their versions.
     pub(crate) versions: BTreeMap<String, String>,
+    /// What it had read of them when it was over.
+    #[serde(default)]
+    pub(crate) read: Option<Read>,
     /// What it is about to do.
     pub(crate) intent: Option<Intent>,
     /// What it answered.
@@ -111,6 +117,7 @@ pub(super) struct Noted {
     /// How long it waited for it.
     pub(super) waited: Duration,
     pub(super) waits_since: Option<Instant>,
+    pub(super) reads: Reads,
     /// Where chunks of it are kept that are worth it.
     pub(super) store: Option<Arc<DurableStore>>,
     pub(super) durable: Option<Arc<Durable>>,

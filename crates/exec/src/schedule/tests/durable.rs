@@ -47,7 +47,7 @@ impl Kept {
         for stage in list(&below) {
             for file in list(&stage) {
                 let number = file.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-                let is_key = |s: &u32| stage.ends_with(key(*s).to_string());
+                let is_key = |s: &u32| stage.ends_with(format!("0-{}", key(*s)));
                 let stage = (0..20).find(is_key).unwrap();
                 files.insert((stage, number), file);
             }

@@ -12,11 +12,11 @@ use crate::source::boxes::{copy_box, fill_box};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
+use crate::source::store::LocalFile;
 use crate::source::unpack::{at_least, forget_large};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fs::File;
 use std::ops::Range;
 use tessera_planner::region::{Dims, Region};
 
@@ -43,13 +43,6 @@ struct Goal<'a> {
     len: Dims,
 }
 
-/// A local file that chunks are read from.
-struct Local {
-    key: String,
-    file: File,
-    len: u64,
-}
-
 impl Chunked {
     pub(crate) fn decode(
         &self,
@@ -70,7 +63,7 @@ impl Chunked {
         let fill = self.meta.raw.convert(Cow::Borrowed(self.meta.array.fill_value().as_ne_bytes()));
         let mut absent = false;
         // Chunks of a shard come one after the other: it is opened once.
-        let mut last: Option<Local> = None;
+        let mut last: Option<LocalFile> = None;
         for piece in fetched.pieces {
             let at = piece.at;
             let origin: Dims = at.iter().zip(&self.meta.unit).map(|(i, n)| i * n).collect();
@@ -113,21 +106,20 @@ impl Chunked {
         reader: &ArrayReader,
         at: &Dims,
         range: Option<Range<u64>>,
-        last: &mut Option<Local>,
+        last: &mut Option<LocalFile>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
         let (store, key) = (&reader.store, self.object(at));
         if last.as_ref().is_none_or(|l| l.key != key) {
-            let Some((file, len)) = store.local_file(&key)? else {
-                return match range {
-                    // Its index was there.
-                    Some(_) => Err(SourceError::Changed { what: store.show(&key) }),
-                    None => Ok(false),
-                };
-            };
-            *last = Some(Local { key, file, len });
+            *last = store.local_file(&key)?;
         }
-        let Some(local) = last else { return Ok(false) };
+        let Some(local) = last else {
+            return match range {
+                // Its index was there.
+                Some(_) => Err(SourceError::Changed { what: store.show(&key) }),
+                None => Ok(false),
+            };
+        };
         let (start, bytes) = match range {
             Some(r) if r.end > local.len => {
                 let reason = format!(
@@ -149,7 +141,8 @@ impl Chunked {
         FILE.with_borrow_mut(|kept| {
             let room = at_least(kept, bytes as usize);
             let result = store
-                .read_exact_at(&local.file, &local.key, room, start)
+                .read_exact_at(local, room, start)
+                .and_then(|()| store.check_same(local))
                 .and_then(|()| self.put(reader, at, room, goal));
             forget_large(kept);
             result.map(|()| true)
@@ -166,7 +159,7 @@ impl Chunked {
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        local: &Local,
+        local: &LocalFile,
         stored: Range<u64>,
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
@@ -177,15 +170,18 @@ impl Chunked {
         }
         let read = |wanted: Range<usize>, out: &mut [u8]| {
             let offset = stored.start + wanted.start as u64;
-            reader.store.read_exact_at(&local.file, &local.key, out, offset)
+            reader.store.read_exact_at(local, out, offset)
         };
         if let Some((wanted, place)) = self.in_place(goal) {
-            return read(wanted, &mut goal.out[place]);
+            read(wanted, &mut goal.out[place])?;
+            return reader.store.check_same(local);
         }
         UNIT.with_borrow_mut(|kept| {
             let room = at_least(kept, all as usize);
             let mut wanted = self.wanted(goal);
-            let done = wanted.try_for_each(|w| read(w.clone(), &mut room[w]));
+            let done = wanted
+                .try_for_each(|w| read(w.clone(), &mut room[w]))
+                .and_then(|()| reader.store.check_same(local));
             if done.is_ok() {
                 self.copy(reader, room, goal);
             }

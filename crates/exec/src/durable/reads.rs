@@ -1,0 +1,127 @@
+//! What chunks rest on: the versions of the objects that their statement had read, on the device before they are.
+//!
+//! ```text
+//!   folder/<statement>/reads/<part>-<any>     "tessera reads 1\n" │ object, version: u64 LE each … │ CRC-32, u32 LE
+//! ```
+//! A statement that is run again goes on with all of them: an object that it reads again is read in that version, or
+//! the statement fails. So chunks that are used again and those that are made again are of the same objects.
+//!
+//! A part is one statement of a script. A later one may read what an earlier one wrote, so each has chunks of its own.
+
+use super::{Durable, DurableStore};
+use crate::sink::SinkError;
+use crate::source::{Noted, SourceError, Versions};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The first line; its number is counted up with the format.
+const MAGIC: &[u8; 16] = b"tessera reads 1\n";
+/// More than any object has.
+const BYTES_MAX: u64 = 32 << 20;
+
+/// What a statement reads, and how much of it is written down.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    parts: Mutex<Vec<(usize, Arc<Versions>)>>,
+    /// Who waits for it finds what was read before written down.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Reads {
+    fn lock(&self) -> MutexGuard<'_, Vec<(usize, Arc<Versions>)>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the part that runs.
+    pub(super) fn part(&self) -> usize {
+        self.lock().last().map_or(0, |(part, _)| *part)
+    }
+
+    /// False if more was read than is known: nothing may rest on it.
+    pub(super) fn are_known(&self) -> bool {
+        self.lock().iter().all(|(_, versions)| versions.is_whole())
+    }
+}
+
+impl Durable {
+    /// From now on it is that part of the statement that runs, and it reads in these versions.
+    pub fn begin_part(&self, part: usize, versions: &Arc<Versions>) {
+        self.reads.lock().push((part, versions.clone()));
+    }
+
+    /// Writes down what was read until now, so that a run after this one goes on with it.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn keep_reads(&self) -> Result<(), SinkError> {
+        let _one = self.reads.writing.lock().await;
+        let parts = self.reads.lock().clone();
+        for (part, versions) in parts {
+            let new = versions.take();
+            if new.is_empty() {
+                continue;
+            }
+            let name = uuid::Uuid::new_v4().simple();
+            let object = format!("{}/{part}-{name}", reads_of(&self.statement));
+            if let Err(e) = self.store.folder.put_parts(&object, vec![encode(&new)]).await {
+                versions.give_back(new);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DurableStore {
+    /// What the parts of a statement had read in its runs before.
+    ///
+    /// # Errors
+    /// Whatever storage says; an object that is not what was written: then no chunk of the statement may be used.
+    pub async fn reads(&self, statement: &str) -> Result<BTreeMap<usize, Vec<Noted>>, SinkError> {
+        let mut all: BTreeMap<usize, Vec<Noted>> = BTreeMap::new();
+        let below = reads_of(statement);
+        for (name, _) in self.folder.list_below(&below).await? {
+            let key = format!("{below}/{name}");
+            let bad = |reason: &str| {
+                let what = self.folder.url(&key);
+                SinkError::Source(SourceError::Storage { what, reason: reason.into() })
+            };
+            let part = name.split_once('-').and_then(|(part, _)| part.parse().ok());
+            let part = part.ok_or_else(|| bad("its name is not that of a list of versions"))?;
+            let bytes = self.folder.get_up_to(&key, BYTES_MAX).await?;
+            let noted = decode(&bytes.ok_or_else(|| bad("it is not there any more"))?);
+            all.entry(part).or_default().extend(noted.map_err(bad)?);
+        }
+        Ok(all)
+    }
+}
+
+fn reads_of(statement: &str) -> String {
+    format!("{statement}/reads")
+}
+
+fn encode(noted: &[Noted]) -> Bytes {
+    let mut out = Vec::with_capacity(MAGIC.len() + 16 * noted.len() + 4);
+    out.extend(MAGIC);
+    for (object, version) in noted {
+        out.extend(object.to_le_bytes());
+        out.extend(version.to_le_bytes());
+    }
+    out.extend(crc32fast::hash(&out).to_le_bytes());
+    out.into()
+}
+
+fn decode(bytes: &[u8]) -> Result<Vec<Noted>, &'static str> {
+    let (body, crc) = bytes.split_last_chunk::<4>().ok_or("it is cut off")?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
+        return Err("its checksum does not hold");
+    }
+    let numbers = body.strip_prefix(MAGIC).ok_or("it is of another version")?;
+    let (pairs, rest) = numbers.as_chunks::<16>();
+    let number = |half: &[u8]| half.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    match rest {
+        [] => Ok(pairs.iter().map(|p| (number(&p[..8]), number(&p[8..]))).collect()),
+        _ => Err("it has half an entry"),
+    }
+}

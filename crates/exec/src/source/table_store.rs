@@ -1,0 +1,305 @@
+//! The files of tables as one statement reads them: what is listed stays listed, and each file is of one version.
+//!
+//! Whoever reads tables asks for a file as often as it likes; each time the version that was found when the table was
+//! opened is asked for (`If-Match`) and compared. Local files are read in blocks, and looked at after each.
+
+use crate::source::error::SourceError;
+use crate::source::location::Options;
+use crate::source::store::{Client, origin_of};
+use crate::source::versions::{self, ABSENT, Versions};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, coalesce_ranges,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a local file that are read at a time.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// A storage of tables, for one statement.
+#[derive(Debug, Clone)]
+pub struct TableStore(Arc<Inner>);
+
+/// How local files are given to who asks for all of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// In blocks, each of which was read before the file changed.
+    Blocks,
+    /// As an open file, for readers that take blocks only after one another into memory.
+    Files,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn ObjectStore>,
+    /// What its URLs begin with.
+    root: String,
+    origin: u64,
+    /// How names of files of the table end.
+    ending: &'static str,
+    local: Option<Local>,
+    versions: Arc<Versions>,
+    lists: Mutex<BTreeMap<String, Arc<Vec<ObjectMeta>>>>,
+    /// Files that were found, and their versions.
+    found: Mutex<BTreeMap<String, u64>>,
+}
+
+impl TableStore {
+    /// The storage of a client that was made with these options; `root` is what its URLs begin with.
+    pub fn remote(
+        client: &Client,
+        root: &str,
+        options: &Options,
+        ending: &'static str,
+        versions: &Arc<Versions>,
+    ) -> Self {
+        Self::new(client.store.clone(), (root, origin_of(options)), ending, None, versions)
+    }
+
+    /// Local files, through a store that is rooted at `/`.
+    pub fn local(
+        store: Arc<dyn ObjectStore>,
+        how: Local,
+        ending: &'static str,
+        versions: &Arc<Versions>,
+    ) -> Self {
+        Self::new(store, ("", 0), ending, Some(how), versions)
+    }
+
+    fn new(
+        store: Arc<dyn ObjectStore>,
+        (root, origin): (&str, u64),
+        ending: &'static str,
+        local: Option<Local>,
+        versions: &Arc<Versions>,
+    ) -> Self {
+        TableStore(Arc::new(Inner {
+            store,
+            root: root.into(),
+            origin,
+            ending,
+            local,
+            versions: versions.clone(),
+            lists: Mutex::default(),
+            found: Mutex::default(),
+        }))
+    }
+
+    /// What tells the files that were found until now from others, and from other versions of them.
+    pub fn version(&self) -> String {
+        let found = lock(&self.0.found);
+        let all: String = found.iter().map(|(at, version)| format!("{at}\n{version}\n")).collect();
+        format!("{} files {:016x}", found.len(), versions::of_text(&all))
+    }
+
+    fn is_file(&self, at: &Path) -> bool {
+        at.as_ref().ends_with(self.0.ending)
+    }
+
+    fn object(&self, at: &Path) -> u64 {
+        versions::object(self.0.origin, &self.0.root, at.as_ref())
+    }
+
+    /// A file was found: it has to stay as it is.
+    fn find(&self, meta: &ObjectMeta) -> Result<()> {
+        if !self.is_file(&meta.location) {
+            return Ok(());
+        }
+        let (version, _) = versions::of_object(meta);
+        lock(&self.0.found).entry(meta.location.to_string()).or_insert(version);
+        // Some stores tell etags only of what is asked for by itself.
+        match meta.e_tag {
+            Some(_) => self.met(meta),
+            None => Ok(()),
+        }
+    }
+
+    fn met(&self, meta: &ObjectMeta) -> Result<()> {
+        let (version, tag) = versions::of_object(meta);
+        match self.0.versions.met(self.object(&meta.location), version, tag) {
+            true => Ok(()),
+            false => Err(self.changed(&meta.location)),
+        }
+    }
+
+    fn changed(&self, at: &Path) -> Error {
+        let what = format!("{}/{at}", self.0.root);
+        Error::Precondition {
+            path: at.to_string(),
+            source: Box::new(SourceError::Changed { what }),
+        }
+    }
+
+    /// Asks for a file in the version that was found.
+    async fn ask(&self, at: &Path, mut options: GetOptions) -> Result<GetResult> {
+        options.if_match = options.if_match.or_else(|| self.0.versions.tag(self.object(at)));
+        match self.0.store.get_opts(at, options).await {
+            Ok(got) => self.met(&got.meta).map(|()| got),
+            Err(Error::Precondition { .. }) => Err(self.changed(at)),
+            Err(e @ Error::NotFound { .. }) => {
+                match self.0.versions.met(self.object(at), ABSENT, None) {
+                    true => Err(e),
+                    false => Err(self.changed(at)),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A part of a file, as stream of blocks of which each was read before the file changed.
+    fn blocks(&self, at: &Path, file: File, range: Range<u64>) -> Result<GetResultPayload> {
+        let failed = |source| failed(at, source);
+        let version = versions::of_file(&file.metadata().map_err(failed)?);
+        let (file, store, at) = (Arc::new(file), self.clone(), at.clone());
+        let blocks = stream::try_unfold(range.start, move |start| {
+            let (file, store, at) = (file.clone(), store.clone(), at.clone());
+            async move {
+                let end = range.end.min(start.saturating_add(BLOCK_BYTES));
+                if start >= end {
+                    return Ok(None);
+                }
+                let read = move || store.read(&file, &at, version, start..end);
+                Ok(Some((blocking(read).await?, end)))
+            }
+        });
+        Ok(GetResultPayload::Stream(blocks.boxed()))
+    }
+
+    /// A part of a local file that has that version.
+    fn read(&self, file: &File, at: &Path, version: u64, part: Range<u64>) -> Result<Bytes> {
+        let mut block = vec![0; part.end.saturating_sub(part.start) as usize];
+        let read = file.read_exact_at(&mut block, part.start);
+        // A file that was cut off meanwhile is told as one that changed.
+        if versions::of_file(&file.metadata().map_err(|e| failed(at, e))?) != version {
+            return Err(self.changed(at));
+        }
+        read.map(|()| block.into()).map_err(|e| failed(at, e))
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(at: &Path, source: std::io::Error) -> Error {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::NotFound { path: at.to_string(), source: source.into() }
+        }
+        _ => Error::Generic { store: "local files", source: source.into() },
+    }
+}
+
+/// Reads where it keeps no request waiting, if there is such a place.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(io) => io.spawn_blocking(read).await.unwrap_or_else(|e| {
+            Err(Error::Generic { store: "local files", source: e.to_string().into() })
+        }),
+        Err(_) => read(),
+    }
+}
+
+impl fmt::Display for TableStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.store.fmt(f)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for TableStore {
+    async fn put_opts(&self, at: &Path, bytes: PutPayload, o: PutOptions) -> Result<PutResult> {
+        self.0.store.put_opts(at, bytes, o).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        o: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.store.put_multipart_opts(at, o).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        let is_head = options.head;
+        let got = self.ask(at, options).await?;
+        if is_head {
+            self.find(&got.meta)?;
+        }
+        let payload = match got.payload {
+            GetResultPayload::File(file, _) if self.0.local == Some(Local::Blocks) => {
+                self.blocks(at, file, got.range.clone())?
+            }
+            other => other,
+        };
+        Ok(GetResult { payload, ..got })
+    }
+
+    async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        if self.0.local.is_none() {
+            let part = |part: Range<u64>| self.get_range(at, part);
+            return coalesce_ranges(ranges, part, OBJECT_STORE_COALESCE_DEFAULT).await;
+        }
+        let got = self.ask(at, GetOptions::default()).await?;
+        let GetResultPayload::File(file, _) = got.payload else {
+            return Err(Error::NotImplemented {
+                operation: "reading parts of what is no file".into(),
+                implementer: self.to_string(),
+            });
+        };
+        let (store, at, ranges) = (self.clone(), at.clone(), ranges.to_vec());
+        blocking(move || {
+            let version = versions::of_file(&file.metadata().map_err(|e| failed(&at, e))?);
+            let size = got.meta.size;
+            let within = |r: Range<u64>| r.start.min(size)..r.end.min(size);
+            ranges.into_iter().map(|r| store.read(&file, &at, version, within(r))).collect()
+        })
+        .await
+    }
+
+    fn delete_stream(
+        &self,
+        all: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.0.store.delete_stream(all)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (this, prefix) = (self.clone(), prefix.cloned());
+        let key = prefix.as_ref().map(Path::to_string).unwrap_or_default();
+        let all = async move {
+            let known = lock(&this.0.lists).get(&key).cloned();
+            let all = match known {
+                Some(all) => all,
+                None => {
+                    let all: Vec<_> = this.0.store.list(prefix.as_ref()).try_collect().await?;
+                    all.iter().try_for_each(|meta| this.find(meta))?;
+                    lock(&this.0.lists).entry(key).or_insert(Arc::new(all)).clone()
+                }
+            };
+            let count = all.len();
+            Ok::<_, Error>(stream::iter((0..count).map(move |i| Ok(all[i].clone()))))
+        };
+        stream::once(all).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
+        self.0.store.copy_opts(from, to, o).await
+    }
+}

@@ -1,0 +1,154 @@
+//! Files of tables that change while a statement reads them.
+
+use super::*;
+use crate::source::versions::Versions;
+use crate::source::{Client, Local, TableStore, passing};
+use futures::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::SystemTime;
+
+fn is_changed<T: std::fmt::Debug>(result: object_store::Result<T>, what: &str) {
+    let e = result.unwrap_err();
+    let told = passing(&e).unwrap();
+    assert_eq!(told.code(), "source_changed", "{e}");
+    assert!(told.to_string().contains(what), "{told}");
+}
+
+/// Files in a directory, and objects in a bucket.
+struct Place {
+    directory: Option<tempfile::TempDir>,
+    store: Arc<dyn ObjectStore>,
+    root: String,
+}
+
+fn places() -> [Place; 2] {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().to_str().unwrap().trim_start_matches('/').to_string();
+    [
+        Place { directory: Some(directory), store: Arc::new(LocalFileSystem::new()), root },
+        Place { directory: None, store: Arc::new(InMemory::new()), root: "t".into() },
+    ]
+}
+
+impl Place {
+    fn key(&self, name: &str) -> Key {
+        Key::parse(format!("{}/{name}", self.root)).unwrap()
+    }
+
+    fn put(&self, name: &str, bytes: &[u8], second: u64) {
+        match &self.directory {
+            Some(directory) => write(&directory.path().join(name), bytes, second),
+            None => drop(run(self.store.put(&self.key(name), bytes.to_vec().into())).unwrap()),
+        }
+    }
+
+    /// The place as a statement sees it.
+    fn seen(&self, versions: &Arc<Versions>) -> TableStore {
+        match &self.directory {
+            Some(_) => TableStore::local(self.store.clone(), Local::Blocks, ".csv", versions),
+            None => {
+                let client = Client { store: self.store.clone(), key: self.root.clone() };
+                TableStore::remote(&client, "s3://b", &Options::default(), ".csv", versions)
+            }
+        }
+    }
+
+    fn names(&self, seen: &TableStore) -> Vec<String> {
+        let all = run(seen.list(Some(&Key::parse(&self.root).unwrap())).try_collect::<Vec<_>>());
+        let mut names: Vec<String> =
+            all.unwrap().iter().map(|m| m.location.filename().unwrap().into()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn write(path: &Path, bytes: &[u8], second: u64) {
+    fs::write(path, bytes).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).unwrap();
+}
+
+fn all_of(seen: &TableStore, key: &Key) -> object_store::Result<Vec<u8>> {
+    run(async { Ok(seen.get(key).await?.bytes().await?.to_vec()) })
+}
+
+#[test]
+fn a_file_is_of_the_version_that_was_found() {
+    for place in places() {
+        place.put("a.csv", b"0123456789", 5);
+        let (key, versions) = (place.key("a.csv"), Versions::new(false));
+        let seen = place.seen(&versions);
+        assert_eq!(run(seen.head(&key)).unwrap().size, 10);
+        assert_eq!(all_of(&seen, &key).unwrap(), b"0123456789");
+        assert_eq!(run(seen.get_range(&key, 2..5)).unwrap(), "234");
+        let parts = run(seen.get_ranges(&key, &[0..1, 8..10, 3..5])).unwrap();
+        assert_eq!(parts, ["0", "89", "34"]);
+        let tail = GetOptions { range: Some(GetRange::Suffix(3)), ..GetOptions::default() };
+        let got = run(async { seen.get_opts(&key, tail).await?.bytes().await }).unwrap();
+        assert_eq!(got, "789");
+        place.put("a.csv", b"0123456780", 6);
+        is_changed(all_of(&seen, &key), "a.csv");
+        is_changed(run(seen.get_range(&key, 2..5)), "a.csv");
+        is_changed(run(seen.get_ranges(&key, &[0..1, 2..3])), "a.csv");
+        is_changed(run(seen.head(&key)), "a.csv");
+        // The same statement through another store, and another statement.
+        is_changed(all_of(&place.seen(&versions), &key), "a.csv");
+        let other = place.seen(&Versions::new(false));
+        assert_eq!(all_of(&other, &key).unwrap(), b"0123456780");
+        run(place.store.delete(&key)).unwrap();
+        is_changed(all_of(&other, &key), "a.csv");
+    }
+}
+
+#[test]
+fn what_was_listed_stays_listed() {
+    for place in places() {
+        place.put("a.csv", b"1", 5);
+        place.put("b.txt", b"1", 5);
+        let seen = place.seen(&Versions::new(false));
+        assert_eq!(place.names(&seen), ["a.csv", "b.txt"]);
+        let version = seen.version();
+        assert!(version.starts_with("1 files "), "{version}");
+        place.put("b.txt", b"2", 6);
+        place.put("c.csv", b"2", 6);
+        assert_eq!(place.names(&seen), ["a.csv", "b.txt"]);
+        assert_eq!(seen.version(), version);
+        let later = place.seen(&Versions::new(false));
+        assert_eq!(place.names(&later), ["a.csv", "b.txt", "c.csv"]);
+        assert_ne!(later.version(), version);
+        // What changed between the list and the first read is not what was found.
+        place.put("a.csv", b"2", 6);
+        is_changed(all_of(&seen, &place.key("a.csv")), "a.csv");
+        // What is no file of the table may change.
+        assert_eq!(all_of(&seen, &place.key("b.txt")).unwrap(), b"2");
+        let absent = run(seen.head(&place.key("nothing.csv"))).unwrap_err();
+        assert!(matches!(absent, object_store::Error::NotFound { .. }), "{absent}");
+    }
+}
+
+#[test]
+fn a_local_file_that_changes_while_it_is_read_is_noticed() {
+    let [place, _] = places();
+    let cells = vec![b'1'; 3 << 20];
+    place.put("a.csv", &cells, 5);
+    let key = place.key("a.csv");
+    let seen = place.seen(&Versions::new(false));
+    let begin = || {
+        let mut stream = run(seen.get(&key)).unwrap().into_stream();
+        assert_eq!(run(stream.try_next()).unwrap().unwrap().len(), 1 << 20);
+        stream
+    };
+    let rest: Vec<_> = run(begin().try_collect()).unwrap();
+    assert_eq!(rest.len(), 2);
+    for change in [vec![b'2'; 3 << 20], vec![b'1'; 1 << 20]] {
+        place.put("a.csv", &cells, 5);
+        let stream = begin();
+        place.put("a.csv", &change, 6);
+        is_changed(run(stream.try_collect::<Vec<_>>()), "a.csv");
+    }
+}

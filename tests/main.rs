@@ -7,6 +7,8 @@ mod cancel;
 mod chaos;
 mod chunking;
 mod common;
+#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
+mod crowd;
 mod dense;
 mod explain;
 mod http;
@@ -22,5 +24,6 @@ mod room;
 mod s3;
 #[cfg(unix)]
 mod shell;
+#[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
 mod ways;

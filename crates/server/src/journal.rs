@@ -12,7 +12,7 @@
 //! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
 //! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
 //! A later server may begin just after that look. In a directory it waits until the change is made ([`Epoch::right`]);
-//! in a bucket each record is written in place of the version that its server knows ([`Journal::write`]).
+//! in a bucket it does not.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,5 @@
-//! Documents of which several processes may have a say: changed only from the version that is known, and locks.
-//!
-//! A bucket compares versions when it writes (`If-Match`). A directory cannot: there, who looks before it writes holds
-//! a lock meanwhile ([`Folder::hold`]).
+//! Documents of which several processes may have a say, their versions, and locks: who looks before it writes holds one
+//! meanwhile ([`Folder::hold`]).
 
 use super::{Folder, Mode, put_local};
 use crate::fail;
@@ -10,7 +8,7 @@ use crate::sink::place::Place;
 use crate::source::SourceError;
 use crate::source::store::METADATA_BYTES_MAX;
 use bytes::Bytes;
-use object_store::{Error, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use object_store::{Error, ObjectStoreExt, PutMode, PutOptions};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
@@ -68,11 +66,11 @@ impl Folder {
         }
     }
 
-    /// As [`Folder::put`], in place of the version `before`, and of nothing without one. In a directory it replaces
+    /// As [`Folder::put`], in place of what is there, or of nothing without `before`. In a directory it replaces
     /// whatever is there.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] if another version is there; whatever storage says.
+    /// [`SinkError::Exists`] if something is there in a bucket, and should not be; whatever storage says.
     pub async fn update(
         &self,
         key: &str,
@@ -93,9 +91,7 @@ impl Folder {
         let (path, bytes) = (self.place.key(key)?, Bytes::from(bytes));
         let mode = match before {
             None => PutMode::Create,
-            Some(Version(tag)) => {
-                PutMode::Update(UpdateVersion { e_tag: tag.clone(), version: None })
-            }
+            Some(_) => PutMode::Overwrite,
         };
         let mut tries = 0..TRIES_MAX;
         loop {

@@ -130,11 +130,10 @@ impl Journal {
         Ok(all)
     }
 
-    /// Writes a record, in place of the version that the server knows; its new version. Only a server that takes over
-    /// writes a record of another one's statement.
+    /// Writes a record, in place of the one that the statement has, of which `before` is the version; the new version.
     ///
     /// # Errors
-    /// Whatever storage says; a later server; `record_changed` if an earlier one was writing while this one took over.
+    /// Whatever storage says; a later server; `record_changed` if there is one, and `before` says that there is none.
     pub(crate) async fn write(
         &self,
         record: &Record,
@@ -372,9 +371,9 @@ impl Report for Fenced {
     }
 }
 
-/// A record that an earlier server wrote just now.
+/// A record that should not be there yet.
 #[derive(Debug, thiserror::Error)]
-#[error("the record `{key}` was changed by an earlier server that was still at work")]
+#[error("the record `{key}` is there already, and is another one")]
 struct Changed {
     key: String,
 }
@@ -387,7 +386,7 @@ impl Report for Changed {
         Class::Retry
     }
     fn hint(&self) -> Option<String> {
-        Some("ask again: the record is read again".into())
+        Some("submit the statement again".into())
     }
 }
 

@@ -2,19 +2,22 @@
 //! with the right bits, what was dropped stays dropped, and nothing is left behind.
 //!
 //! A run has a seed, which it prints when it fails: `TESSERA_CHAOS_SEED` replays it, `TESSERA_CHAOS_RUNS` asks for more
-//! of them, `TESSERA_CHAOS_SHOW` (with `--nocapture`) shows what the servers log.
+//! of them, `TESSERA_CHAOS_JOBS` at a time, with the servers of `TESSERA_TEST_BINARY` (a release build);
+//! `TESSERA_CHAOS_SHOW` (with `--nocapture`) shows what the servers log.
 
 mod points;
 mod world;
 
-use crate::common::{Random, number};
+use crate::common::{Random, binary, number, until};
 use crate::s3::S3;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use world::World;
+use world::{Figures, PATIENCE, World};
 
 /// Clients that ask at the same time.
 const CLIENTS: u64 = 2;
@@ -28,6 +31,8 @@ const LONG: &str = "sum(sin(arange(2000000)::float64))";
 struct Expected {
     /// Statements that are finished, with their answers.
     results: Vec<(String, String)>,
+    /// Statements that were stopped.
+    cancelled: Vec<String>,
     /// Tensors that are there, with the sum of their cells.
     tensors: Vec<(String, i64)>,
     /// Tensors that nobody knows about: whole, or not at all.
@@ -62,21 +67,42 @@ fn what_was_acknowledged_survives_in_a_bucket_that_fails() {
 
 fn several(remote: bool, least: u64) {
     let first = number("TESSERA_CHAOS_SEED").unwrap_or(20_261_122);
-    let runs = number("TESSERA_CHAOS_RUNS").unwrap_or(least);
-    for seed in first..first + runs {
-        let start = Instant::now();
-        println!("chaos: seed {seed}, {}", if remote { "bucket" } else { "directory" });
-        let done = std::panic::catch_unwind(|| run(seed, remote));
-        if let Err(e) = done {
-            eprintln!("chaos: TESSERA_CHAOS_SEED={seed} TESSERA_CHAOS_RUNS=1 is this run");
-            std::panic::resume_unwind(e);
-        }
-        println!("chaos: seed {seed} took {:.1} s", start.elapsed().as_secs_f64());
-    }
+    let end = first + number("TESSERA_CHAOS_RUNS").unwrap_or(least);
+    let kind = if remote { "bucket" } else { "directory" };
+    let figures = Mutex::new(Figures::default());
+    each(kind, &(first..end).collect::<Vec<u64>>(), |seed| {
+        let of_run = run(*seed, remote);
+        figures.lock().unwrap().add(of_run);
+    });
+    println!("chaos: {kind}: {:?}", figures.lock().unwrap());
 }
 
-fn run(seed: u64, remote: bool) {
-    let world = World::new(remote.then(|| S3::random(seed, 0.1)));
+/// Runs `one` of `all`, `TESSERA_CHAOS_JOBS` at a time; those that failed are told at the end, all of them.
+fn each<T: Debug + Sync>(what: &str, all: &[T], one: impl Fn(&T) + Sync) {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..number("TESSERA_CHAOS_JOBS").unwrap_or(1) {
+            scope.spawn(|| {
+                while let Some(this) = all.get(next.fetch_add(1, Relaxed)) {
+                    let began = Instant::now();
+                    println!("chaos: {what}: {this:?} begins");
+                    let done = std::panic::catch_unwind(AssertUnwindSafe(|| one(this)));
+                    let took = began.elapsed().as_secs_f64();
+                    let end = if done.is_ok() { "is as it should be" } else { "FAILED" };
+                    println!("chaos: {what}: {this:?} {end}, {took:.1} s");
+                    done.unwrap_or_else(|_| failed.lock().unwrap().push(this));
+                }
+            });
+        }
+    });
+    println!("chaos: {what}: {} in {:.0} s", all.len(), began.elapsed().as_secs_f64());
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{what}: {} of {} failed: {failed:?}", failed.len(), all.len());
+}
+
+fn run(seed: u64, remote: bool) -> Figures {
+    let world = World::new(binary(), remote.then(|| S3::random(seed, 0.1)));
     assert!(world.start(&[]));
     let expected = Mutex::new(Expected::default());
     let mut random = Random(seed);
@@ -91,7 +117,7 @@ fn run(seed: u64, remote: bool) {
             .collect();
         // A statement that was killed with four servers is taken for the reason.
         let kills = 1 + random.next() % 3;
-        world.torment(&mut random, kills);
+        world.torment(&mut random, kills, || clients.iter().all(|c| c.is_finished()));
         for client in clients {
             if let Err(e) = client.join() {
                 std::panic::resume_unwind(e);
@@ -103,16 +129,20 @@ fn run(seed: u64, remote: bool) {
     assert!(world.start(&[]));
     let expected = expected.into_inner().unwrap();
     expected.is_so(&world);
-    assert!(!remote || world.faults() > 0);
+    assert!(!remote || world.figures().faults > 0);
     let mut outputs = expected.outputs;
     outputs.sort();
     world.is_clean(&outputs);
+    world.figures()
 }
 
 impl Expected {
     fn is_so(&self, world: &World) {
         for (id, result) in &self.results {
             assert_eq!(&world.result(id), result, "{id}");
+        }
+        for id in &self.cancelled {
+            assert_eq!(world.end(id)["state"], "CANCELLED", "{id}");
         }
         let there = world.tensors();
         for (name, _) in &self.tensors {
@@ -139,8 +169,9 @@ impl Expected {
 impl Client<'_> {
     fn story(&mut self) {
         self.number += 1;
-        match self.random.next() % 10 {
+        match self.random.next() % 11 {
             0 => self.long(),
+            10 => self.cancelled(),
             1 => self.script(),
             2 => self.drawn(),
             3 => self.session(),
@@ -176,8 +207,24 @@ impl Client<'_> {
     }
 
     fn long(&mut self) {
-        let result = self.keeps(&format!("SELECT {LONG} AS s"), "long");
-        assert_eq!(result, reference(&format!("SELECT {LONG} AS s")));
+        let sql = format!("SELECT {LONG} AS s");
+        // Half of them keep what they compute, and find it again.
+        let result = match self.random.next() % 2 {
+            0 => self.keeps(&sql, "long"),
+            _ => self.keeps(&format!("SET tessera.durability = 'all'; {sql}"), "long"),
+        };
+        assert_eq!(result.lines().last(), reference(&sql).lines().last());
+    }
+
+    /// What was stopped stays stopped.
+    fn cancelled(&mut self) {
+        let endless = "SELECT sum(sin(arange(1000000000000)::float64)) AS s";
+        let id = self.world.submit(endless, &format!("{} endless", self.number));
+        self.pause();
+        let path = format!("/v1/statements/{id}");
+        let is_over = || self.world.ask("DELETE", &path, "", b"").json()["state"] == "CANCELLED";
+        until("an endless statement is cancelled", PATIENCE, is_over);
+        self.expected.lock().unwrap().cancelled.push(id);
     }
 
     fn script(&mut self) {
@@ -351,7 +398,7 @@ fn reference(sql: &str) -> &'static str {
     static ANSWER: OnceLock<String> = OnceLock::new();
     ANSWER.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
-        let out = Command::new(env!("CARGO_BIN_EXE_tessera"))
+        let out = Command::new(binary())
             .current_dir(directory.path())
             .stdin(Stdio::null())
             .args(["query", "--format", "json", sql])

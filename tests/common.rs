@@ -20,6 +20,14 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The program that long tests are about: `TESSERA_TEST_BINARY`, a release build, or the one of these tests.
+pub(crate) fn binary() -> PathBuf {
+    match std::env::var_os("TESSERA_TEST_BINARY") {
+        Some(path) => std::path::absolute(path).unwrap(),
+        None => env!("CARGO_BIN_EXE_tessera").into(),
+    }
+}
+
 /// Random numbers that a seed gives again (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
 

@@ -8,6 +8,8 @@ mod changed;
 mod chaos;
 mod chunking;
 mod common;
+#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
+mod crowd;
 mod dense;
 mod explain;
 mod http;
@@ -23,5 +25,6 @@ mod room;
 mod s3;
 #[cfg(unix)]
 mod shell;
+#[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
 mod ways;

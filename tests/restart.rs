@@ -252,6 +252,49 @@ fn a_later_server_takes_the_warehouse_over() {
 }
 
 #[test]
+fn cells_that_only_failed_statements_read_go_with_the_next_server() {
+    let p = Place::new();
+    let s = p.serve();
+    s.submit(&json!({"sql": "CREATE TENSOR t AS SELECT arange(10) AS v"}));
+    let id = submit(&s, "SELECT sum(v) AS s FROM t; SELECT nope FROM t");
+    assert_eq!(end(&s, &id)["state"], "FAILED");
+    assert_eq!(s.submit(&json!({"sql": "DROP TENSOR t"})).status, 200);
+    assert_eq!(data(&p.warehouse()).len(), 1, "the statement is known, so it has a hold on them");
+    drop(s);
+    let s = p.serve();
+    until("`t` is gone", || data(&p.warehouse()).is_empty());
+    assert_eq!(end(&s, &id)["error"]["code"], "unknown_name");
+}
+
+#[test]
+fn a_statement_that_ended_too_many_servers_has_failed_for_good() {
+    let p = Place::new();
+    let mut s = p.serve();
+    let id = submit(&s, "SELECT sum(sin(arange(1000000000000)::float64)) AS s");
+    for _ in 0..3 {
+        drop(s);
+        s = p.serve();
+        assert_eq!(s.get(&format!("/v1/statements/{id}")).json()["error"], Value::Null);
+    }
+    drop(s);
+    let s = p.serve();
+    let failed = end(&s, &id);
+    assert_eq!(failed["error"]["code"], "poison", "{failed}");
+    let record = p.warehouse().join("statements").join(format!("{id}.json"));
+    let record: Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    let (how, when) = (&record["end"][0]["failed"]["error"], &record["end"][1]);
+    assert_eq!(how["code"], "poison", "{record}");
+    drop(s);
+    // It is as old as its end, not as the last restart.
+    let s = p.serve();
+    let again = end(&s, &id);
+    assert_eq!(again["error"], failed["error"]);
+    let record = p.warehouse().join("statements").join(format!("{id}.json"));
+    let record: Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    assert_eq!(&record["end"][1], when);
+}
+
+#[test]
 fn what_cannot_be_written_down_is_not_acknowledged() {
     let p = Place::new();
     std::fs::create_dir_all(p.warehouse()).unwrap();

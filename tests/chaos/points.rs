@@ -1,7 +1,7 @@
 //! Each fail-point once: the server dies there, or the device is full there.
 
-use super::world::World;
-use super::{number, total};
+use super::world::{World, own_binary};
+use super::{each, number, total};
 use crate::common::Random;
 use crate::s3::S3;
 use serde_json::json;
@@ -56,14 +56,13 @@ fn a_server_that_dies_at_any_step_leaves_nothing_half_done() {
         names.truncate(if is_long { names.len() } else { few });
         names
     };
-    for name in some(tessera_exec::fail::names(), 4) {
-        println!("chaos: {name}");
-        Case { world: World::new(None), name }.run();
-    }
-    for name in some(REMOTE.map(String::from).to_vec(), 1) {
-        println!("chaos: {name} in a bucket");
-        Case { world: World::new(Some(S3::start())), name }.run();
-    }
+    let places = some(tessera_exec::fail::names(), 4).into_iter().map(|name| (name, false));
+    let remote = some(REMOTE.map(String::from).to_vec(), 1).into_iter().map(|name| (name, true));
+    let cases: Vec<(String, bool)> = places.chain(remote).collect();
+    each("points", &cases, |(name, remote)| {
+        let s3 = remote.then(S3::start);
+        Case { world: World::new(own_binary(), s3), name: name.clone() }.run();
+    });
 }
 
 impl Case {
@@ -168,7 +167,7 @@ fn a_full_device_is_told_and_the_server_goes_on() {
         ("file.write", "npy", "no_space"),
         ("spill.write", "spill", "scratch_full"),
     ] {
-        let world = World::new(None);
+        let world = World::new(own_binary(), None);
         assert!(world.start(&[("TESSERA_FAIL", &format!("{name}=enospc"))]));
         // It answers 503 until it knows what was accepted before.
         assert_eq!(world.get("/readyz").status, 200);
@@ -191,7 +190,7 @@ fn a_full_device_is_told_and_the_server_goes_on() {
 
 #[test]
 fn a_fail_point_that_is_none_is_refused_at_the_start() {
-    let world = World::new(None);
+    let world = World::new(own_binary(), None);
     for bad in ["catalog.putt=abort", "catalog.put", "catalog.put=abort@0", "catalog.put=die"] {
         assert!(!world.start(&[("TESSERA_FAIL", bad)]), "{bad}");
     }

@@ -8,10 +8,11 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The longest that a statement, or a server on its way, may take before a test calls it lost.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The longest that what is left over stays.
 const LEFT_MAX: Duration = Duration::from_secs(60);
@@ -27,6 +28,37 @@ pub(super) struct World {
     directory: tempfile::TempDir,
     s3: Option<S3>,
     live: Mutex<Option<Live>>,
+    binary: PathBuf,
+    /// Requests that wait for their answer.
+    asking: AtomicU64,
+    figures: Mutex<Figures>,
+}
+
+/// What happened to the servers of a world.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Figures {
+    /// Statements that were acknowledged.
+    acknowledged: u64,
+    /// Servers that were killed under their clients.
+    kills: u64,
+    /// Those of them that owed somebody an answer.
+    kills_amid_requests: u64,
+    /// Requests to the bucket that failed.
+    pub(super) faults: u64,
+}
+
+impl Figures {
+    pub(super) fn add(&mut self, more: Figures) {
+        self.acknowledged += more.acknowledged;
+        self.kills += more.kills;
+        self.kills_amid_requests += more.kills_amid_requests;
+        self.faults += more.faults;
+    }
+}
+
+/// The program of these tests, which has fail-points.
+pub(super) fn own_binary() -> PathBuf {
+    env!("CARGO_BIN_EXE_tessera").into()
 }
 
 /// What a server said.
@@ -51,13 +83,20 @@ impl Reply {
 }
 
 impl World {
-    /// A warehouse in a directory, or in a bucket.
-    pub(super) fn new(s3: Option<S3>) -> World {
+    /// A warehouse in a directory, or in a bucket, and the program of its servers.
+    pub(super) fn new(binary: PathBuf, s3: Option<S3>) -> World {
         let directory = tempfile::tempdir().unwrap();
         for name in ["spill", "output"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
-        World { directory, s3, live: Mutex::default() }
+        World {
+            directory,
+            s3,
+            live: Mutex::default(),
+            binary,
+            asking: AtomicU64::new(0),
+            figures: Mutex::default(),
+        }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -73,7 +112,7 @@ impl World {
     }
 
     fn command(&self, environment: &[(&str, &str)]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        let mut command = Command::new(&self.binary);
         command
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stdin(Stdio::null())
@@ -136,6 +175,13 @@ impl World {
         headers: &str,
         body: &[u8],
     ) -> Option<Reply> {
+        self.asking.fetch_add(1, Relaxed);
+        let reply = self.asked(method, path, headers, body);
+        self.asking.fetch_sub(1, Relaxed);
+        reply
+    }
+
+    fn asked(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Option<Reply> {
         let address = self.live.lock().unwrap().as_ref()?.address.clone();
         let mut stream = TcpStream::connect(&address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -174,6 +220,7 @@ impl World {
         let v = reply.json();
         // One that is over at once tells its error with its id.
         let id = v["id"].as_str().or(v["error"]["statement_id"].as_str());
+        self.figures.lock().unwrap().acknowledged += 1;
         id.unwrap_or_else(|| panic!("{sql}: {} {}", reply.status, reply.text())).to_string()
     }
 
@@ -264,7 +311,8 @@ impl World {
             let (epochs, rest): (Vec<String>, Vec<String>) =
                 self.left().into_iter().partition(|f| f.starts_with("warehouse/epochs/"));
             let rest = rest.into_iter().filter(|f| f != "warehouse/warehouse.json");
-            rest.chain((epochs.len() > 1).then(|| format!("{epochs:?}"))).collect()
+            let numbers = epochs.iter().filter(|f| f.ends_with(".json")).count();
+            rest.chain((numbers > 1).then(|| format!("{epochs:?}"))).collect()
         };
         // One server forgets the statements, the next one finds their cells named by nobody.
         let forgotten = || !self.left().iter().any(|f| f.starts_with("warehouse/statements/"));
@@ -283,15 +331,27 @@ impl World {
         }
     }
 
-    /// Requests to the bucket that failed.
-    pub(super) fn faults(&self) -> u64 {
-        self.s3.as_ref().map_or(0, S3::faults)
+    /// What happened until now.
+    pub(super) fn figures(&self) -> Figures {
+        let faults = self.s3.as_ref().map_or(0, S3::faults);
+        Figures { faults, ..*self.figures.lock().unwrap() }
     }
 
-    /// Kills the server after a while, and starts the next one, `times` times.
-    pub(super) fn torment(&self, r: &mut Random, times: u64) {
+    /// Kills the server after a while, and starts the next one, `times` times, unless all is over before.
+    pub(super) fn torment(&self, r: &mut Random, times: u64, is_over: impl Fn() -> bool) {
         for _ in 0..times {
-            std::thread::sleep(Duration::from_millis(r.next() % 1200));
+            let (start, wait) = (Instant::now(), Duration::from_millis(r.next() % 600));
+            while start.elapsed() < wait {
+                if is_over() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            {
+                let figures = &mut *self.figures.lock().unwrap();
+                figures.kills += 1;
+                figures.kills_amid_requests += (self.asking.load(Relaxed) > 0) as u64;
+            }
             self.kill();
             assert!(self.start(&[]));
         }

@@ -11,6 +11,11 @@
 //!
 //! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
 //! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
+//! A later server may begin just after that look. In a directory it waits until the change is made ([`Epoch::right`]);
+//! in a bucket it does not.
+
+#[cfg(test)]
+mod tests;
 
 use crate::error::{Class, Error, Report};
 use crate::statement::Recipe;
@@ -21,13 +26,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_exec::sink::{Folder, Mode, SinkError};
+use tessera_exec::sink::{Folder, Held, Mode, SinkError, Version};
 use tokio::sync::Mutex;
 
 /// Where the records are.
 pub(crate) const STATEMENTS: &str = "statements";
 /// Where the epochs are.
 pub(crate) const EPOCHS: &str = "epochs";
+/// Who holds it with others makes a change; who holds it alone knows that no change is being made.
+const LOCK: &str = "epochs/lock";
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 /// Records that are read at a time.
@@ -103,13 +110,14 @@ impl Journal {
         Journal { folder, epoch, io }
     }
 
-    /// All records, the oldest first. If there are some, or were, the server's epoch begins. A record that cannot be
-    /// read is left where it is: it must not keep the others.
+    /// All records with their versions, the oldest first. If there are some, or were, the server's epoch begins. A
+    /// record that cannot be read is left where it is: it must not keep the others.
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(crate) async fn load(&self) -> Result<Vec<Record>, Error> {
+    pub(crate) async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
         self.epoch.begin_if_known().await?;
+        self.epoch.check().await?;
         let mut all = Vec::new();
         for record in read_all(&self.folder).await?.collect::<Vec<_>>().await {
             match record {
@@ -118,23 +126,38 @@ impl Journal {
                 Err(e) => return Err(e),
             }
         }
-        all.sort_by(|a, b| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
+        all.sort_by(|(a, _), (b, _)| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
         Ok(all)
     }
 
-    /// Writes a record, in place of the one that the statement has. Nobody else has its id.
+    /// Writes a record, in place of the one that the statement has, of which `before` is the version; the new version.
     ///
     /// # Errors
-    /// Whatever storage says; a later server.
-    pub(crate) async fn write(&self, record: &Record) -> Result<(), Error> {
+    /// Whatever storage says; a later server; `record_changed` if there is one, and `before` says that there is none.
+    pub(crate) async fn write(
+        &self,
+        record: &Record,
+        before: Option<Version>,
+    ) -> Result<Version, Error> {
         self.epoch.begin().await?;
+        let right = self.epoch.right().await?;
         let text = serde_json::to_vec(record)
             .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
         let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
         // A file is on the device before this ends: that is no work for a thread of I/O.
-        let put = move || io.block_on(folder.put(&key, text, Mode::Replace));
-        let put = tokio::task::spawn_blocking(put).await;
-        put.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
+        let put = tokio::task::spawn_blocking(move || {
+            // Until it is written, whoever waits for it.
+            let _right = right;
+            io.block_on(folder.update(&key, text, before.as_ref()))
+        });
+        match put.await.map_err(|e| Error::Internal { what: e.to_string() })? {
+            Ok(version) => Ok(version),
+            Err(SinkError::Exists { what }) => {
+                self.epoch.check().await?;
+                Err(Error::stage(Changed { key: what }))
+            }
+            Err(e) => Err(Error::stage(e)),
+        }
     }
 
     /// Refuses if a later server works here.
@@ -148,9 +171,9 @@ impl Journal {
     /// Forgets a statement.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Whatever storage says; a later server.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {
-        self.epoch.check().await?;
+        let _right = self.epoch.right().await?;
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
     }
 
@@ -159,8 +182,8 @@ impl Journal {
     /// # Errors
     /// Whatever storage says; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
-        let all: Vec<Option<Record>> = read_all(folder).await?.try_collect().await?;
-        Ok(all.iter().flatten().flat_map(|r| r.recipe.data()).map(String::from).collect())
+        let all: Vec<Option<(Record, Version)>> = read_all(folder).await?.try_collect().await?;
+        Ok(all.iter().flatten().flat_map(|(r, _)| r.recipe.data()).map(String::from).collect())
     }
 }
 
@@ -171,7 +194,7 @@ fn key(id: &str) -> String {
 /// All records, as they come.
 async fn read_all(
     folder: &Folder,
-) -> Result<impl Stream<Item = Result<Option<Record>, Error>>, Error> {
+) -> Result<impl Stream<Item = Result<Option<(Record, Version)>, Error>>, Error> {
     let names = folder.names(STATEMENTS).await.map_err(Error::stage)?;
     let ids = names.into_iter().filter_map(|n| n.strip_suffix(".json").map(String::from));
     let ids: Vec<String> = ids.filter(|id| !id.starts_with('.')).collect();
@@ -179,21 +202,22 @@ async fn read_all(
 }
 
 /// A record; `None` if it was forgotten meanwhile.
-async fn read(folder: &Folder, id: String) -> Result<Option<Record>, Error> {
+async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, Error> {
     let key = key(&id);
-    let Some(bytes) = folder.get(&key).await.map_err(Error::stage)? else { return Ok(None) };
+    let there = folder.get_version(&key).await.map_err(Error::stage)?;
+    let Some((bytes, version)) = there else { return Ok(None) };
     let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
-    let version = value["format_version"].as_u64();
-    if version != Some(FORMAT_VERSION.into()) {
-        return Err(bad(match version {
+    let format = value["format_version"].as_u64();
+    if format != Some(FORMAT_VERSION.into()) {
+        return Err(bad(match format {
             Some(v) => format!("format version {v} is not known, only {FORMAT_VERSION}"),
             None => "it has no format version".into(),
         }));
     }
     let record: Record = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
     match record.id == id {
-        true => Ok(Some(record)),
+        true => Ok(Some((record, version))),
         false => Err(bad("it is the record of another statement".into())),
     }
 }
@@ -226,6 +250,7 @@ impl Epoch {
             return Ok(None);
         }
         self.begin().await?;
+        self.check().await?;
         Ok(*self.number.lock().await)
     }
 
@@ -236,6 +261,7 @@ impl Epoch {
     pub(crate) async fn begun_if_known(&self) -> Result<Option<u64>, Error> {
         if self.is_server.load(Ordering::Relaxed) {
             self.begin_if_known().await?;
+            self.check().await?;
         }
         Ok(*self.number.lock().await)
     }
@@ -251,19 +277,24 @@ impl Epoch {
     /// Begins the epoch, if it has not begun.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Whatever storage says; more servers than may start at a time.
     async fn begin(&self) -> Result<(), Error> {
         let mut number = self.number.lock().await;
-        if let Some(n) = *number {
-            return self.is_last(n).await;
+        if number.is_some() {
+            return Ok(());
         }
-        let text = || format!("{{\"pid\":{}}}", std::process::id()).into_bytes();
+        // No other server's has these bytes: what is there after an answer that was lost is ours, or is not.
+        let mark = uuid::Uuid::new_v4();
+        let text =
+            || format!("{{\"pid\":{},\"mark\":\"{mark}\"}}", std::process::id()).into_bytes();
         for _ in 0..STARTS_MAX {
             let next = self.last().await? + 1;
             match self.folder.put(&epoch(next), text(), Mode::Create).await {
                 Err(SinkError::Exists { .. }) => {}
                 Err(e) => return Err(Error::stage(e)),
                 Ok(()) => {
+                    // Who looked before there was this epoch ends its change; who looks now makes none.
+                    let _nobody = self.folder.hold(LOCK, true).await.map_err(Error::stage)?;
                     *number = Some(next);
                     return self.forget_before(next).await;
                 }
@@ -283,11 +314,25 @@ impl Epoch {
         Ok(())
     }
 
+    /// The right to make a change, as long as it is held: in a directory, no later server works here before. Who is
+    /// no server has it at once, and holds nothing.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later epoch.
+    pub(crate) async fn right(&self) -> Result<Option<Held>, Error> {
+        if self.number.lock().await.is_none() {
+            return Ok(None);
+        }
+        let held = self.folder.hold(LOCK, false).await.map_err(Error::stage)?;
+        self.check().await?;
+        Ok(held)
+    }
+
     /// Refuses if a later server works here.
     ///
     /// # Errors
     /// Whatever storage says; a later epoch.
-    pub(crate) async fn check(&self) -> Result<(), Error> {
+    async fn check(&self) -> Result<(), Error> {
         match *self.number.lock().await {
             Some(n) => self.is_last(n).await,
             None => Ok(()),
@@ -331,6 +376,25 @@ impl Report for Fenced {
     }
     fn hint(&self) -> Option<String> {
         Some("ask that server; give each server a warehouse of its own (`--warehouse`)".into())
+    }
+}
+
+/// A record that should not be there yet.
+#[derive(Debug, thiserror::Error)]
+#[error("the record `{key}` is there already, and is another one")]
+struct Changed {
+    key: String,
+}
+
+impl Report for Changed {
+    fn code(&self) -> &str {
+        "record_changed"
+    }
+    fn class(&self) -> Class {
+        Class::Retry
+    }
+    fn hint(&self) -> Option<String> {
+        Some("submit the statement again".into())
     }
 }
 

@@ -104,6 +104,18 @@ impl Host {
     /// # Errors
     /// A warehouse that cannot be used.
     pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Arc<Self>, Error> {
+        Host::open_with(config, io, Stores::new(STORAGE_TIMEOUT))
+    }
+
+    /// The same with storage of its own: `Stores::with_environment` has other credentials than the process.
+    ///
+    /// # Errors
+    /// As [`Host::open`].
+    pub fn open_with(
+        config: Config,
+        io: tokio::runtime::Handle,
+        stores: Stores,
+    ) -> Result<Arc<Self>, Error> {
         let exec = tessera_exec::config::Config {
             threads: config.threads,
             quota_bytes_max: config.memory_limit_bytes,
@@ -115,7 +127,7 @@ impl Host {
         // The first seed is drawn from the clock, once for the process: two runs draw different ones.
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
-        let stores = Arc::new(Stores::new(STORAGE_TIMEOUT));
+        let stores = Arc::new(stores);
         let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
         let scratch = Scratch::new(runtime.store().clone());
         let quota = runtime.quota().clone();

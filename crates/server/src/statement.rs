@@ -15,6 +15,7 @@
 //! 4. While plans run, [`Handle::progress`] asks the scheduler for its counts; nothing is estimated but the time left.
 //! 5. [`Handle::cancel`] may be called by anybody at any time; the end comes soon after.
 
+mod lasting;
 mod progress;
 mod queries;
 mod reads;
@@ -515,12 +516,12 @@ impl Handle {
     }
 
     /// What was kept of its chunks and used again; `None` if nothing can be.
-    pub(crate) fn did(&self) -> Option<Did> {
+    pub fn did(&self) -> Option<Did> {
         self.noted().durable.as_ref().map(|d| d.did())
     }
 
     /// Removes what was kept of its chunks.
-    pub(crate) async fn remove_chunks(&self) {
+    pub async fn remove_chunks(&self) {
         let (store, durable) = {
             let noted = self.noted();
             (noted.store.clone(), noted.durable.clone())

@@ -141,6 +141,11 @@ impl Durable {
     /// Ends writing: what waits is not written any more. Returns when what is being written has ended.
     pub async fn close(&self) {
         self.open.store(false, SeqCst);
+        self.written().await;
+    }
+
+    /// Waits until all that was handed over is written.
+    pub async fn written(&self) {
         loop {
             let ended = self.ended.notified();
             if !self.is_writing() {

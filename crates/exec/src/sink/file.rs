@@ -16,8 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// Bytes of a part: object stores take at most [`PARTS_MAX`], each of at least 5 MiB but for the last.
-const PART_BYTES: usize = 16 << 20;
+/// Bytes of a part, by how much memory there is: object stores take at most [`PARTS_MAX`], each of at least 5 MiB but
+/// for the last.
+const PART_BYTES_LEAST: usize = 5 << 20;
+const PART_BYTES_MOST: usize = 16 << 20;
+
+/// Parts have no more than this part of the memory limit, unless they are of the least size.
+const SHARE: usize = 4;
 
 /// Parts of the largest object.
 const PARTS_MAX: u64 = 10_000;
@@ -47,6 +52,8 @@ struct Upload {
     io: Handle,
     overwrite: bool,
     buffer: Vec<u8>,
+    /// Bytes of each part but the last.
+    part_bytes: usize,
     parts: u64,
     upload: Option<Box<dyn MultipartUpload>>,
     flight: JoinSet<Result<(), SinkError>>,
@@ -85,10 +92,13 @@ impl ObjectWriter {
                 }
             }
             place @ Place::Object { .. } => {
-                let needed = (PART_BYTES * (FLIGHT_MAX + 1)) as u64;
+                let limit = host.quota.limit() as usize;
+                let part_bytes =
+                    (limit / SHARE / (FLIGHT_MAX + 1)).clamp(PART_BYTES_LEAST, PART_BYTES_MOST);
+                let needed = (part_bytes * (FLIGHT_MAX + 1)) as u64;
                 let memory =
                     host.quota.account().try_reserve(needed).ok_or_else(|| SinkError::Memory {
-                        chunk_bytes: PART_BYTES as u64,
+                        chunk_bytes: part_bytes as u64,
                         needed_bytes: needed,
                         free_bytes: host.quota.limit().saturating_sub(host.quota.used()),
                         limit_bytes: host.quota.limit(),
@@ -98,6 +108,7 @@ impl ObjectWriter {
                     io: host.io.clone(),
                     overwrite,
                     buffer: Vec::new(),
+                    part_bytes,
                     parts: 0,
                     upload: None,
                     flight: JoinSet::new(),
@@ -190,10 +201,10 @@ impl Upload {
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
         while !bytes.is_empty() {
             // A full buffer is only sent when more comes, so that the last part is never empty.
-            if self.buffer.len() == PART_BYTES {
+            if self.buffer.len() == self.part_bytes {
                 self.part()?;
             }
-            let n = bytes.len().min(PART_BYTES - self.buffer.len());
+            let n = bytes.len().min(self.part_bytes - self.buffer.len());
             self.buffer.extend_from_slice(&bytes[..n]);
             bytes = &bytes[n..];
         }
@@ -205,7 +216,10 @@ impl Upload {
         if self.parts == PARTS_MAX {
             return Err(SinkError::Storage {
                 what: self.place.show(""),
-                reason: format!("an object has at most {PARTS_MAX} parts of {PART_BYTES} bytes"),
+                reason: format!(
+                    "an object has at most {PARTS_MAX} parts of {} bytes",
+                    self.part_bytes
+                ),
             });
         }
         let io = self.io.clone();
@@ -219,7 +233,7 @@ impl Upload {
             io.block_on(self.landed())?;
         }
         let Some(upload) = &mut self.upload else { return Ok(()) };
-        let bytes = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        let bytes = std::mem::replace(&mut self.buffer, Vec::with_capacity(self.part_bytes));
         let sent = upload.put_part(Bytes::from(bytes).into());
         let place = self.place.clone();
         self.flight.spawn_on(async move { place.within("", sent).await }, &io);

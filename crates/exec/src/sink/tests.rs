@@ -328,3 +328,25 @@ fn leftovers_in_a_bucket_are_told_by_their_age() {
     b.host.io.block_on(folder.remove_all("data/a.zarr")).unwrap();
     assert_eq!(left(Duration::from_millis(1)).len(), 1);
 }
+
+#[test]
+fn a_lock_is_shared_or_held_alone() {
+    let b = bench(None);
+    let root = b.directory.path().join("folder").display().to_string();
+    let folder = Folder::open(&root, &Options::default(), &b.host.stores).unwrap();
+    let hold = |alone| b.host.io.block_on(folder.hold("epochs/lock", alone)).unwrap().unwrap();
+    let (one, other) = (hold(false), hold(false));
+    let (free, is_free) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let held = hold(true);
+            free.send(()).unwrap();
+            drop(held);
+        });
+        drop(one);
+        let waits = is_free.recv_timeout(Duration::from_millis(50));
+        assert!(waits.is_err(), "one of two still has it");
+        drop(other);
+        is_free.recv_timeout(Duration::from_secs(5)).unwrap();
+    });
+}

@@ -12,28 +12,29 @@
 //! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
 //! for a statement holds it up.
 
+mod restore;
+
 use crate::answer::Reply;
 use crate::config::Config;
 use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::journal::{End, Journal, Record, now_ms};
-use crate::session::{Host, Pin};
+use crate::session::Host;
 use crate::statement::{Entered, Keeper, State};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tessera_exec::sink::Version;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Statements that are known at a time, those that are over among them.
 const ENTRIES_MAX: usize = 4096;
-/// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
-const STARTS_MAX: u32 = 4;
 /// How exactly a statement's time is kept.
 const TICK: Duration = Duration::from_millis(10);
 /// What a cancelled engine has to come back before it is dropped.
@@ -83,6 +84,8 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 struct Kept {
     is_there: bool,
+    /// Of the record as it was written or read last.
+    version: Option<Version>,
     end: Option<(End, u64)>,
 }
 
@@ -111,7 +114,7 @@ impl Entry {
         self.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
         let mut kept = self.kept.lock().await;
         if !kept.is_there {
-            journal.write(&self.record(&kept)).await?;
+            self.write(journal, &mut kept).await?;
             kept.is_there = true;
             self.handle.survives();
         }
@@ -121,11 +124,17 @@ impl Entry {
     /// Writes down what is new, if it was written down at all.
     async fn keep(&self) -> Result<(), Error> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let kept = self.kept.lock().await;
+        let mut kept = self.kept.lock().await;
         match kept.is_there {
-            true => journal.write(&self.record(&kept)).await,
+            true => self.write(journal, &mut kept).await,
             false => Ok(()),
         }
+    }
+
+    async fn write(&self, journal: &Journal, kept: &mut Kept) -> Result<(), Error> {
+        let written = journal.write(&self.record(kept), kept.version.clone()).await?;
+        kept.version = Some(written);
+        Ok(())
     }
 
     /// Writes down how it ended.
@@ -448,102 +457,6 @@ impl Statements {
     /// True once what was accepted before the server started is known again.
     pub(super) fn is_restored(&self) -> bool {
         self.is_restored.load(Acquire)
-    }
-
-    /// Takes up what the journal has, in the order in which it was accepted; what is known already stays as it is. Each statement has a session of its own from
-    /// `session`, with the settings and temp tensors that it had.
-    ///
-    /// # Errors
-    /// Whatever the warehouse says: then this may be called again.
-    pub(super) async fn restore(
-        self: &Arc<Self>,
-        session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
-    ) -> Result<(), Error> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        let records = journal.load().await?;
-        let (mut again, mut over, mut expired) = (0, 0, Vec::new());
-        for record in records {
-            if self.lock().contains_key(&record.id) {
-                continue;
-            }
-            let end = record.end.as_ref();
-            let age = end.map(|(_, at)| now_ms().saturating_sub(*at));
-            if age.is_some_and(|ms| Duration::from_millis(ms) >= self.ttl) {
-                expired.push(record);
-                continue;
-            }
-            let request = record.request_id.map(|id| (id, record.sql.clone()));
-            let read: Vec<String> = record.recipe.data().map(String::from).collect();
-            let handle = Handle::again(record.id, &self.stop, record.recipe);
-            if let Some(host) = &self.host
-                && matches!(end, None | Some((End::Finished, _)))
-            {
-                read.iter().for_each(|data| handle.pin(host.pin(data)));
-            }
-            let mut entry =
-                self.entry(handle, record.sql, record.session, request, record.accepted_ms);
-            let outcome = match end.map(|(end, _)| end) {
-                None if record.starts >= STARTS_MAX => {
-                    Some(Outcome::Failed(Error::Poison { starts: record.starts }))
-                }
-                None => {
-                    entry.starts = record.starts + 1;
-                    None
-                }
-                Some(End::Finished) => {
-                    entry.finished = true;
-                    entry.asleep = AtomicBool::new(true);
-                    None
-                }
-                Some(End::Gone) => Some(Outcome::Gone),
-                Some(End::Cancelled) => Some(Outcome::Failed(Error::Cancelled)),
-                Some(End::Failed(told)) => {
-                    Some(Outcome::Failed(Error::stage(crate::client::Failure::of(told))))
-                }
-            };
-            let runs = outcome.is_none() && !entry.finished;
-            entry.outcome = watch::Sender::new(outcome.map(Arc::new));
-            entry.kept = tokio::sync::Mutex::new(Kept { is_there: true, end: record.end });
-            let entry = Arc::new(entry);
-            entry.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
-            self.lock().insert(entry.id().to_string(), entry.clone());
-            match runs {
-                true => {
-                    again += 1;
-                    if let Err(e) = entry.keep().await {
-                        tracing::warn!(id = entry.id(), error = %e, "that it runs again could not be written down");
-                    }
-                    self.live.fetch_add(1, Relaxed);
-                    self.start(&entry, session());
-                }
-                false => {
-                    over += 1;
-                    // It may have been killed before it removed them.
-                    entry.handle.remove_chunks().await;
-                }
-            }
-        }
-        if let Some(host) = &self.host
-            && again + over + expired.len() > 0
-        {
-            // What only they read goes with them.
-            let read = expired.iter().flat_map(|r| r.recipe.data()).map(|data| host.pin(data));
-            let _read: Vec<Pin> = read.collect();
-            host.doom_unnamed().await?;
-        }
-        for record in expired {
-            if let Some(host) = &self.host
-                && let Err(e) = host.durable().remove(&record.id).await
-            {
-                tracing::warn!(id = record.id, error = %e, "chunks of a statement could not be removed");
-            }
-            journal.remove(&record.id).await?;
-        }
-        if again + over > 0 {
-            tracing::info!(again, over, "took up the statements that were accepted before");
-        }
-        self.is_restored.store(true, Release);
-        Ok(())
     }
 
     /// Computes the answers again of a statement that was finished before the server started; once is enough.

@@ -290,7 +290,7 @@ impl Warehouse {
         mode: Mode,
     ) -> Result<(), Error> {
         self.check().await?;
-        self.epoch.check().await?;
+        let _right = self.epoch.right().await?;
         if !self.marked.load(Ordering::Relaxed) {
             let text = serde_json::json!({"format_version": FORMAT_VERSION}).to_string();
             match self.folder.put(MARK, text.into(), Mode::Create).await {
@@ -313,7 +313,7 @@ impl Warehouse {
 
     /// Removes an entry; true if there was one.
     pub(super) async fn remove(&self, name: &str) -> Result<bool, Error> {
-        self.epoch.check().await?;
+        let _right = self.epoch.right().await?;
         self.folder.remove(&key(name)).await.map_err(Error::stage)
     }
 

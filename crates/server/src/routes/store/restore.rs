@@ -1,0 +1,156 @@
+//! What a server that starts does with the statements that the one before it had accepted.
+//!
+//! ```text
+//!   record ─▶ expired          it is removed
+//!          ─▶ over             its end is told; answers are computed again when somebody asks for them
+//!          ─▶ begun too often  FAILED (`poison`), once and for all
+//!          ─▶ not over         it runs again
+//! ```
+
+use super::{Entry, EntryKeeper, Kept, Outcome, Statements};
+use crate::client::Failure;
+use crate::engine::{Engine, Handle};
+use crate::error::{Class, Error};
+use crate::journal::{End, Journal, Record, now_ms};
+use crate::session::{Host, Pin};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
+use tessera_exec::sink::Version;
+use tokio::sync::{Mutex, watch};
+
+/// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
+const STARTS_MAX: u32 = 4;
+
+/// What becomes of a statement.
+enum Fate {
+    /// It runs again.
+    Runs,
+    /// Its answers may be asked for.
+    Sleeps,
+    /// This is all that is told of it.
+    Over(Outcome),
+    /// It was the end of too many servers.
+    Poison,
+}
+
+impl Fate {
+    fn of(record: &Record) -> Fate {
+        match record.end.as_ref().map(|(end, _)| end) {
+            None if record.starts >= STARTS_MAX => Fate::Poison,
+            None => Fate::Runs,
+            Some(End::Finished) => Fate::Sleeps,
+            Some(End::Gone) => Fate::Over(Outcome::Gone),
+            Some(End::Cancelled) => Fate::Over(Outcome::Failed(Error::Cancelled)),
+            Some(End::Failed(told)) => Fate::Over(Outcome::Failed(Error::stage(Failure::of(told)))),
+        }
+    }
+}
+
+impl Statements {
+    /// Takes up what the journal has, in the order in which it was accepted; what is known already stays as it is.
+    /// Each statement has a session of its own from `session`, with the settings and temp tensors that it had.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says: then this may be called again.
+    pub(in crate::routes) async fn restore(
+        self: &Arc<Self>,
+        session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
+    ) -> Result<(), Error> {
+        let (Some(journal), Some(host)) = (&self.journal, &self.host) else { return Ok(()) };
+        let (mut again, mut over, mut expired) = (0, 0, Vec::new());
+        // Until it is known what has no name any more.
+        let mut read = Vec::new();
+        for (record, version) in journal.load().await? {
+            read.extend(record.recipe.data().map(|data| host.pin(data)));
+            if self.lock().contains_key(&record.id) {
+                continue;
+            }
+            if self.is_expired(&record) {
+                expired.push(record.id);
+                continue;
+            }
+            match self.take_up(journal, host, record, version, session).await? {
+                true => again += 1,
+                false => over += 1,
+            }
+        }
+        if !read.is_empty() {
+            host.doom_unnamed().await?;
+        }
+        // What none of those reads that may run goes now.
+        drop::<Vec<Pin>>(read);
+        for id in expired {
+            if let Err(e) = host.durable().remove(&id).await {
+                tracing::warn!(id, error = %e, "chunks of a statement could not be removed");
+            }
+            journal.remove(&id).await?;
+        }
+        if again + over > 0 {
+            tracing::info!(again, over, "took up the statements that were accepted before");
+        }
+        self.is_restored.store(true, Release);
+        Ok(())
+    }
+
+    fn is_expired(&self, record: &Record) -> bool {
+        let age = record.end.as_ref().map(|(_, at)| now_ms().saturating_sub(*at));
+        age.is_some_and(|ms| Duration::from_millis(ms) >= self.ttl)
+    }
+
+    /// Enters a statement; true if it runs again.
+    async fn take_up(
+        self: &Arc<Self>,
+        journal: &Journal,
+        host: &Host,
+        record: Record,
+        version: Version,
+        session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
+    ) -> Result<bool, Error> {
+        let fate = Fate::of(&record);
+        let (runs, is_news) =
+            (matches!(fate, Fate::Runs), matches!(fate, Fate::Runs | Fate::Poison));
+        let request = record.request_id.clone().map(|id| (id, record.sql.clone()));
+        let data: Vec<String> = record.recipe.data().map(String::from).collect();
+        let handle = Handle::again(record.id, &self.stop, record.recipe);
+        if matches!(fate, Fate::Runs | Fate::Sleeps) {
+            data.iter().for_each(|data| handle.pin(host.pin(data)));
+        }
+        let mut entry = self.entry(handle, record.sql, record.session, request, record.accepted_ms);
+        entry.starts = record.starts + u32::from(runs);
+        entry.finished = matches!(fate, Fate::Sleeps);
+        entry.asleep = AtomicBool::new(entry.finished);
+        let mut kept = Kept { is_there: true, version: Some(version), end: record.end };
+        let outcome = match fate {
+            Fate::Runs | Fate::Sleeps => None,
+            Fate::Over(outcome) => Some(outcome),
+            Fate::Poison => {
+                let error = Error::Poison { starts: record.starts };
+                kept.end = Some((End::Failed(error.to_json(None)), now_ms()));
+                Some(Outcome::Failed(error))
+            }
+        };
+        if is_news && let Err(e) = entry.write(journal, &mut kept).await {
+            // A bucket that does not answer is asked again; a full disk must not keep results from being read.
+            if e.class() == Class::Retry {
+                return Err(e);
+            }
+            tracing::warn!(id = entry.id(), error = %e, "that a statement was taken up could not be written down");
+        }
+        entry.outcome = watch::Sender::new(outcome.map(Arc::new));
+        entry.kept = Mutex::new(kept);
+        let entry: Arc<Entry> = Arc::new(entry);
+        entry.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
+        self.lock().insert(entry.id().to_string(), entry.clone());
+        match runs {
+            true => {
+                self.live.fetch_add(1, Relaxed);
+                self.start(&entry, session());
+            }
+            // It may have been killed before it removed them.
+            false => entry.handle.remove_chunks().await,
+        }
+        Ok(runs)
+    }
+}

@@ -1,0 +1,192 @@
+//! The worlds, and what makes each of them what it is.
+
+use super::{Db, Failed, agrees};
+use crate::common::{Random, number};
+use crate::s3::{KEY, S3, SECRET};
+use sqllogictest::{DefaultColumnType, Record, Runner};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tessera_exec::source::Stores;
+use tessera_server::config::Config;
+use tessera_server::session::{Host, Session};
+
+/// One way to run all scripts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum World {
+    /// Chunks of the sources, two threads.
+    Source,
+    /// Chunks of a few cells; a few hundred where the arrays are larger.
+    Tiny,
+    /// Chunks of the sources, one thread.
+    OneThread,
+    /// Nothing stays dense: the cells of cell blocks are rows.
+    Rows,
+    /// Tiny chunks in so little memory that they are spilled.
+    Spilling,
+    /// Chunks of the sources, eight threads.
+    EightThreads,
+    /// Chunks of the sources in little memory.
+    Scarce,
+    /// Tiny chunks, all of which are kept in a directory; each answer is that of a second run, which finds them.
+    Kept,
+    /// Chunks of the sources, which are in a bucket of whose requests one in ten fails, as is the warehouse, where
+    /// all chunks are kept; each answer is that of a second run.
+    Faults,
+}
+
+/// Scripts that ask for operands of some megabytes, whatever the chunks: chunks of 8 MB, whole matrices.
+const WIDE: [&str; 2] = ["dialect/q01.slt", "queries/linalg_solve.slt"];
+
+/// Of so many scripts one runs in the worlds that only some run in.
+const ONE_OF: u64 = 12;
+
+impl World {
+    /// Those that each script runs in.
+    pub(super) const EACH: [World; 5] =
+        [World::Source, World::Tiny, World::OneThread, World::Rows, World::Spilling];
+    /// Those that some scripts run in, and all of them if `TESSERA_SLT_ALL` is set.
+    pub(super) const SOME: [World; 4] =
+        [World::EightThreads, World::Scarce, World::Kept, World::Faults];
+
+    /// The worlds of a script.
+    pub(super) fn of(script: &Path) -> Vec<World> {
+        let name = script.as_os_str().as_encoded_bytes();
+        let seed = name.iter().fold(20_261_122, |h: u64, b| h.wrapping_mul(31) + u64::from(*b));
+        let is_drawn = Random(seed).next().is_multiple_of(ONE_OF);
+        let some: &[World] = match is_drawn || std::env::var_os("TESSERA_SLT_ALL").is_some() {
+            true => &World::SOME,
+            false => &[],
+        };
+        World::EACH.iter().chain(some).copied().collect()
+    }
+
+    /// The world on the same grid, so with the same bits.
+    pub(super) fn twin(self) -> Option<World> {
+        match self {
+            World::Source | World::Tiny | World::Rows => None,
+            World::OneThread | World::EightThreads | World::Scarce | World::Faults => {
+                Some(World::Source)
+            }
+            World::Spilling | World::Kept => Some(World::Tiny),
+        }
+    }
+
+    fn threads(self) -> &'static str {
+        match self {
+            World::OneThread => "1",
+            World::EightThreads => "8",
+            _ => "2",
+        }
+    }
+
+    /// Less than the command line allows where that is asked for.
+    fn memory(self, path: &Path) -> u64 {
+        let is_wide = WIDE.iter().any(|w| path.ends_with(w));
+        match self {
+            World::Spilling | World::Scarce if is_wide => 16 << 20,
+            World::Spilling => 1 << 20,
+            World::Scarce => 8 << 20,
+            _ => 1 << 30,
+        }
+    }
+
+    fn settings(self, is_large: bool) -> Option<String> {
+        // Each chunk is an operand of its own: the same bits as where small ones go together.
+        let alone = "SET tessera.batch_cells = 0; ";
+        let all = "SET tessera.durability = 'all'; ";
+        let bytes = if is_large { "16KiB" } else { "32" };
+        let tiny = format!("SET tessera.chunk_bytes_target = '{bytes}'");
+        match self {
+            World::Source | World::OneThread | World::EightThreads | World::Scarce => None,
+            World::Rows => Some("SET tessera.lift = 'off'".into()),
+            World::Tiny => Some(tiny),
+            World::Spilling => Some(format!("{alone}{tiny}")),
+            World::Kept => Some(format!("{all}{tiny}")),
+            World::Faults => Some(all.into()),
+        }
+    }
+}
+
+/// A script's answers, and how many operands ran for them.
+pub(super) struct Run {
+    pub(super) world: World,
+    pub(super) answers: Vec<String>,
+    pub(super) failures: Vec<String>,
+    pub(super) operands: u64,
+    /// Bytes that were spilled.
+    pub(super) spilled: u64,
+    /// Operands whose chunks second runs found.
+    pub(super) reused: u64,
+    pub(super) seconds: f64,
+}
+
+/// The bucket of the scripts of a folder, with all that they read.
+pub(super) fn bucket() -> S3 {
+    let s3 = S3::random(number("TESSERA_SEED").unwrap_or(20_261_122), 0.1);
+    copy(Path::new("tests/data"), &s3.path("tests/data"));
+    s3
+}
+
+fn copy(from: &Path, to: &PathBuf) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+pub(super) fn run(path: &Path, world: World, s3: &S3) -> Run {
+    let began = Instant::now();
+    let mut text = fs::read_to_string(path).unwrap();
+    let tolerance = text
+        .lines()
+        .find_map(|l| l.strip_prefix("# tolerance "))
+        .map(|t| t.trim().parse().unwrap());
+    super::TOLERANCE.with(|t| *t.borrow_mut() = tolerance);
+    let is_large = path.starts_with("sql/dialect") || path.starts_with("sql/geoscience");
+    let directory = tempfile::tempdir().unwrap();
+    let mut warehouse = directory.path().display().to_string();
+    let mut environment: Vec<(String, String)> = std::env::vars().collect();
+    if world == World::Faults {
+        warehouse = format!("s3://bkt/{}", path.display());
+        environment.extend(s3.environment(Some((KEY, SECRET))));
+        text = text.replace("'tests/data/", "'s3://bkt/tests/data/");
+    }
+    let flags = [("warehouse", warehouse), ("threads", world.threads().to_string())];
+    let mut config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
+    config.memory_limit_bytes = world.memory(path);
+    let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
+    let stores = Stores::with_environment(Duration::from_secs(30), environment);
+    let host = Host::open_with(config, runtime.handle().clone(), stores).unwrap();
+    let (answers, reused) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
+    let before = host.runtime().operands();
+    let failures = {
+        let mut runner = Runner::new(|| {
+            let db = Db {
+                session: Session::of(host.clone()),
+                runtime: runtime.clone(),
+                answers: answers.clone(),
+                prologue: world.settings(is_large),
+                runs_twice: matches!(world, World::Kept | World::Faults),
+                reused: reused.clone(),
+            };
+            async move { Ok::<_, Failed>(db) }
+        });
+        runner.with_validator(agrees);
+        let name = path.display().to_string();
+        let records: Vec<Record<DefaultColumnType>> =
+            sqllogictest::parse_with_name(&text, name).unwrap();
+        records.into_iter().filter_map(|r| runner.run(r).err().map(|e| e.to_string())).collect()
+    };
+    let operands = host.runtime().operands() - before;
+    let answers = std::mem::take(&mut *answers.lock().unwrap());
+    let (spilled, reused) =
+        (host.runtime().store().figures().spilled_bytes, *reused.lock().unwrap());
+    let seconds = began.elapsed().as_secs_f64();
+    Run { world, answers, failures, operands, spilled, reused, seconds }
+}

@@ -8,7 +8,7 @@
 //! 1. [`estimate`] goes through the plan as the scheduler does: what is furthest from the sources first, a chunk until
 //!    its last reader is done. It adds up what is held; what further threads run beside it is added once for each.
 //! 2. What does not fit is dropped and read again, or spilled, by the rules of the scheduler.
-//! 3. A plan of more than [`STEPS_MAX`] operands and reads is gone through so far only. What still grew then is taken to
+//! 3. A plan of more than 65,536 operands and reads is gone through so far only. What still grew then is taken to
 //!    grow like that to its end.
 //!
 //! What it cannot know: what other statements hold, how long an operand takes, what a receiver keeps of the results.

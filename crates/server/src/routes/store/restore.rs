@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
-use tessera_exec::sink::Version;
 use tokio::sync::{Mutex, watch};
 
 /// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
@@ -62,7 +61,7 @@ impl Statements {
         let (mut again, mut over, mut expired) = (0, 0, Vec::new());
         // Until it is known what has no name any more.
         let mut read = Vec::new();
-        for (record, version) in journal.load().await? {
+        for record in journal.load().await? {
             read.extend(record.recipe.data().map(|data| host.pin(data)));
             if self.lock().contains_key(&record.id) {
                 continue;
@@ -71,7 +70,7 @@ impl Statements {
                 expired.push(record.id);
                 continue;
             }
-            match self.take_up(journal, host, record, version, session).await? {
+            match self.take_up(journal, host, record, session).await? {
                 true => again += 1,
                 false => over += 1,
             }
@@ -105,7 +104,6 @@ impl Statements {
         journal: &Journal,
         host: &Host,
         record: Record,
-        version: Version,
         session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
     ) -> Result<bool, Error> {
         let fate = Fate::of(&record);
@@ -121,7 +119,7 @@ impl Statements {
         entry.starts = record.starts + u32::from(runs);
         entry.finished = matches!(fate, Fate::Sleeps);
         entry.asleep = AtomicBool::new(entry.finished);
-        let mut kept = Kept { is_there: true, version: Some(version), end: record.end };
+        let mut kept = Kept { is_there: true, end: record.end };
         let outcome = match fate {
             Fate::Runs | Fate::Sleeps => None,
             Fate::Over(outcome) => Some(outcome),
@@ -131,7 +129,7 @@ impl Statements {
                 Some(Outcome::Failed(error))
             }
         };
-        if is_news && let Err(e) = entry.write(journal, &mut kept).await {
+        if is_news && let Err(e) = entry.write(journal, &kept).await {
             // A bucket that does not answer is asked again; a full disk must not keep results from being read.
             if e.class() == Class::Retry {
                 return Err(e);

@@ -1,0 +1,50 @@
+//! Locks of processes: who looks before it writes holds one meanwhile ([`Folder::hold`]).
+
+use super::Folder;
+use crate::sink::SinkError;
+use crate::sink::place::Place;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The longest that a lock is waited for, and how often it is tried. Who holds one writes a document.
+const HOLD_MAX: Duration = Duration::from_secs(10);
+const HOLD_EVERY: Duration = Duration::from_millis(2);
+
+/// A lock, until it drops or the process ends.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] File);
+
+impl Folder {
+    /// Takes the lock `key`, `alone` or with others; `None` in a bucket, where there are none.
+    ///
+    /// # Errors
+    /// A lock that somebody holds for more than ten seconds; a directory that cannot be written.
+    pub async fn hold(&self, key: &str, alone: bool) -> Result<Option<Held>, SinkError> {
+        let Place::Local { root, .. } = &self.place else { return Ok(None) };
+        let path = root.join(key);
+        let failed = |e: io::Error| SinkError::io(self.place.show(key), &e);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(failed)?;
+        let start = Instant::now();
+        loop {
+            match if alone { file.try_lock() } else { file.try_lock_shared() } {
+                Ok(()) => return Ok(Some(Held(file))),
+                Err(TryLockError::Error(e)) => return Err(failed(e)),
+                Err(TryLockError::WouldBlock) if start.elapsed() < HOLD_MAX => {
+                    tokio::time::sleep(HOLD_EVERY).await;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let reason = format!(
+                        "a process that does not go on holds this lock for {} s: end it",
+                        HOLD_MAX.as_secs()
+                    );
+                    return Err(SinkError::Storage { what: self.place.show(key), reason });
+                }
+            }
+        }
+    }
+}

@@ -186,7 +186,6 @@ fn a_folder_of_tables_is_listed_by_each_statement() {
 }
 
 #[test]
-#[ignore = "known gap: on a quiet machine the run after the kill reads changed chunks and does not notice (docs/recovery.md)"]
 fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
     let p = Place::new();
     let source = p.directory.path().join("a.zarr");
@@ -196,16 +195,25 @@ fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
     for is_changed in [false, true] {
         let s = p.serve();
         let id = submit(&s, &format!("SET tessera.durability = 'all'; {sql}"));
+        let kept = p.warehouse().join("statements").join(&id);
+        // Each is that of an operand, which reads several chunks of the source.
+        let chunks = || {
+            let mut all = match kept.join("chunks").exists() {
+                true => files(&kept.join("chunks")),
+                false => Vec::new(),
+            };
+            all.retain(|f| f.extension().is_some_and(|e| e == "chunk"));
+            all
+        };
         until("some chunks are kept", || {
             let status = s.get(&format!("/v1/statements/{id}")).json();
             assert_ne!(status["state"], "FINISHED", "the machine is too fast for this test");
-            status["durable"]["written"].as_u64().unwrap_or(0) >= 6
+            chunks().len() >= 2
         });
         drop(s);
-        let kept = p.warehouse().join("statements").join(&id);
         assert!(!names(&kept.join("reads")).is_empty());
         // Chunks are lost, and have to be made again.
-        for chunk in files(&kept.join("chunks")).iter().skip(1) {
+        for chunk in chunks().iter().skip(1) {
             fs::remove_file(chunk).unwrap();
         }
         if is_changed {

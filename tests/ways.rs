@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
 fn each_run_that_is_measured_does_its_work() {
     let dir = tempfile::tempdir().unwrap();
     let (warehouse, to) = (dir.path().join("warehouse"), dir.path().join("out.npy"));
-    let copy = format!("COPY (SELECT arange(3) AS r) TO '{}'", to.display());
+    let copy = format!("COPY (SELECT arange(3) AS r) TO '{}' STORED AS NPY", to.display());
     let bench = |sql: &str| {
         let mut command = tessera();
         command.arg("--warehouse").arg(&warehouse).args(["bench", "-n", "2", sql]);

@@ -1,7 +1,7 @@
 //! The worlds, and what makes each of them what it is.
 
 use super::{Db, Failed, agrees};
-use crate::common::{Random, number};
+use crate::common::number;
 use crate::s3::{KEY, S3, SECRET};
 use sqllogictest::{DefaultColumnType, Record, Runner};
 use std::fs;
@@ -39,23 +39,22 @@ pub(super) enum World {
 /// Scripts that ask for operands of some megabytes, whatever the chunks: chunks of 8 MB, whole matrices.
 const WIDE: [&str; 2] = ["dialect/q01.slt", "queries/linalg_solve.slt"];
 
-/// Of so many scripts one runs in the worlds that only some run in.
-const ONE_OF: u64 = 12;
+/// Whether scripts run in all worlds, which takes long.
+pub(super) fn all_worlds() -> bool {
+    std::env::var_os("TESSERA_SLT_ALL").is_some()
+}
 
 impl World {
     /// Those that each script runs in.
     pub(super) const EACH: [World; 5] =
         [World::Source, World::Tiny, World::OneThread, World::Rows, World::Spilling];
-    /// Those that some scripts run in, and all of them if `TESSERA_SLT_ALL` is set.
+    /// Those that they run in too if `TESSERA_SLT_ALL` is set.
     pub(super) const SOME: [World; 4] =
         [World::EightThreads, World::Scarce, World::Kept, World::Faults];
 
     /// The worlds of a script.
-    pub(super) fn of(script: &Path) -> Vec<World> {
-        let name = script.as_os_str().as_encoded_bytes();
-        let seed = name.iter().fold(20_261_122, |h: u64, b| h.wrapping_mul(31) + u64::from(*b));
-        let is_drawn = Random(seed).next().is_multiple_of(ONE_OF);
-        let some: &[World] = match is_drawn || std::env::var_os("TESSERA_SLT_ALL").is_some() {
+    pub(super) fn of() -> Vec<World> {
+        let some: &[World] = match all_worlds() {
             true => &World::SOME,
             false => &[],
         };

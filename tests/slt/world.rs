@@ -52,8 +52,8 @@ impl World {
     pub(super) const SOME: [World; 4] =
         [World::EightThreads, World::Scarce, World::Kept, World::Faults];
 
-    /// The worlds of a script.
-    pub(super) fn of() -> Vec<World> {
+    /// Those that scripts run in.
+    pub(super) fn all() -> Vec<World> {
         let some: &[World] = match all_worlds() {
             true => &World::SOME,
             false => &[],
@@ -121,11 +121,14 @@ pub(super) struct Run {
     pub(super) seconds: f64,
 }
 
-/// The bucket of the scripts of a folder, with all that they read.
-pub(super) fn bucket() -> S3 {
+/// The bucket of the scripts of a folder, with all that they read; `None` where no world has one.
+pub(super) fn bucket() -> Option<S3> {
+    if !all_worlds() {
+        return None;
+    }
     let s3 = S3::random(number("TESSERA_SEED").unwrap_or(20_261_122), 0.1);
     copy(Path::new("tests/data"), &s3.path("tests/data"));
-    s3
+    Some(s3)
 }
 
 fn copy(from: &Path, to: &PathBuf) {
@@ -139,7 +142,7 @@ fn copy(from: &Path, to: &PathBuf) {
     }
 }
 
-pub(super) fn run(path: &Path, world: World, s3: &S3) -> Run {
+pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
     let began = Instant::now();
     let mut text = fs::read_to_string(path).unwrap();
     let tolerance = text
@@ -151,7 +154,7 @@ pub(super) fn run(path: &Path, world: World, s3: &S3) -> Run {
     let directory = tempfile::tempdir().unwrap();
     let mut warehouse = directory.path().display().to_string();
     let mut environment: Vec<(String, String)> = std::env::vars().collect();
-    if world == World::Faults {
+    if let (World::Faults, Some(s3)) = (world, s3) {
         warehouse = format!("s3://bkt/{}", path.display());
         environment.extend(s3.environment(Some((KEY, SECRET))));
         text = text.replace("'tests/data/", "'s3://bkt/tests/data/");

@@ -11,10 +11,9 @@
 //! 3. A thread that computed an operand of a stage that is kept gives its chunks to be written in the background. A
 //!    bounded number of bytes waits to be written; what comes beyond is not kept. No statement fails or waits because
 //!    of a write, but that its chunks stay in memory, and charged, until they are written.
-//! 4. Chunks go with their statement; what is left of others is [collected](DurableStore::collect).
-//!
 //! 4. Before chunks are written, what the statement has read until then is ([`Durable::keep_reads`]): a run after this
 //!    one reads the same versions, or fails.
+//! 5. Chunks go with their statement; what is left of others is [collected](DurableStore::collect).
 //!
 //! Invariants: a reader sees a whole operand or none, and checks what it reads; chunks are found by what they are
 //! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or

@@ -4,9 +4,9 @@
 //! ```text
 //!   region of 64 MiB, at a boundary of 2 MiB   | 3 MB | 3 MB | 800 KB | 6 MB | …  not touched yet |
 //! ```
-//! A page fault costs more than the arithmetic on the cells of a page, and where pages are small the processor fetches
-//! ahead no further than to their ends: reading chunks of 3 MB in pages of 4 KiB took 1.5 times as long as in pages of
-//! 2 MiB. Such a page is larger than many a chunk, so neighbouring buffers share them. Every byte is cut once: what is
+//! A page fault costs more than the arithmetic on the cells of a page: 400 MB in new chunks of 3 MB took 0.20 s of the
+//! system's time in pages of 4 KiB, 0.07 s in pages of 2 MiB. Such a page is larger than many a chunk, so neighbouring
+//! buffers share them. Every byte is cut once: what is
 //! let go gives its pages back, and the last buffer the region.
 
 use super::HUGE_PAGE;

@@ -96,9 +96,8 @@ impl Session {
         overwrite: bool,
         cancel: &CancelToken,
     ) -> Result<Written, Error> {
-        let host = self.sink_host();
-        let make = || std::future::ready(ObjectWriter::create(target, overwrite, &host));
-        let out = self.with_room(cancel, make).await?;
+        let out =
+            ObjectWriter::create(target, overwrite, &self.sink_host()).map_err(Error::stage)?;
         let failure = out.failure();
         let extension = target.display().rsplit('.').next().unwrap_or_default();
         let options = FormatOptions {

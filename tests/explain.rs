@@ -289,6 +289,15 @@ fn what_is_expected_stands_beside_what_is_measured() {
         assert!(plain.ends_with(&format!("{}\n", lines[at])), "{plain}");
     }
     // Blocks of cells have tensor plans too, and islands each their own.
+    let cells = "SELECT lat, avg(t2m) FROM era5 GROUP BY lat";
+    let json = db.json(&format!("EXPLAIN ANALYZE (FORMAT json) {cells}"));
+    let plan = &json["tensor_plans"]["groups_0"];
+    assert_eq!(plan["measured"].as_array().map(Vec::len), Some(1), "{json}");
+    assert_eq!(plan["measured"][0]["requests"], chunks, "{json}");
+    assert_eq!(plan["measured"][0]["bytes_fetched"], bytes, "{json}");
+    let text = db.text(&format!("EXPLAIN ANALYZE {cells}"));
+    assert_eq!(text.matches("\nmeasured: peak ").count(), 1, "{text}");
+    assert!(text.ends_with("\nmeasured: 0 rows of cells were built\n"), "{text}");
     let json = db.json("EXPLAIN (FORMAT json) SELECT lat, avg(t2m) FROM era5 GROUP BY lat");
     assert_eq!(json["tensor_plans"]["groups_0"]["expected"]["requests"], chunks, "{json}");
     let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT sum(t2m[t2m > 290]) AS s FROM era5");
@@ -319,4 +328,36 @@ fn what_does_not_fit_is_expected_to_be_spilled() {
 
 fn whole(answer: Answer) -> Answer {
     Reply::from(answer).whole().unwrap().answer
+}
+
+#[test]
+fn threads_and_time_of_a_statement_are_the_sessions() {
+    let db = Db::open();
+    let threads = |n: &str| {
+        db.run(&format!("SET tessera.threads = {n}"));
+        let plan =
+            db.json("EXPLAIN (FORMAT json) SELECT sum(random_normal([1000, 1000], seed => 1))");
+        plan["expected"]["threads"].as_u64().unwrap()
+    };
+    // A session that goes on in a process with fewer threads has all of them.
+    assert_eq!([threads("1"), threads("2"), threads("64")], [1, 2, 2]);
+    let refused = |sql: &str| db.answer(sql).err().map(|e| (e.code().to_string(), e.to_string()));
+    for (sql, says) in [
+        ("SET tessera.threads = 0", "`0` is no number of threads from 1"),
+        ("SET tessera.query_timeout = 'soon'", "`soon` is no number of whole seconds from 1"),
+    ] {
+        let (_, text) = refused(sql).unwrap();
+        assert!(text.contains(says), "{text}");
+    }
+    db.run("SET tessera.threads = 1");
+    let sum = "SELECT sum(reshape(arange(2000000), [20, 100000])) AS s";
+    let line = |sql: &str| crate::slt::answer_lines(whole(db.run(sql))).join(" ");
+    let one = line(sum);
+    db.run("SET tessera.threads = 2; SET tessera.query_timeout = 3600");
+    assert_eq!(one, line(sum));
+    db.run("SET tessera.query_timeout = 1");
+    let (code, text) = refused("SELECT sum(sin(arange(300000000000)))").unwrap();
+    assert_eq!((&*code, &*text), ("timeout", "the query took longer than 1 s and was cancelled"));
+    // The next one has its own second.
+    assert_eq!(one, line(sum));
 }

@@ -36,6 +36,18 @@ use tokio::sync::oneshot;
 /// The part of the quota that chunks may hold which wait to be kept.
 const KEEPING: u64 = 8;
 
+/// How a plan is run.
+#[derive(Default)]
+pub struct How {
+    /// What is there of it and what is kept: chunks that are there are loaded, and those that are computed are written.
+    pub stored: Option<Stored>,
+    /// For a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: it is run on the
+    /// thread that starts it as far as it goes without waiting, most often to its end.
+    pub here: bool,
+    /// The most threads that compute its operands at a time; `None` for all.
+    pub threads: Option<usize>,
+}
+
 /// What threads have to come back when the runtime ends.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -174,33 +186,20 @@ impl Runtime {
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
     ) -> Result<Running, Error> {
-        self.start_durable(plan, runner, sink, cancel, None, false)
+        self.start_as(plan, runner, sink, cancel, How::default())
     }
 
-    /// Starts a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait, and runs it on this thread as far as it goes
-    /// without waiting: most often to its end.
-    pub fn start_here(
+    /// Starts a plan in the given way and returns as soon as that allows.
+    pub fn start_as(
         &self,
         plan: Arc<dyn Tiling>,
         runner: Arc<dyn TaskRunner>,
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
-    ) -> Result<Running, Error> {
-        self.start_durable(plan, runner, sink, cancel, None, true)
-    }
-
-    /// Starts a plan of a statement whose chunks are kept: what is `stored` is loaded, and what is computed is written.
-    /// With `here` it is run on this thread as [`Runtime::start_here`] does.
-    pub fn start_durable(
-        &self,
-        plan: Arc<dyn Tiling>,
-        runner: Arc<dyn TaskRunner>,
-        sink: Arc<dyn Sink>,
-        cancel: &CancelToken,
-        stored: Option<Stored>,
-        here: bool,
+        how: How,
     ) -> Result<Running, Error> {
         cancel.check()?;
+        let How { stored, here, threads } = how;
         let (kept, recovery) = stored.map(|s| (s.kept, s.recovery)).unzip();
         let recovery = recovery.unwrap_or_default();
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
@@ -218,6 +217,7 @@ impl Runtime {
             account,
             read_back: AtomicU64::new(0),
             kept,
+            threads: threads.unwrap_or(self.shared.config.threads).max(1),
         };
         let done = Box::new(move |outcome| {
             drop(ended);
@@ -468,9 +468,9 @@ impl Shared {
             let operand = (work.key.stage, work.key.number);
             kept.keep(&self.io, operand, chunks, nanos, self.quota.limit() / KEEPING);
         }
-        let (slot, fetch) = (work.slot, work.fetch);
+        let (slot, fetch, frees) = (work.slot, work.fetch, work.frees);
         let again = result.is_err().then(|| Box::new(work));
-        Finished { statement, slot, result, nanos, fetch, again }
+        Finished { statement, slot, result, nanos, fetch, frees, again }
     }
 
     /// Writes a chunk to a file.
@@ -588,7 +588,7 @@ impl Fetch {
                 let (statement, slot, fetch) = (work.statement.id, work.slot, work.fetch);
                 let again = Some(Box::new(work));
                 let result = Err(error);
-                let f = Finished { statement, slot, result, nanos: 0, fetch, again };
+                let f = Finished { statement, slot, result, nanos: 0, fetch, frees: false, again };
                 self.shared.with(|core, after| core.complete(&mut vec![f], after));
             }
         }

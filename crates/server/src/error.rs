@@ -269,7 +269,7 @@ pub enum Error {
         /// What cannot be understood.
         reason: String,
     },
-    /// A query ran longer than the server allows.
+    /// A query ran longer than the server or the session allows.
     #[error("the query took longer than {limit_s} s and was cancelled")]
     Timeout {
         /// The limit, in seconds.
@@ -449,7 +449,7 @@ impl Error {
             }
             Error::Poison { .. } => Some("see why they were killed (memory?), then submit it again".into()),
             Error::Connect { .. } => Some("`tessera serve` starts a server".into()),
-            Error::Timeout { .. } => Some("raise `query-timeout` of the server or ask for less".into()),
+            Error::Timeout { .. } => Some("raise `query-timeout` of the server, or what `SET tessera.query_timeout` gave the session, or ask for less".into()),
             Error::OpenListen { .. } => Some(
                 "set `token` (TESSERA_TOKEN, or a key of the configuration file), or listen on 127.0.0.1"
                     .into(),

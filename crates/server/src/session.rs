@@ -322,7 +322,14 @@ impl Session {
         if let Some(done) = cancel.step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
-        let reply = self.served(parsed, cancel).await;
+        let served = self.served(parsed, cancel);
+        let reply = match self.settings().query_timeout_s {
+            Some(limit_s) => tokio::select! {
+                reply = served => reply,
+                () = cancel.has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),
+            },
+            None => served.await,
+        };
         if !cancel.may_survive() {
             cancel.unpin().await;
         }

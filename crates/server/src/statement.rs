@@ -43,6 +43,9 @@ use tessera_planner::durable::Durability;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+/// How exactly a statement's time is kept.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Where a statement is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -482,6 +485,18 @@ impl Handle {
     pub(crate) fn waited(&self) -> Duration {
         let noted = self.noted();
         noted.waited + noted.waits_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Comes to an end when the statement has taken so long from now on; waiting for a place does not count.
+    pub(crate) async fn has_taken(&self, limit: Duration) {
+        let (started, waited) = (Instant::now(), self.waited());
+        loop {
+            let limit = limit + self.waited().saturating_sub(waited);
+            match limit.checked_sub(started.elapsed()) {
+                Some(left) if !left.is_zero() => tokio::time::sleep(left.max(TICK)).await,
+                _ => return,
+            }
+        }
     }
 
     /// Chunks of it may be kept there.

@@ -12,7 +12,7 @@ use tessera_planner::recover::Recovery;
 use tessera_planner::region::Dims;
 use tokio::runtime::Handle;
 
-/// What is there of a plan and what is kept of it: how to run it again ([`crate::run::Runtime::start_durable`]).
+/// What is there of a plan and what is kept of it: how to run it again ([`crate::run::Runtime::start_as`]).
 #[derive(Debug)]
 pub struct Stored {
     pub(crate) kept: Kept,

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::quota::Quota;
-use crate::run::Runtime;
+use crate::run::{How, Runtime};
 use crate::schedule::Sink;
 use crate::sink::tests::faulty::{Fault, Faulty};
 use crate::source::{Options, Stores};
@@ -201,7 +201,13 @@ fn a_real_plan_gives_the_same_bits_wherever_it_was_stopped() {
         let stored = durable.and_then(|d| io.block_on(d.plan(&tiling)));
         let token = CancelToken::new();
         let running = runtime
-            .start_durable(tiling.clone(), runner, sink.clone(), &token, stored, false)
+            .start_as(
+                tiling.clone(),
+                runner,
+                sink.clone(),
+                &token,
+                How { stored, ..How::default() },
+            )
             .unwrap();
         if let Some(durable) = durable {
             // It is stopped when a part of it is there.

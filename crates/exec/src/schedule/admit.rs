@@ -57,6 +57,8 @@ pub(crate) struct Work {
     pub(crate) deliver: SmallVec<[(u32, u32); 1]>,
     /// True if it may have to fetch first; it is then counted as fetching.
     pub(crate) fetch: bool,
+    /// True for the last of those that a thread was given: after it the thread has nothing more of the statement to do.
+    pub(crate) frees: bool,
     /// How often it failed before.
     pub(crate) attempts: u32,
     /// True if its chunks are loaded instead of being made.
@@ -80,8 +82,7 @@ impl Job {
         }
         if self.serial && self.running > 0 {
             // The one operand that runs may have been fetched.
-            out.extend(self.take_fetched());
-            return;
+            return self.compute(out, |job, out| out.extend(job.take_fetched()));
         }
         self.walk(limits, false);
         if let Some(demand) = self.impossible.take() {
@@ -146,14 +147,29 @@ impl Job {
             }
         }
         denied.drain(..).for_each(|r| self.loads.push(r));
-        if self.serial && self.running > 0 {
-            return;
+        if !(self.serial && self.running > 0) && self.at_work < self.statement.threads {
+            self.compute(out, |job, out| job.take_ready(limits, out));
         }
+    }
+
+    /// Takes operands for the thread that asks, and counts it.
+    fn compute(&mut self, out: &mut Vec<Work>, take: impl FnOnce(&mut Self, &mut Vec<Work>)) {
+        let before = out.len();
+        take(self, out);
+        if let Some(last) = out[before..].last_mut() {
+            last.frees = true;
+            self.at_work += 1;
+        }
+    }
+
+    /// Takes what one thread computes next: a fetched load, or a batch of operands whose inputs are there.
+    fn take_ready(&mut self, limits: &Limits, out: &mut Vec<Work>) {
         if self.fetched_is_older() {
             return out.extend(self.take_fetched());
         }
-        let batch =
-            if self.serial { 1 } else { (self.ready.len() / limits.threads).clamp(1, BATCH) };
+        let mut denied: SmallVec<[Ready; 16]> = SmallVec::new();
+        let threads = limits.threads.min(self.statement.threads);
+        let batch = if self.serial { 1 } else { (self.ready.len() / threads).clamp(1, BATCH) };
         let mut taken = 0;
         while taken < batch {
             let Some(ready) = self.ready.pop() else { break };
@@ -310,6 +326,7 @@ impl Job {
             prepared,
             deliver,
             fetch,
+            frees: false,
             attempts,
             stored,
         }

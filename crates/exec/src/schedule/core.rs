@@ -28,6 +28,8 @@ pub(crate) struct Finished {
     pub(crate) nanos: u64,
     /// True if it was counted as fetching.
     pub(crate) fetch: bool,
+    /// True if its thread has nothing more of the statement to do.
+    pub(crate) frees: bool,
     /// The operand itself, to be tried again if its error and the number of attempts allow it.
     pub(crate) again: Option<Box<Work>>,
 }
@@ -179,13 +181,16 @@ impl Core {
         if f.fetch {
             job.fetching -= 1;
         }
+        if f.frees {
+            job.at_work -= 1;
+        }
         if let (Err(e), Some(mut work)) = (&f.result, f.again)
             && e.class() == Class::Retry
             && work.attempts < retries_max
             && job.table.get(f.slot).is_some_and(|o| o.state == State::Running)
         {
             work.attempts += 1;
-            work.fetch = true;
+            (work.fetch, work.frees) = (true, false);
             job.fetching += 1;
             job.stats.retries += 1;
             return after.again.push(*work);
@@ -261,10 +266,7 @@ impl Core {
     /// True if another thread would find something to do.
     pub(crate) fn has_more(&self) -> bool {
         !self.victims.is_empty()
-            || self
-                .jobs
-                .iter()
-                .any(|j| j.error.is_none() && !j.parked && !j.serial && j.startable() > 0)
+            || self.jobs.iter().any(|j| j.error.is_none() && !j.parked && j.has_more())
     }
 
     /// What to do when nothing can start.

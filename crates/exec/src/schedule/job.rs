@@ -32,6 +32,8 @@ pub(crate) struct Statement {
     pub(crate) read_back: AtomicU64,
     /// Where its chunks are kept.
     pub(crate) kept: Option<Kept>,
+    /// The most threads that compute its operands at a time.
+    pub(crate) threads: usize,
 }
 
 /// Called once, when nothing of the plan runs any more.
@@ -90,6 +92,8 @@ pub(crate) struct Job {
     /// Operands admitted, and those of them that fetch or were fetched and wait for a thread.
     pub(crate) running: usize,
     pub(crate) fetching: usize,
+    /// Threads that compute its operands.
+    pub(super) at_work: usize,
     /// Bytes of memory of the chunks in the table.
     pub(crate) held_bytes: u64,
     /// Bytes that running operands were admitted with.
@@ -185,6 +189,7 @@ impl Job {
             undelivered: 0,
             running: 0,
             fetching: 0,
+            at_work: 0,
             held_bytes: 0,
             reserved: 0,
             files: 0,
@@ -220,6 +225,11 @@ impl Job {
     /// Operands that could start if there were room.
     pub(crate) fn startable(&self) -> usize {
         self.ready.len() + self.loads.len() + self.fetched.len()
+    }
+
+    /// True if another thread would find something to do.
+    pub(super) fn has_more(&self) -> bool {
+        !self.serial && self.at_work < self.statement.threads && self.startable() > 0
     }
 
     // ---- What happens to operands.

@@ -5,7 +5,7 @@ use super::*;
 use crate::config::Config;
 use crate::operand::State;
 use crate::quota::Quota;
-use crate::run::Runtime;
+use crate::run::{How, Runtime};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -491,6 +491,48 @@ fn results_that_share_chunks_share_the_work() {
         check(&plan, &sink);
         assert_eq!(runner.ran.load(SeqCst), 64 * 3 + 1, "each operand runs once");
         b.is_empty();
+    }
+}
+
+#[test]
+fn a_plan_keeps_to_its_threads() {
+    for fetches in [false, true] {
+        for (threads, quota) in [(1, 1 << 20), (2, 1 << 20), (1, 80 * 12), (3, 80 * 12)] {
+            let mut toy = Toy::default();
+            let load = toy.load(300, 10);
+            let map = toy.stage(300, 10, Box::new(move |n| vec![(load, n)]));
+            let sum =
+                toy.stage(30, 10, Box::new(move |n| (0..10).map(|i| (map, n * 10 + i)).collect()));
+            toy.results = vec![out(sum, 0)];
+            let plan = toy.count();
+            let (b, sink) = (bench(4, quota), Arc::new(Collect::default()));
+            let (now, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let (inside, peak) = (now.clone(), most.clone());
+            // Every seventh operand fails once, and is then tried again.
+            let failed = Mutex::new(std::collections::BTreeSet::new());
+            let mut runner = ToyRunner::new(&plan);
+            runner.before = Box::new(move |stage, n, _| {
+                peak.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                std::thread::sleep(Duration::from_micros(20));
+                inside.fetch_sub(1, SeqCst);
+                match n % 7 == 0 && failed.lock().unwrap().insert((stage.0, n)) {
+                    true => {
+                        Err(Error::SourceUnavailable { what: "x".into(), reason: "503".into() })
+                    }
+                    false => Ok(()),
+                }
+            });
+            runner.fetch = fetches.then(|| Arc::new(|_| Ok(())) as Arc<Fetch>);
+            let how = How { threads: Some(threads), ..How::default() };
+            let token = CancelToken::new();
+            let running =
+                b.runtime.start_as(plan.clone(), Arc::new(runner), sink.clone(), &token, how);
+            running.unwrap().wait().result.unwrap();
+            check(&plan, &sink);
+            let most = most.load(SeqCst);
+            assert!((1..=threads as u64).contains(&most), "{most} of {threads} threads");
+            b.is_empty();
+        }
     }
 }
 

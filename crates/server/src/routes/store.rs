@@ -34,8 +34,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Statements that are known at a time, those that are over among them.
 const ENTRIES_MAX: usize = 4096;
-/// How exactly a statement's time is kept.
-const TICK: Duration = Duration::from_millis(10);
 /// What a cancelled engine has to come back before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -427,17 +425,7 @@ impl Statements {
             tokio::time::sleep(PATIENCE).await;
         };
         let limit_s = self.limit_s;
-        // Waiting for a place does not count.
-        let too_long = async {
-            let started = Instant::now();
-            loop {
-                let limit = Duration::from_secs(limit_s) + entry.handle.waited();
-                match limit.checked_sub(started.elapsed()) {
-                    Some(left) if !left.is_zero() => tokio::time::sleep(left.max(TICK)).await,
-                    _ => return,
-                }
-            }
-        };
+        let too_long = entry.handle.has_taken(Duration::from_secs(limit_s));
         tokio::select! {
             result = AssertUnwindSafe(work).catch_unwind() => match result {
                 // The panic's own text went to the log; it may name what a client should not see.

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
+use crate::session::expected::{measured as as_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::query::operands;
 use crate::session::waiting::{explain_waiting, names, shown};
@@ -16,15 +17,16 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sqlparser::ast::Query;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
-use tessera_exec::schedule::Tiling as _;
+use tessera_exec::run::How;
+use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::Context;
 use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
@@ -100,16 +102,16 @@ impl Session {
         })
     }
 
-    /// The rows, and how many rows of cells were built for them.
+    /// The rows, and what they took.
     async fn execute_cells(
         &self,
         planned: PlannedCells,
         cancel: &CancelToken,
-    ) -> Result<(Answer, u64), Error> {
-        let exploded = Arc::new(AtomicU64::new(0));
+    ) -> Result<(Answer, Measured), Error> {
+        let measured = Measured::default();
         let limit = self.host.rows.share();
         let run = async {
-            let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
+            let mut stream = self.stream_cells(planned, &measured, cancel).await?;
             let memory = limit.min(self.memory_result_bytes);
             let (room, scratch) = (self.host.rows_room.clone(), self.host.scratch.clone());
             let mut rows = RowsKept::new(stream.schema(), memory, room, scratch);
@@ -123,23 +125,30 @@ impl Session {
             () = cancel.cancelled() => return Err(Error::Cancelled),
             answer = run => answer?,
         };
-        Ok((answer, exploded.load(Ordering::Relaxed)))
+        Ok((answer, measured))
     }
 
     /// Starts a cell query; its rows come as the stream is read. Dropping the stream stops it.
     pub(super) async fn stream_cells(
         &self,
         planned: PlannedCells,
-        exploded: &Arc<AtomicU64>,
+        measured: &Measured,
         cancel: &CancelToken,
     ) -> Result<SendableRecordBatchStream, Error> {
-        let runner: Arc<dyn RunTensor> = Arc::new(Runner {
+        let (durability, threads) = {
+            let settings = self.settings();
+            (settings.durability, settings.threads)
+        };
+        let runner = Runner {
             host: self.host.clone(),
             sources: planned.sources,
             config: planned.config,
-            durability: self.settings().durability,
+            durability,
+            threads,
             handle: cancel.clone(),
-        });
+            scan: String::new(),
+            measured: measured.clone(),
+        };
         cancel.move_to(State::Running);
         let tables: BTreeMap<String, Arc<TensorTable>> = planned
             .plan
@@ -147,7 +156,8 @@ impl Session {
             .into_iter()
             .map(|scan| {
                 let name = scan.name.clone();
-                (name, Arc::new(TensorTable::new(parts(scan), runner.clone(), exploded.clone())))
+                let runner = Arc::new(Runner { scan: name.clone(), ..runner.clone() });
+                (name, Arc::new(TensorTable::new(parts(scan), runner, measured.rows.clone())))
             })
             .collect();
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
@@ -202,7 +212,7 @@ impl Session {
             scans.push((scan.name.clone(), scan.exploded, tiling, passes));
         }
         let sources = planned.sources.clone();
-        let exploded = match what.analyze {
+        let measured = match what.analyze {
             true => Some(self.execute_cells(planned, cancel).await?.1),
             false => None,
         };
@@ -225,9 +235,12 @@ impl Session {
                         text.push_str(p);
                     }
                     text.push_str(&self.told(tiling, &sources));
+                    for run in measured.iter().flat_map(|m| m.runs(name)) {
+                        text.push_str(&measurements(&run));
+                    }
                 }
-                if let Some(n) = exploded {
-                    text.push_str(&format!("measured: {n} rows of cells were built\n"));
+                if let Some(n) = measured.as_ref().map(Measured::rows) {
+                    text.push_str(&format!("\nmeasured: {n} rows of cells were built\n"));
                 }
                 Answer::Text(text)
             }
@@ -237,6 +250,9 @@ impl Session {
                     .map(|(name, exploded, tiling, _)| {
                         let mut json = self.told_json(tiling, &sources);
                         json["rows_of_cells"] = (*exploded).into();
+                        if let Some(m) = &measured {
+                            json["measured"] = m.runs(name).iter().map(as_json).collect();
+                        }
                         (name.clone(), json)
                     })
                     .collect();
@@ -250,7 +266,7 @@ impl Session {
                 if !islands.is_empty() {
                     json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
                 }
-                if let Some(n) = exploded {
+                if let Some(n) = measured.as_ref().map(Measured::rows) {
                     json["measured"] = serde_json::json!({"rows_of_cells_built": n});
                 }
                 Answer::Json(json)
@@ -299,6 +315,28 @@ fn parts(scan: TensorScan) -> TableParts {
     }
 }
 
+/// What a cell query took.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Measured {
+    /// Rows of cells that were built.
+    rows: Arc<AtomicU64>,
+    /// By the name of its scan, each plan that came to its end.
+    plans: Arc<Mutex<Vec<(String, ExecStats)>>>,
+}
+
+impl Measured {
+    /// Rows of cells that were built.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// What the runs of a scan's plan took: none if no row was asked for, several if the query reads it several times.
+    pub(super) fn runs(&self, scan: &str) -> Vec<ExecStats> {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.iter().filter(|(name, _)| name == scan).map(|(_, stats)| stats.clone()).collect()
+    }
+}
+
 /// Runs the tensor plans of a cell query.
 #[derive(Clone)]
 struct Runner {
@@ -306,8 +344,12 @@ struct Runner {
     sources: Sources,
     config: PlanConfig,
     durability: Durability,
+    threads: Option<usize>,
     /// The statement that they are part of.
     handle: Handle,
+    /// The scan whose plan it is.
+    scan: String,
+    measured: Measured,
 }
 
 impl fmt::Debug for Runner {
@@ -323,14 +365,19 @@ impl Runner {
         let runner = Arc::new(PlanRunner::new(tiling.clone(), &self.sources)?);
         let (sink, pieces) = PieceSink::new();
         debug_assert!(tiling.stages() > 0, "a scan has a column");
-        let (stages, here) = (operands(&tiling), is_small(&tiling));
+        let stages = operands(&tiling);
         let (runtime, token) = (self.host.runtime(), ExecCancel::new());
-        let running = runtime.start_durable(tiling, runner, sink.clone(), &token, stored, here)?;
+        let how = How { stored, here: is_small(&tiling), threads: self.threads };
+        let running = runtime.start_as(tiling, runner, sink.clone(), &token, how)?;
         let tracked = self.handle.plan(running.watch(), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
+        let (scan, measured) = (self.scan.clone(), self.measured.clone());
         let outcome = stream::once(async move {
             let outcome = running.outcome().await;
             tracked.finish(&outcome.stats);
+            let mut plans = measured.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            plans.push((scan, outcome.stats));
+            drop(plans);
             if let Err(e) = outcome.result {
                 sink.fail(e);
             }

@@ -19,6 +19,8 @@ pub(super) struct Expected {
     estimate: Estimate,
     /// Requests to storage, if nothing is read twice.
     requests: u64,
+    /// Threads that compute.
+    threads: u64,
 }
 
 impl Session {
@@ -27,11 +29,15 @@ impl Session {
         let runtime = &self.host.runtime;
         let machine = Machine {
             limit_bytes: runtime.quota().limit(),
-            threads: runtime.config().threads as u64,
+            threads: self.settings().threads.unwrap_or(runtime.config().threads) as u64,
             spills: runtime.store().is_on(),
             remote: is_remote(tiling, sources),
         };
-        Expected { estimate: estimate(tiling, &machine), requests: requests(tiling, sources) }
+        Expected {
+            estimate: estimate(tiling, &machine),
+            requests: requests(tiling, sources),
+            threads: machine.threads,
+        }
     }
 
     /// The plan as text, with what is expected of it.
@@ -50,11 +56,16 @@ impl Session {
 impl Expected {
     fn text(&self) -> String {
         let Estimate { peak_bytes, bytes_read, bytes_spilled } = self.estimate;
-        line("expected", [peak_bytes, bytes_read, self.requests, bytes_spilled])
+        let threads = match self.threads {
+            1 => "threads: 1\n".to_string(),
+            n => format!("threads: up to {n}\n"),
+        };
+        threads + &line("expected", [peak_bytes, bytes_read, self.requests, bytes_spilled])
     }
 
     fn json(&self) -> Value {
         json!({
+            "threads": self.threads,
             "peak_bytes": self.estimate.peak_bytes,
             "bytes_read": self.estimate.bytes_read,
             "requests": self.requests,

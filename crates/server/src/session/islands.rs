@@ -7,7 +7,8 @@
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
-use crate::session::cells::{PlannedCells, rows_error};
+use crate::session::cells::{Measured, PlannedCells, rows_error};
+use crate::session::expected::{measured as as_json, measurements};
 use crate::session::open::Opener;
 use crate::statement::State;
 use futures::StreamExt;
@@ -254,9 +255,9 @@ impl Session {
             config: binding.config.clone(),
             plan_s: 0.0,
         };
-        let exploded = Arc::new(AtomicU64::new(0));
+        let measured = Measured::default();
         let run = async {
-            let mut stream = self.stream_cells(planned, &exploded, cancel).await?;
+            let mut stream = self.stream_cells(planned, &measured, cancel).await?;
             let schema = stream.schema();
             let roles: Vec<Role> = rows
                 .columns
@@ -280,14 +281,20 @@ impl Session {
             () = cancel.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        let plan = format!(
-            "{}\nmeasured: {} rows of cells were built\n",
-            rows.plan.logical.display_indent(),
-            exploded.load(Ordering::Relaxed)
-        );
+        let logical = rows.plan.logical.display_indent().to_string();
+        let mut plan = format!("{logical}\n");
+        let mut tensor_plans = serde_json::Map::new();
+        for scan in &rows.plan.scans {
+            let runs = measured.runs(&scan.name);
+            plan.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
+            let runs: serde_json::Value = runs.iter().map(as_json).collect();
+            tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
+        }
+        plan.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
         let json = serde_json::json!({
-            "logical": rows.plan.logical.display_indent().to_string(),
-            "rows_of_cells_built": exploded.load(Ordering::Relaxed),
+            "logical": logical,
+            "rows_of_cells_built": measured.rows(),
+            "tensor_plans": tensor_plans,
         });
         binding.ran.push(Ran { plan, json, stats: None });
         Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &mut binding.opener.sources))))

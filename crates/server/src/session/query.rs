@@ -13,6 +13,7 @@ use crate::session::{Session, later};
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::run::How;
 use tessera_exec::schedule::Sink;
 use tessera_exec::store::{Fill, Resident};
 use tessera_exec::task::{PlanRunner, Sources};
@@ -232,14 +233,17 @@ impl Session {
         if !is_quick(tiling) {
             cancel.take_place().await?;
         }
-        let stored = match cancel.durable(self.settings().durability) {
+        let (durability, threads) = {
+            let settings = self.settings();
+            (settings.durability, settings.threads)
+        };
+        let stored = match cancel.durable(durability) {
             Some(durable) => durable.plan(tiling).await,
             None => None,
         };
-        let here = is_small(tiling) && !sink.waits();
-        let running = runtime
-            .start_durable(tiling.clone(), runner, sink, &token, stored, here)
-            .map_err(Error::stage)?;
+        let how = How { stored, here: is_small(tiling) && !sink.waits(), threads };
+        let running =
+            runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
         tokio::select! {
             biased;

@@ -23,6 +23,12 @@ pub(super) struct Settings {
     pub(super) lift: Density,
     /// Which chunks are kept for a run after a failure.
     pub(super) durability: Durability,
+    /// Threads that compute a statement's chunks; `None` for all that there are.
+    pub(super) threads: Option<usize>,
+    /// Seconds that each statement may take; `None` for no limit but the server's.
+    pub(super) query_timeout_s: Option<u64>,
+    /// Threads that there are.
+    threads_max: usize,
     /// What was SET, as it was written, by name without the prefix.
     given: BTreeMap<String, String>,
 }
@@ -30,8 +36,8 @@ pub(super) struct Settings {
 impl Settings {
     /// Those of a new session.
     pub(super) fn new(config: &Config) -> Self {
-        let Config { lift, durability, .. } = *config;
-        Settings { lift, durability, ..Settings::default() }
+        let Config { lift, durability, threads, .. } = *config;
+        Settings { lift, durability, threads_max: threads, ..Settings::default() }
     }
 
     /// Sets `tessera.chunk_bytes_target` and its kin; the prefix may be left out.
@@ -59,6 +65,21 @@ impl Settings {
                 };
                 self.plan.batch_cells = cells;
             }
+            "threads" => {
+                let threads = value.trim().parse::<usize>().ok();
+                let Some(threads) = threads.filter(|n| *n > 0) else {
+                    return Err(fail(format!("`{value}` is no number of threads from 1")));
+                };
+                // A statement may go on in a process that has fewer.
+                self.threads = Some(threads.min(self.threads_max));
+            }
+            "query_timeout" => {
+                let seconds = value.trim().parse::<u64>().ok();
+                let Some(seconds) = seconds.filter(|n| *n > 0) else {
+                    return Err(fail(format!("`{value}` is no number of whole seconds from 1")));
+                };
+                self.query_timeout_s = Some(seconds);
+            }
             "lift" => self.lift = value.parse().map_err(fail)?,
             "durability" => self.durability = value.parse().map_err(fail)?,
             _ => return Err(fail("there is no such setting".into())),
@@ -80,6 +101,11 @@ impl Settings {
                 crate::config::format_bytes(self.plan.chunk_bytes_target),
             ),
             ("tessera.batch_cells", self.plan.batch_cells.to_string()),
+            ("tessera.threads", self.threads.unwrap_or(self.threads_max).to_string()),
+            (
+                "tessera.query_timeout",
+                self.query_timeout_s.map_or("none".into(), |seconds| seconds.to_string()),
+            ),
             ("tessera.lift", self.lift.to_string()),
             ("tessera.durability", self.durability.to_string()),
         ]

@@ -103,8 +103,9 @@ fn chunks_that_are_used_again_go_only_with_what_they_rest_on() {
         let stored = io.block_on(durable.plan(&tiling));
         let (sink, token) = (Arc::new(Bits::default()), CancelToken::new());
         let runner = Arc::new(PlanRunner::new(tiling.clone(), &sources).unwrap());
-        let running =
-            runtime.start_durable(tiling, runner, sink.clone(), &token, stored, false).unwrap();
+        let running = runtime
+            .start_as(tiling, runner, sink.clone(), &token, How { stored, ..How::default() })
+            .unwrap();
         let outcome = running.wait();
         while durable.is_writing() {
             std::thread::sleep(Duration::from_millis(1));

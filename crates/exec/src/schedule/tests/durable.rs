@@ -97,7 +97,7 @@ impl Bench {
         let stored = self.stored(durable, plan);
         let running = self
             .runtime
-            .start_durable(plan.clone(), runner, sink.clone(), &token, stored, false)
+            .start_as(plan.clone(), runner, sink.clone(), &token, How { stored, ..How::default() })
             .unwrap();
         let outcome = running.wait();
         if stop == u64::MAX {
@@ -249,7 +249,13 @@ fn a_chunk_that_goes_while_the_plan_runs_is_computed_again() {
     b._io.block_on(kept.store.remove("one")).unwrap();
     let (sink, runner) = (Arc::new(Collect::default()), Arc::new(ToyRunner::new(&plan)));
     let token = CancelToken::new();
-    let running = b.runtime.start_durable(plan.clone(), runner, sink.clone(), &token, stored, true);
+    let running = b.runtime.start_as(
+        plan.clone(),
+        runner,
+        sink.clone(),
+        &token,
+        How { stored, here: true, ..How::default() },
+    );
     running.unwrap().wait().result.unwrap();
     check(&plan, &sink);
     b._io.block_on(durable.close());
@@ -315,7 +321,15 @@ fn runs_of_a_statement_at_the_same_time_do_not_disturb_each_other() {
         .map(|(durable, sink)| {
             let (stored, runner) = (b.stored(durable, &plan), Arc::new(ToyRunner::new(&plan)));
             let start = &b.runtime;
-            start.start_durable(plan.clone(), runner, sink.clone(), &token, stored, false).unwrap()
+            start
+                .start_as(
+                    plan.clone(),
+                    runner,
+                    sink.clone(),
+                    &token,
+                    How { stored, ..How::default() },
+                )
+                .unwrap()
         })
         .collect();
     for (running, sink) in started.into_iter().zip(&sinks) {

@@ -7,8 +7,8 @@ use s3s::service::S3ServiceBuilder;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 pub(crate) const KEY: &str = "AKIATESSERATEST";

@@ -187,7 +187,9 @@ impl Folder {
                 point("stored")?;
                 match (version, mode) {
                     (Some(version), _) => point("named").map(|()| version),
-                    (None, Mode::Update(_)) => Err(SinkError::Changed { what: self.place.show(key) }),
+                    (None, Mode::Update(_)) => {
+                        Err(SinkError::Changed { what: self.place.show(key) })
+                    }
                     (None, _) => Err(SinkError::Exists { what: self.place.show(key) }),
                 }
             }

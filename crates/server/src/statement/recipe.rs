@@ -86,7 +86,9 @@ impl Intent {
             Intent::Define { definition, tried, .. } => Some((definition, tried)),
             Intent::Drop { .. } | Intent::Publish { .. } => None,
         };
-        all.into_iter().flat_map(|(last, tried)| tried.iter().chain([last])).filter_map(|d| d.data())
+        all.into_iter()
+            .flat_map(|(last, tried)| tried.iter().chain([last]))
+            .filter_map(|d| d.data())
     }
 }
 

@@ -208,8 +208,7 @@ fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
         let server = S3::failing(move |n, _| (n % 2 == 1).then_some(fault));
         let stores = stores_of(&server, Some((KEY, SECRET)));
         let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
-        let put =
-            |text: &str, mode| run(folder.put("a.json", text.as_bytes().to_vec(), mode));
+        let put = |text: &str, mode| run(folder.put("a.json", text.as_bytes().to_vec(), mode));
         let there = || run(folder.get_version("a.json")).unwrap();
         assert_eq!(there(), None, "{fault:?}");
         let first = put("1", Mode::Create).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
@@ -220,7 +219,11 @@ fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
         // A version that is no more; also with the bytes that are there, which somebody else put.
         for text in ["3", "2"] {
             let late = update(text, &first).unwrap_err();
-            assert_eq!((late.code(), late.class()), ("document_changed", Class::Retry), "{fault:?}");
+            assert_eq!(
+                (late.code(), late.class()),
+                ("document_changed", Class::Retry),
+                "{fault:?}"
+            );
         }
         assert_eq!(there(), Some(("2".into(), second.clone())), "{fault:?}");
         assert!(run(folder.remove("a.json")).unwrap(), "{fault:?}");

@@ -148,9 +148,10 @@ impl Journal {
         let text = serde_json::to_vec(record)
             .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
         let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
+        let is_first = before.is_none() && folder.is_remote();
         let mode = match before {
             Some(version) => Mode::Update(version),
-            None if folder.is_remote() => Mode::Create,
+            None if is_first => Mode::Create,
             None => Mode::Replace,
         };
         // A file is on the device before this ends: that is no work for a thread of I/O.
@@ -159,7 +160,13 @@ impl Journal {
             let _right = right;
             io.block_on(folder.put(&key, text, mode))
         });
-        put.await.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
+        let put = put.await.map_err(|e| Error::Internal { what: e.to_string() })?;
+        let version = put.map_err(Error::stage)?;
+        if is_first {
+            // A later server that began before the record was there does not know of it.
+            self.epoch.check().await?;
+        }
+        Ok(version)
     }
 
     /// The same over whatever is there, for a statement of this server. Another version than `before` is of a request

@@ -156,7 +156,8 @@ impl Session {
         let Some(entry) = warehouse.entry(key).await? else { return Ok(false) };
         // Whichever of its runs put it: each had written all cells, and of what is not over none are removed.
         let is_done = entry.definition == definition || tried.contains(&entry.definition);
-        if let Some(data) = before.filter(|data| is_done && entry.definition.data() != Some(data)) {
+        let there = entry.definition.data();
+        if let Some(data) = before.filter(|data| is_done && there != Some(data.as_str())) {
             warehouse.remove_data(&data).await?;
         }
         Ok(is_done)

@@ -186,7 +186,7 @@ struct Turns {
 impl Turns {
     fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
         let reads = request.starts_with(b"GET") || request.starts_with(b"HEAD");
-        let ask = || {
+        let ask = || -> io::Result<Vec<u8>> {
             let mut server = TcpStream::connect(self.server)?;
             server.write_all(request)?;
             let mut answer = Vec::new();

@@ -140,7 +140,7 @@ impl Entry {
             kept.may_be_there = true;
             let version = journal.write_over(&record, kept.version.clone()).await?;
             (kept.is_there, kept.version) = (true, Some(version));
-            Ok(())
+            Ok::<(), Error>(())
         });
         written.await.unwrap_or_else(|e| Err(Error::Internal { what: e.to_string() }))
     }

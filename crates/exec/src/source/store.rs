@@ -12,7 +12,7 @@ pub use failure::passing;
 pub(crate) use local::LocalFile;
 
 use crate::source::error::SourceError;
-use crate::source::seen::{Seen, Version};
+use crate::source::seen::{self, Seen, Version};
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};

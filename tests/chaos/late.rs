@@ -93,8 +93,8 @@ fn a_late_record_does_not_come_in_place_of_a_later_one() {
     let result = world.result(&id);
     world.run("DROP TENSOR t", "drop");
     world.kill();
-    comes_late(&world, &late);
     comes_late(&world, &lost);
+    comes_late(&world, &late);
     assert!(world.start(&[]));
     assert_eq!(world.result(&id), result);
 }

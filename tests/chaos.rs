@@ -5,6 +5,7 @@
 //! of them, `TESSERA_CHAOS_JOBS` at a time, with the servers of `TESSERA_TEST_BINARY` (a release build);
 //! `TESSERA_CHAOS_SHOW` (with `--nocapture`) shows what the servers log.
 
+mod late;
 mod points;
 mod world;
 

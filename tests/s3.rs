@@ -7,8 +7,8 @@ use s3s::service::S3ServiceBuilder;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 pub(crate) const KEY: &str = "AKIATESSERATEST";
@@ -60,6 +60,8 @@ pub(crate) struct S3 {
     faults: Arc<AtomicU64>,
     /// Requests for a version that is no more.
     refused: Arc<AtomicU64>,
+    /// Requests that the server has answered.
+    answered: Arc<AtomicU64>,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -87,8 +89,8 @@ impl S3 {
                 });
             }
         });
-        let (faults, refused) = Default::default();
-        S3 { address, directory, faults, refused, _runtime: runtime }
+        let (faults, refused, answered) = Default::default();
+        S3 { address, directory, faults, refused, answered, _runtime: runtime }
     }
 
     /// One whose requests meet what `plan` says.
@@ -97,14 +99,20 @@ impl S3 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (server, plan): (_, Plan) = (s3.address, Arc::new(plan));
         s3.address = listener.local_addr().unwrap();
-        let (faults, refused, mut number) = (s3.faults.clone(), s3.refused.clone(), 0);
+        let (faults, mut number) = (s3.faults.clone(), 0);
+        let turns = Arc::new(Turns {
+            server,
+            refused: s3.refused.clone(),
+            answered: s3.answered.clone(),
+            one: RwLock::default(),
+        });
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (plan, faults, refused) = (plan.clone(), faults.clone(), refused.clone());
+                let (plan, faults, turns) = (plan.clone(), faults.clone(), turns.clone());
                 number += 1;
                 std::thread::spawn(move || {
                     // A client that goes away is no fault of the proxy.
-                    let _ = pass(client, server, &refused, |line| {
+                    let _ = pass(client, &turns, |line| {
                         let fault = plan(number, line);
                         faults.fetch_add(fault.is_some() as u64, Relaxed);
                         fault
@@ -140,6 +148,11 @@ impl S3 {
         self.refused.load(Relaxed)
     }
 
+    /// Requests so far that came through the proxy and that the server answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Relaxed)
+    }
+
     /// `AWS_*` variables for this server.
     pub(crate) fn environment(&self, key: Option<(&str, &str)>) -> Vec<(String, String)> {
         let mut out = vec![
@@ -160,11 +173,45 @@ impl S3 {
     }
 }
 
+/// The server behind the proxy.
+struct Turns {
+    server: SocketAddr,
+    refused: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+    /// It gives an object its bytes, its metadata and its etag one after the other: whoever writes is alone, so that
+    /// conditions hold as in a real bucket.
+    one: RwLock<()>,
+}
+
+impl Turns {
+    fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let reads = request.starts_with(b"GET") || request.starts_with(b"HEAD");
+        let ask = || -> io::Result<Vec<u8>> {
+            let mut server = TcpStream::connect(self.server)?;
+            server.write_all(request)?;
+            let mut answer = Vec::new();
+            server.read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = match reads {
+            true => {
+                let _others = self.one.read().unwrap_or_else(PoisonError::into_inner);
+                ask()
+            }
+            false => {
+                let _alone = self.one.write().unwrap_or_else(PoisonError::into_inner);
+                ask()
+            }
+        };
+        self.answered.fetch_add(1, Relaxed);
+        answer
+    }
+}
+
 /// Passes one request on, and its answer back, each connection being for one.
 fn pass(
     mut client: TcpStream,
-    server: SocketAddr,
-    refused: &AtomicU64,
+    server: &Turns,
     fault: impl FnOnce(&str) -> Option<Fault>,
 ) -> io::Result<()> {
     // The last byte is looked at and left: closing a connection with bytes that nobody read resets it.
@@ -190,16 +237,13 @@ fn pass(
             }
             let line = text.find("\r\n").map_or(0, |at| at + 2);
             request.splice(line..line, *b"connection: close\r\n");
-            let mut server = TcpStream::connect(server)?;
-            server.write_all(&request)?;
-            let mut answer = Vec::new();
-            server.read_to_end(&mut answer)?;
+            let mut answer = server.ask(&request)?;
             // The server knows `If-Match` for what is written only.
             let is_other = field(&text, "if-match").is_some_and(|wanted| {
                 field(&String::from_utf8_lossy(&answer), "etag").is_some_and(|is| is != wanted)
             });
             if is_other && text.starts_with("GET") {
-                refused.fetch_add(1, Relaxed);
+                server.refused.fetch_add(1, Relaxed);
                 answer = refusal("412 Precondition Failed", "PreconditionFailed");
             }
             answer

@@ -331,6 +331,16 @@ impl World {
         }
     }
 
+    /// Requests that the bucket has answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.s3.as_ref().map_or(0, S3::answered)
+    }
+
+    /// The file of an object of the bucket.
+    pub(super) fn object(&self, key: &str) -> PathBuf {
+        self.s3.as_ref().unwrap().path(key)
+    }
+
     /// What happened until now.
     pub(super) fn figures(&self) -> Figures {
         let faults = self.s3.as_ref().map_or(0, S3::faults);

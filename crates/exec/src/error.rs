@@ -99,8 +99,8 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// A spilled chunk is not what was written.
-    #[error("a spilled chunk was changed: the checksum of {} does not hold", file.display())]
+    /// A spilled chunk is not what was written, or cannot be read.
+    #[error("a spilled chunk is lost: {} is not what was written", file.display())]
     ScratchCorrupt {
         /// Its file.
         file: PathBuf,

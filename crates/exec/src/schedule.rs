@@ -40,6 +40,7 @@ use tessera_planner::region::Region;
 pub(crate) mod admit;
 pub(crate) mod core;
 pub(crate) mod job;
+pub(crate) mod miss;
 pub(crate) mod ranges;
 pub(crate) mod ready;
 pub(crate) mod spill;
@@ -269,6 +270,8 @@ pub struct Stats {
     pub bytes_spilled: u64,
     /// Bytes of them that were read again.
     pub bytes_read_back: u64,
+    /// Spilled chunks that were made again, as their files were not what was written.
+    pub spill_misses: u64,
     /// How often work was given up to go on with less memory.
     pub restarts: u64,
     /// What was kept and used again, for all plans of the statement until now.

@@ -21,7 +21,7 @@ mod zarr;
 
 pub use error::SinkError;
 pub use file::{Failure, ObjectWriter};
-pub use folder::{Folder, Held, Mode};
+pub use folder::{Folder, Held, Mode, Version};
 pub use leftovers::{Claim, Leftover};
 pub use target::{Target, Written};
 pub use zarr::{Codec, Item, Layout, Shards, ZarrWriter};

@@ -20,7 +20,7 @@ pub(crate) mod location;
 pub(crate) mod meta;
 mod npy;
 mod npz;
-mod patient;
+pub(crate) mod patient;
 mod reader;
 mod seen;
 pub(crate) mod store;

@@ -11,8 +11,9 @@
 //!
 //! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
 //! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
-//! A later server may begin just after that look. In a directory it waits until the change is made ([`Epoch::right`]);
-//! in a bucket it does not.
+//! A later server may begin just after that look. In a directory it waits until the change is made ([`Epoch::right`]).
+//! In a bucket it does not; there a record is put in place of the version that was read, so that what the earlier server
+//! still had on its way is refused once the later one has written the record ([`Journal::write`]).
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_exec::sink::{Folder, Held, Mode, SinkError};
+use tessera_exec::sink::{Folder, Held, Mode, SinkError, Version};
 use tokio::sync::Mutex;
 
 /// Where the records are.
@@ -41,6 +42,8 @@ const FORMAT_VERSION: u32 = 1;
 const READS_MAX: usize = 16;
 /// Servers that may start at the same moment.
 const STARTS_MAX: u32 = 64;
+/// How often a record is put over one that came meanwhile.
+const OVER_MAX: u32 = 4;
 
 /// What is remembered of a statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -110,12 +113,12 @@ impl Journal {
         Journal { folder, epoch, io }
     }
 
-    /// All records, the oldest first. If there are some, or were, the server's epoch begins. A
+    /// All records with their versions, the oldest first. If there are some, or were, the server's epoch begins. A
     /// record that cannot be read is left where it is: it must not keep the others.
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(crate) async fn load(&self) -> Result<Vec<Record>, Error> {
+    pub(crate) async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
         let mut all = Vec::new();
@@ -126,27 +129,70 @@ impl Journal {
                 Err(e) => return Err(e),
             }
         }
-        all.sort_by(|a, b| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
+        all.sort_by(|(a, _), (b, _)| (a.accepted_ms, &a.id).cmp(&(b.accepted_ms, &b.id)));
         Ok(all)
     }
 
-    /// Writes a record, in place of the one that the statement has. Nobody else has its id.
+    /// Writes a record, in place of the version `before` that the statement has, or of none; the version that it has
+    /// then. In a directory, where nobody else writes it meanwhile, it replaces what is there.
     ///
     /// # Errors
-    /// Whatever storage says; a later server.
-    pub(crate) async fn write(&self, record: &Record) -> Result<(), Error> {
+    /// Whatever storage says; a later server; `document_changed` and `already_exists` if there is another version.
+    pub(crate) async fn write(
+        &self,
+        record: &Record,
+        before: Option<Version>,
+    ) -> Result<Version, Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
         let text = serde_json::to_vec(record)
             .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
         let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
+        let is_first = before.is_none() && folder.is_remote();
+        let mode = match before {
+            Some(version) => Mode::Update(version),
+            None if is_first => Mode::Create,
+            None => Mode::Replace,
+        };
         // A file is on the device before this ends: that is no work for a thread of I/O.
         let put = tokio::task::spawn_blocking(move || {
             // Until it is written, whoever waits for it.
             let _right = right;
-            io.block_on(folder.put(&key, text, Mode::Replace))
+            io.block_on(folder.put(&key, text, mode))
         });
-        put.await.map_err(|e| Error::Internal { what: e.to_string() })?.map_err(Error::stage)
+        let put = put.await.map_err(|e| Error::Internal { what: e.to_string() })?;
+        let version = put.map_err(Error::stage)?;
+        if is_first {
+            // A later server that began before the record was there does not know of it.
+            self.epoch.check().await?;
+        }
+        Ok(version)
+    }
+
+    /// The same over whatever is there, for a statement of this server. Another version than `before` is of a request
+    /// whose answer nobody has: of this server, or of an earlier one, which did nothing that rests on it.
+    ///
+    /// # Errors
+    /// Whatever storage says; a later server.
+    pub(crate) async fn write_over(
+        &self,
+        record: &Record,
+        mut before: Option<Version>,
+    ) -> Result<Version, Error> {
+        let mut tries = 0..OVER_MAX;
+        loop {
+            tries.next();
+            match self.write(record, before).await {
+                Err(e)
+                    if matches!(e.code(), "document_changed" | "already_exists")
+                        && !tries.is_empty() =>
+                {
+                    let there = self.folder.get_version(&key(&record.id)).await;
+                    before = there.map_err(Error::stage)?.map(|(_, version)| version);
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Refuses if a later server works here.
@@ -166,13 +212,21 @@ impl Journal {
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
     }
 
-    /// Cells of the warehouse at `folder` that statements of its journal read.
+    /// Cells of the warehouse at `folder` that statements of its journal read, or may have been about to name.
     ///
     /// # Errors
     /// Whatever storage says; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
-        let all: Vec<Option<Record>> = read_all(folder).await?.try_collect().await?;
-        Ok(all.iter().flatten().flat_map(|r| r.recipe.data()).map(String::from).collect())
+        let all: Vec<Option<(Record, Version)>> = read_all(folder).await?.try_collect().await?;
+        let mut data = BTreeSet::new();
+        for (record, _) in all.iter().flatten() {
+            data.extend(record.recipe.data().map(String::from));
+            // A request that names them may still be on its way, from a server that is gone.
+            if record.end.is_none() {
+                data.extend(record.recipe.made().map(String::from));
+            }
+        }
+        Ok(data)
     }
 }
 
@@ -183,7 +237,7 @@ fn key(id: &str) -> String {
 /// All records, as they come.
 async fn read_all(
     folder: &Folder,
-) -> Result<impl Stream<Item = Result<Option<Record>, Error>>, Error> {
+) -> Result<impl Stream<Item = Result<Option<(Record, Version)>, Error>>, Error> {
     let names = folder.names(STATEMENTS).await.map_err(Error::stage)?;
     let ids = names.into_iter().filter_map(|n| n.strip_suffix(".json").map(String::from));
     let ids: Vec<String> = ids.filter(|id| !id.starts_with('.')).collect();
@@ -191,9 +245,10 @@ async fn read_all(
 }
 
 /// A record; `None` if it was forgotten meanwhile.
-async fn read(folder: &Folder, id: String) -> Result<Option<Record>, Error> {
+async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, Error> {
     let key = key(&id);
-    let Some(bytes) = folder.get(&key).await.map_err(Error::stage)? else { return Ok(None) };
+    let found = folder.get_version(&key).await.map_err(Error::stage)?;
+    let Some((bytes, version)) = found else { return Ok(None) };
     let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
     let format = value["format_version"].as_u64();
@@ -205,7 +260,7 @@ async fn read(folder: &Folder, id: String) -> Result<Option<Record>, Error> {
     }
     let record: Record = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
     match record.id == id {
-        true => Ok(Some(record)),
+        true => Ok(Some((record, version))),
         false => Err(bad("it is the record of another statement".into())),
     }
 }
@@ -280,7 +335,7 @@ impl Epoch {
             match self.folder.put(&epoch(next), text(), Mode::Create).await {
                 Err(SinkError::Exists { .. }) => {}
                 Err(e) => return Err(Error::stage(e)),
-                Ok(()) => {
+                Ok(_) => {
                     // Who looked before there was this epoch ends its change; who looks now makes none.
                     let _nobody = self.folder.hold(LOCK, true).await.map_err(Error::stage)?;
                     *number = Some(next);

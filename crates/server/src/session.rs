@@ -57,7 +57,6 @@ use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
 pub(crate) use tables::Registered;
-use tessera_exec::sink::Mode;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
 
@@ -173,12 +172,13 @@ impl Host {
         self.warehouse.pin(data)
     }
 
-    /// Cells that are kept and have no name any more go when nobody keeps them.
+    /// It is known again which cells statements read: those that are kept and have no name any more go when nobody
+    /// keeps them.
     ///
     /// # Errors
     /// Whatever the warehouse says.
-    pub(crate) async fn doom_unnamed(&self) -> Result<(), Error> {
-        self.warehouse.doom_unnamed().await
+    pub(crate) async fn readers_are_known(&self) -> Result<(), Error> {
+        self.warehouse.readers_are_known().await
     }
 
     /// Where chunks of its statements are that outlive it.
@@ -468,11 +468,10 @@ impl Session {
                 },
             }));
         }
-        match self.free(&key, "table", create.or_replace, create.if_not_exists).await? {
-            keep::Free::Keep(kind) => {
-                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
-            }
-            keep::Free::Yes | keep::Free::Replaces(_) => {}
+        if let keep::Free::Keep(kind) =
+            self.free(&key, "table", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
         }
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
@@ -488,8 +487,7 @@ impl Session {
         }
         let location = create.location.text.clone();
         let definition = Definition::External { stored_as: format, location, options };
-        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
-        self.define(&key, definition, None, mode, cancel).await?;
+        self.define(&key, definition, create.or_replace, cancel).await?;
         Ok(Answer::Done(format!("created table {name}")).into())
     }
 

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::operand::{State, StateCounts};
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::job::{Done, Job, Statement, Trash};
+use crate::schedule::miss::lost_file;
 use crate::schedule::spill::{Claim, Spill, SpillDone, Victim};
 use crate::schedule::table::Slot;
 use crate::schedule::{Outcome, Stats};
@@ -183,6 +184,11 @@ impl Core {
         }
         if f.frees {
             job.at_work -= 1;
+        }
+        let lost = f.result.as_ref().err().and_then(lost_file);
+        if lost.is_some_and(|file| job.missed(f.slot, file, &mut after.trash)) {
+            let inputs = f.again.into_iter().flat_map(|work| work.inputs);
+            return after.trash.extend(inputs.map(|(_, _, held)| held));
         }
         if let (Err(e), Some(mut work)) = (&f.result, f.again)
             && e.class() == Class::Retry

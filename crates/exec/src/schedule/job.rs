@@ -328,7 +328,7 @@ impl Job {
     }
 
     /// A chunk leaves the table.
-    fn let_go(&mut self, chunk: Held, trash: &mut Trash) {
+    pub(super) fn let_go(&mut self, chunk: Held, trash: &mut Trash) {
         self.held_bytes -= chunk.memory_bytes();
         self.files -= usize::from(matches!(chunk, Held::File(_)));
         self.live_chunks -= 1;
@@ -336,7 +336,7 @@ impl Job {
     }
 
     /// Frees a finished operand that nothing reads any more, or lists it as idle if it can be made again.
-    fn settle(&mut self, slot: Slot, trash: &mut Trash) {
+    pub(super) fn settle(&mut self, slot: Slot, trash: &mut Trash) {
         let restarted = self.restarted;
         let operand = self.table.at(slot);
         if operand.state != State::Finished || operand.pins > 0 {
@@ -366,7 +366,7 @@ impl Job {
         }
     }
 
-    fn release(&mut self, slot: Slot, trash: &mut Trash) {
+    pub(super) fn release(&mut self, slot: Slot, trash: &mut Trash) {
         self.table.turn(slot, State::Freed);
         let Some(operand) = self.table.remove(slot) else { return };
         if operand.idle_since != 0 {

@@ -40,6 +40,11 @@ impl ReadyQueue {
         self.heap.clear();
     }
 
+    /// Takes an operand out, if it is there.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        self.heap.retain(|r| r.0.slot != slot);
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ready> {
         self.heap.iter().map(|r| &r.0)
     }

@@ -88,7 +88,7 @@ impl Job {
     }
 
     /// Enters an operand into the table and puts its reads before everything else on the walk.
-    fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
+    pub(super) fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
         let statement = self.statement.clone();
         let tiling = &statement.tiling;
         let index = tiling.grid(key.stage).unravel(key.number);

@@ -15,6 +15,12 @@ pub enum SinkError {
         /// The URL or path.
         what: String,
     },
+    /// A document is not in the version that was to be replaced.
+    #[error("`{what}` was changed meanwhile")]
+    Changed {
+        /// The URL.
+        what: String,
+    },
     /// Something that overwriting would destroy without having been asked for.
     #[error("`{what}` is there and is {is}")]
     Foreign {
@@ -120,6 +126,7 @@ impl SinkError {
     pub fn code(&self) -> &'static str {
         match self {
             SinkError::Exists { .. } | SinkError::Foreign { .. } => "already_exists",
+            SinkError::Changed { .. } => "document_changed",
             SinkError::NoSpace { .. } => "no_space",
             SinkError::PermissionDenied { .. } => "permission_denied",
             SinkError::ReadOnly { .. } => "unsupported",
@@ -139,7 +146,7 @@ impl SinkError {
         match self {
             SinkError::Source(e) => e.class(),
             SinkError::NoSpace { .. } | SinkError::Memory { .. } => Class::Limit,
-            SinkError::Storage { .. } => Class::Retry,
+            SinkError::Storage { .. } | SinkError::Changed { .. } => Class::Retry,
             SinkError::Internal { .. } => Class::Internal,
             _ => Class::User,
         }
@@ -175,6 +182,7 @@ impl SinkError {
             SinkError::Internal { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
             }
+            SinkError::Changed { .. } => Some("try again".into()),
             SinkError::PermissionDenied { .. }
             | SinkError::Storage { .. }
             | SinkError::Cancelled => None,

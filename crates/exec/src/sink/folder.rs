@@ -2,8 +2,10 @@
 
 mod lock;
 mod objects;
+mod versions;
 
 pub use lock::Held;
+pub use versions::Version;
 
 use super::SinkError;
 use super::place::{Place, join, remove_tree};
@@ -14,7 +16,7 @@ use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
 use crate::source::{SourceError, Stores};
 use bytes::Bytes;
 use futures::TryStreamExt;
-use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use object_store::ObjectStoreExt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,12 +25,15 @@ use std::path::{Path, PathBuf};
 const PARTS_MAX: u32 = 16;
 
 /// What a document that is put may meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing: one that is there is an error.
     Create,
     /// Anything: one that is there goes.
     Replace,
+    /// In a bucket, this version: another one is an error, and so is none. In a directory, which has no versions,
+    /// anything.
+    Update(Version),
 }
 
 /// A directory, or a prefix of a bucket, with documents in it.
@@ -159,15 +164,17 @@ impl Folder {
     }
 
     /// Puts a document, at once: a reader sees the old one, or the new one. A local one is on the device when this
-    /// returns.
+    /// returns. Gives the version that is there then.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] where [`Mode::Create`] meets one; whatever storage says.
-    pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<(), SinkError> {
+    /// [`SinkError::Exists`] where [`Mode::Create`] meets one, [`SinkError::Changed`] where [`Mode::Update`] does not meet
+    /// its version; whatever storage says.
+    pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<Version, SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
                 let path = root.join(key);
-                put_local(&path, key, &self.place.show(key), &bytes, mode)
+                put_local(&path, key, &self.place.show(key), &bytes, &mode)?;
+                Ok(Version::default())
             }
             Place::Object { client, .. } => {
                 let point = |step| {
@@ -175,23 +182,15 @@ impl Folder {
                 };
                 point("put")?;
                 let path = self.place.key(key)?;
-                let mode = match mode {
-                    Mode::Create => PutMode::Create,
-                    Mode::Replace => PutMode::Overwrite,
-                };
-                let put = client.put_opts(&path, bytes.into(), PutOptions::from(mode));
-                let request = async {
-                    match put.await {
-                        Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
-                        Err(object_store::Error::Precondition { .. }) => Ok(false),
-                        other => other.map(|_| true),
-                    }
-                };
-                let is_new = self.place.within(key, request).await?;
+                let put = versions::put(&**client, &path, bytes.into(), &mode);
+                let version = self.place.within(key, put).await?;
                 point("stored")?;
-                match is_new {
-                    true => point("named"),
-                    false => Err(SinkError::Exists { what: self.place.show(key) }),
+                match (version, mode) {
+                    (Some(version), _) => point("named").map(|()| version),
+                    (None, Mode::Update(_)) => {
+                        Err(SinkError::Changed { what: self.place.show(key) })
+                    }
+                    (None, _) => Err(SinkError::Exists { what: self.place.show(key) }),
                 }
             }
         }
@@ -247,7 +246,7 @@ fn put_local(
     key: &str,
     shown: &str,
     bytes: &[u8],
-    mode: Mode,
+    mode: &Mode,
 ) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(Path::new("."));
     let point = fail::document(key, "put").and_then(|()| fs::create_dir_all(parent));
@@ -258,7 +257,7 @@ fn put_local(
         file.sync_all()?;
         fail::document(key, "stored")?;
         match mode {
-            Mode::Replace => fs::rename(&temporary, path)?,
+            Mode::Replace | Mode::Update(_) => fs::rename(&temporary, path)?,
             // A link does not replace what has the name, as a rename would.
             Mode::Create => {
                 fs::hard_link(&temporary, path)?;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   client      each request: 5xx, throttling, no connection, an answer that breaks off (reads go on where it did)
-//!   Patient     the rest of it: lists and deletes whose answer broke off, creates whose answer is not known
+//!   Patient     the rest of it: lists and deletes whose answer broke off, conditional puts whose answer is not known
 //! ```
 //! Both wait between two attempts, longer each time and by a random part, and stop at half of the storage time-out, so
 //! that what the store said last is told. What is no matter of chance ([`is_transient`]) is told at once.
 //!
-//! An object that is to be new carries a mark of its own: if the store says that there is one already, the mark tells
-//! whether an attempt before made it, whose answer was lost.
+//! An object that is put on a condition (there is none yet, or this version of it) carries a mark of its own: if the
+//! store says that the condition does not hold, the mark tells whether an attempt before put it, whose answer was lost.
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -62,15 +62,19 @@ impl Patient {
         }
     }
 
-    /// True if the object has that mark.
-    async fn is_marked(&self, at: &Path, mark: &str) -> Result<bool> {
+    /// What the put answered that gave the object this mark; `None` if the object has another one, or is not there.
+    async fn marked(&self, at: &Path, mark: &str) -> Result<Option<PutResult>> {
         let head = || GetOptions { head: true, ..GetOptions::default() };
         match self.ask(|| self.inner.get_opts(at, head())).await {
-            Ok(found) => Ok(found
-                .attributes
-                .get(&Attribute::Metadata(MARK.into()))
-                .is_some_and(|m| **m == *mark)),
-            Err(Error::NotFound { .. }) => Ok(false),
+            Ok(found) => {
+                let is_ours = found
+                    .attributes
+                    .get(&Attribute::Metadata(MARK.into()))
+                    .is_some_and(|m| **m == *mark);
+                let meta = found.meta;
+                Ok(is_ours.then_some(PutResult { e_tag: meta.e_tag, version: meta.version }))
+            }
+            Err(Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -102,6 +106,11 @@ pub(crate) fn is_transient(e: &Error) -> bool {
         }
         _ => false,
     }
+}
+
+/// True if the store cannot do what it was asked for.
+pub(crate) fn is_unsupported(e: &Error) -> bool {
+    matches!(e, Error::NotSupported { .. } | Error::NotImplemented { .. }) || status(e) == Some(501)
 }
 
 /// True if there was no connection: the client has tried that often enough.
@@ -147,16 +156,13 @@ impl fmt::Display for Patient {
 #[async_trait::async_trait]
 impl ObjectStore for Patient {
     async fn put_opts(&self, at: &Path, bytes: PutPayload, mut o: PutOptions) -> Result<PutResult> {
-        if o.mode != PutMode::Create {
+        if o.mode == PutMode::Overwrite {
             return self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
         }
         let mark = mark(&mut o.attributes);
         match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await {
             Err(e @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
-                match self.is_marked(at, &mark).await? {
-                    true => Ok(PutResult { e_tag: None, version: None }),
-                    false => Err(e),
-                }
+                self.marked(at, &mark).await?.ok_or(e)
             }
             other => other,
         }
@@ -234,8 +240,8 @@ impl MultipartUpload for Upload {
     /// Once they are put together there is no upload of that name: asked again, a store says so, though all is well.
     async fn complete(&mut self) -> Result<PutResult> {
         match self.inner.complete().await {
-            Err(e) => match self.store.is_marked(&self.at, &self.mark).await {
-                Ok(true) => Ok(PutResult { e_tag: None, version: None }),
+            Err(e) => match self.store.marked(&self.at, &self.mark).await {
+                Ok(Some(put)) => Ok(put),
                 _ => Err(e),
             },
             done => done,

@@ -108,6 +108,11 @@ impl Spilled {
         fail::point("spill.written")
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Bytes of the chunk when it is in memory.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -131,16 +136,20 @@ impl Spilled {
     /// Opens the file to read parts of it; `read` counts the bytes.
     ///
     /// # Errors
-    /// [`Error::ScratchUnusable`] if it cannot be opened.
+    /// [`Error::ScratchCorrupt`] if it is gone, [`Error::ScratchUnusable`] if it cannot be opened.
     pub fn reader<'a>(&'a self, read: &'a AtomicU64) -> Result<Reader<'a>, Error> {
-        let file = File::open(&self.path).map_err(|e| self.store.io(&e))?;
+        let file = File::open(&self.path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => self.corrupt(&e.to_string()),
+            _ => self.store.io(&e),
+        })?;
         Ok(Reader { of: self, file, read, window: Vec::new(), sums: Vec::new(), holds: None })
     }
 
     /// Brings the whole chunk into memory.
     ///
     /// # Errors
-    /// [`Error::ScratchCorrupt`] if the file is not what was written, [`Error::ScratchUnusable`] if it cannot be read.
+    /// [`Error::ScratchCorrupt`] if the file is not what was written or cannot be read, [`Error::ScratchUnusable`] if it
+    /// cannot be opened.
     pub fn load(self: &Arc<Self>, pool: &Arc<Pool>, read: &AtomicU64) -> Result<Chunk, Error> {
         let mut reader = self.reader(read)?;
         let mut fields: SmallVec<[Field; 2]> = SmallVec::new();
@@ -164,9 +173,9 @@ impl Spilled {
         (0..field).map(|f| padded(self.field_len(f))).sum()
     }
 
-    fn corrupt(&self) -> Error {
+    fn corrupt(&self, reason: &str) -> Error {
         self.store.corrupt.fetch_add(1, Relaxed);
-        tracing::warn!(file = %self.path.display(), "a spilled chunk is not what was written");
+        tracing::warn!(file = %self.path.display(), reason, "a spilled chunk is not what was written");
         Error::ScratchCorrupt { file: self.path.clone() }
     }
 }
@@ -211,10 +220,7 @@ impl Reader<'_> {
         if to.is_empty() {
             return Ok(());
         }
-        let io = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => of.corrupt(),
-            _ => of.store.io(&e),
-        };
+        let io = |e: std::io::Error| of.corrupt(&e.to_string());
         self.file.read_exact_at(to, of.field_at(field) + start).map_err(io)?;
         let end = of.field_at(of.fields.len());
         let first = (of.field_at(field) + start) / BLOCK;
@@ -222,7 +228,7 @@ impl Reader<'_> {
         self.file.read_exact_at(&mut self.sums, end + 4 * first).map_err(io)?;
         for (block, sum) in to.chunks(BLOCK as usize).zip(self.sums.chunks(4)) {
             if crc32fast::hash(block).to_le_bytes() != sum {
-                return Err(of.corrupt());
+                return Err(of.corrupt("its checksum is another one"));
             }
         }
         self.read.fetch_add(to.len() as u64, Relaxed);

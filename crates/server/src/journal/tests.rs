@@ -22,7 +22,7 @@ async fn a_change_is_made_before_a_later_server_reads_or_not_at_all() {
     let folder = folder(&directory);
     let (first, second) = (journal(&folder), Arc::new(journal(&folder)));
     let mut record = Record::new("a", "SELECT 1", 1, Recipe::default());
-    first.write(&record).await.unwrap();
+    first.write(&record, None).await.unwrap();
     // It has looked, and is about to write.
     let right = first.epoch.right().await.unwrap();
     assert!(right.is_some());
@@ -35,8 +35,8 @@ async fn a_change_is_made_before_a_later_server_reads_or_not_at_all() {
     drop(right);
     assert_eq!(taking_over.await.unwrap().len(), 1);
     record.starts = 7;
-    let late = first.write(&record).await.unwrap_err();
+    let late = first.write(&record, None).await.unwrap_err();
     assert_eq!(late.code(), "fenced");
     assert_eq!(first.remove("a").await.unwrap_err().code(), "fenced");
-    assert_eq!(second.load().await.unwrap()[0].starts, 1);
+    assert_eq!(second.load().await.unwrap()[0].0.starts, 1);
 }

@@ -29,7 +29,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
+use tessera_exec::sink::Version;
+use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Statements that are known at a time, those that are over among them.
@@ -70,7 +71,7 @@ pub(super) struct Entry {
     /// How many servers began to run it.
     starts: u32,
     journal: Option<Arc<Journal>>,
-    kept: tokio::sync::Mutex<Kept>,
+    kept: Arc<tokio::sync::Mutex<Kept>>,
     /// True if it was finished before the server started, and its answers are not there.
     asleep: AtomicBool,
     /// True if it was finished before the server started.
@@ -81,6 +82,10 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 struct Kept {
     is_there: bool,
+    /// True once somebody tried to write it.
+    may_be_there: bool,
+    /// What is there.
+    version: Option<Version>,
     end: Option<(End, u64)>,
 }
 
@@ -104,34 +109,42 @@ impl Entry {
     /// # Errors
     /// Whatever the warehouse says; then it is not to be acknowledged.
     pub(super) async fn accept(self: &Arc<Self>) -> Result<(), Error> {
-        let Some(journal) = &self.journal else { return Ok(()) };
+        if self.journal.is_none() {
+            return Ok(());
+        }
         // What the statement is about to do is told to us first, or waits for the lock until the record has it.
         self.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
-        let mut kept = self.kept.lock().await;
-        if !kept.is_there {
-            self.write(journal, &kept).await?;
-            kept.is_there = true;
-            self.handle.survives();
+        let kept = self.kept.clone().lock_owned().await;
+        match kept.is_there {
+            true => Ok(()),
+            false => self.write(kept).await.map(|()| self.handle.survives()),
         }
-        Ok(())
     }
 
     /// Writes down what is new, if it was written down at all.
-    async fn keep(&self) -> Result<(), Error> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        let kept = self.kept.lock().await;
+    async fn keep(self: &Arc<Self>) -> Result<(), Error> {
+        let kept = self.kept.clone().lock_owned().await;
         match kept.is_there {
-            true => self.write(journal, &kept).await,
+            true => self.write(kept).await,
             false => Ok(()),
         }
     }
 
-    async fn write(&self, journal: &Journal, kept: &Kept) -> Result<(), Error> {
-        journal.write(&self.record(kept)).await
+    /// Writes the record, also if nobody waits for it any more: what is written after it comes after it.
+    async fn write(self: &Arc<Self>, mut kept: OwnedMutexGuard<Kept>) -> Result<(), Error> {
+        let Some(journal) = self.journal.clone() else { return Ok(()) };
+        let record = self.record(&kept);
+        let written = tokio::spawn(async move {
+            kept.may_be_there = true;
+            let version = journal.write_over(&record, kept.version.clone()).await?;
+            (kept.is_there, kept.version) = (true, Some(version));
+            Ok::<(), Error>(())
+        });
+        written.await.unwrap_or_else(|e| Err(Error::Internal { what: e.to_string() }))
     }
 
     /// Writes down how it ended.
-    async fn conclude(&self, end: End) {
+    async fn conclude(self: &Arc<Self>, end: End) {
         self.kept.lock().await.end = Some((end, now_ms()));
         if let Err(e) = self.keep().await {
             // After a restart it would run again.
@@ -151,7 +164,8 @@ impl Entry {
             if kept.is_there {
                 entry.handle.remove_chunks().await;
             }
-            if std::mem::take(&mut kept.is_there)
+            kept.is_there = false;
+            if std::mem::take(&mut kept.may_be_there)
                 && let Err(e) = journal.remove(entry.id()).await
             {
                 tracing::warn!(id = entry.id(), error = %e, "the record of a statement could not be removed");
@@ -353,7 +367,7 @@ impl Statements {
             accepted_ms,
             starts: 1,
             journal: self.journal.clone(),
-            kept: tokio::sync::Mutex::default(),
+            kept: Arc::default(),
             asleep: AtomicBool::new(false),
             finished: false,
         }

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::engine::CancelToken;
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::session::open::bare;
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
@@ -18,6 +18,9 @@ use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
+
+/// How often a name is given its meaning that others give one meanwhile.
+const PUTS_MAX: u32 = 64;
 
 /// How a store is written.
 pub(super) struct ZarrWrite<'a> {
@@ -43,14 +46,11 @@ impl Session {
         if self.was_defined(&key, cancel).await? {
             return Ok(Answer::Done(format!("created tensor {name}")).into());
         }
-        let before =
-            match self.free(&key, "tensor", create.or_replace, create.if_not_exists).await? {
-                Free::Keep(kind) => {
-                    return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
-                }
-                Free::Yes => None,
-                Free::Replaces(definition) => Some(definition),
-            };
+        if let Free::Keep(kind) =
+            self.free(&key, "tensor", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+        }
         let warehouse = &self.host.warehouse;
         let (data, target, _claim) = warehouse.room().await?;
         let write = ZarrWrite {
@@ -61,12 +61,13 @@ impl Session {
             warehouse: true,
         };
         let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
-        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
         let definition = Definition::Tensor { data: data.clone() };
-        if let Err(e) = self.define(&key, definition.clone(), before, mode, cancel).await {
+        if let Err(e) = self.define(&key, definition.clone(), create.or_replace, cancel).await {
             // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
             match warehouse.entry(&key).await {
                 Ok(Some(entry)) if entry.definition == definition => {}
+                // A request without an answer may come yet.
+                Ok(_) if warehouse.is_remote() && e.class() == Class::Retry => return Err(e),
                 Ok(_) => {
                     warehouse.remove_data(&data).await?;
                     return Err(e);
@@ -81,53 +82,85 @@ impl Session {
         Ok(reply)
     }
 
-    /// Gives a name its meaning, for good. It is written down before, so that a statement that is run again knows whether
-    /// it did so already ([`Session::was_defined`]).
+    /// Gives a name its meaning, for good; with `or_replace` in place of another one of its kind, whose cells go. It is
+    /// written down before, so that a statement that is run again knows whether it did so already
+    /// ([`Session::was_defined`]).
     pub(super) async fn define(
         &self,
         key: &str,
         definition: Definition,
-        before: Option<Definition>,
-        mode: Mode,
+        or_replace: bool,
         cancel: &CancelToken,
     ) -> Result<(), Error> {
-        let before = before.as_ref().and_then(Definition::data).map(String::from);
-        let intent = Intent::Define { definition: definition.clone(), before: before.clone() };
-        let former = cancel.step(|s| s.intent.replace(intent));
-        cancel.keep().await?;
         let warehouse = &self.host.warehouse;
-        match warehouse.put(key, definition.clone(), mode).await {
-            Err(e) if e.code() == "already_exists" => {
-                // The entry may be what the statement put when it ran before: a request of a server that is gone, which
-                // came to the bucket after we had looked.
-                let Some(Intent::Define { definition: former, .. }) = former else { return Err(e) };
-                if warehouse.entry(key).await?.is_none_or(|there| there.definition != former) {
-                    return Err(e);
-                }
-                warehouse.put(key, definition, Mode::Replace).await?;
-                if let Some(data) = former.data() {
-                    warehouse.remove_data(data).await?;
+        // What the statement put when it ran before may come to a bucket at any time: the server that asked for it is
+        // gone, the request is not.
+        let tried = match cancel.step(|s| s.intent.clone()) {
+            Some(Intent::Define { definition: last, mut tried, .. }) => {
+                tried.push(last);
+                tried
+            }
+            _ => Vec::new(),
+        };
+        let exists = || Error::stage(Failure::Exists { name: key.into() });
+        let mut there = match or_replace || !tried.is_empty() {
+            true => warehouse.entry_version(key).await?,
+            false => None,
+        };
+        for _ in 0..PUTS_MAX {
+            if let Some((entry, _)) = &there
+                && !tried.contains(&entry.definition)
+            {
+                let kind = entry.definition.kind();
+                match or_replace {
+                    true if kind == definition.kind() => {}
+                    true => {
+                        return Err(Error::stage(Failure::WrongKind { name: key.into(), kind }));
+                    }
+                    false => return Err(exists()),
                 }
             }
-            other => other?,
+            let (before, mode) = match there {
+                Some((entry, version)) => (Some(entry.definition), Mode::Update(version)),
+                None => (None, Mode::Create),
+            };
+            let before = before.as_ref().and_then(Definition::data).map(String::from);
+            let intent = Intent::Define {
+                definition: definition.clone(),
+                before: before.clone(),
+                tried: tried.clone(),
+            };
+            cancel.step(|s| s.intent = Some(intent));
+            cancel.keep().await?;
+            match warehouse.put(key, definition.clone(), mode).await {
+                Err(e) if e.code() == "already_exists" => {
+                    there = warehouse.entry_version(key).await?;
+                }
+                Err(e) => return Err(e),
+                Ok(()) => {
+                    return match before {
+                        Some(data) => warehouse.remove_data(&data).await,
+                        None => Ok(()),
+                    };
+                }
+            }
         }
-        match before {
-            Some(data) => self.host.warehouse.remove_data(&data).await,
-            None => Ok(()),
-        }
+        Err(exists())
     }
 
     /// True if the statement, when it ran before, came as far as to give the name its meaning.
     pub(super) async fn was_defined(&self, key: &str, cancel: &CancelToken) -> Result<bool, Error> {
-        let Some(Intent::Define { definition, before }) = cancel.step(|s| s.intent.clone()) else {
-            return Ok(false);
-        };
+        let intent = cancel.step(|s| s.intent.clone());
+        let Some(Intent::Define { definition, before, tried }) = intent else { return Ok(false) };
         let warehouse = &self.host.warehouse;
-        let is_there = warehouse.entry(key).await?.is_some_and(|e| e.definition == definition);
-        if let Some(data) = before.filter(|_| is_there) {
+        let Some(entry) = warehouse.entry(key).await? else { return Ok(false) };
+        // Whichever of its runs put it: each had written all cells, and of what is not over none are removed.
+        let is_done = entry.definition == definition || tried.contains(&entry.definition);
+        let there = entry.definition.data();
+        if let Some(data) = before.filter(|data| is_done && there != Some(data.as_str())) {
             warehouse.remove_data(&data).await?;
         }
-        Ok(is_there)
+        Ok(is_done)
     }
 
     /// `DROP TENSOR|TABLE|VIEW`: the entry first, then the cells.
@@ -202,7 +235,7 @@ impl Session {
         let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
         match (if_not_exists, or_replace) {
             (true, _) => Ok(Free::Keep(entry.definition.kind())),
-            (_, true) if entry.definition.kind() == kind => Ok(Free::Replaces(entry.definition)),
+            (_, true) if entry.definition.kind() == kind => Ok(Free::Yes),
             (_, true) => {
                 let kind = entry.definition.kind();
                 Err(Error::stage(Failure::WrongKind { name: entry.name, kind }))
@@ -294,12 +327,10 @@ impl Session {
 
 /// Whether a name may be taken.
 pub(super) enum Free {
-    /// Nothing has it.
+    /// Nothing has it that stays.
     Yes,
     /// Something of that kind has it and stays.
     Keep(&'static str),
-    /// Something has it and goes.
-    Replaces(Definition),
 }
 
 /// `3 objects, 1.2 MiB`.

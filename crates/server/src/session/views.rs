@@ -7,7 +7,6 @@ use crate::session::keep::Free;
 use crate::session::open::{Opener, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
-use tessera_exec::sink::Mode;
 use tessera_frontend::RelationRef;
 use tessera_frontend::statement::CreateView;
 
@@ -24,11 +23,10 @@ impl Session {
         if self.was_defined(&key, cancel).await? {
             return Ok(Answer::Done(format!("created view {name}")).into());
         }
-        match self.free(&key, "view", create.or_replace, create.if_not_exists).await? {
-            Free::Keep(kind) => {
-                return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
-            }
-            Free::Yes | Free::Replaces(_) => {}
+        if let Free::Keep(kind) =
+            self.free(&key, "view", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
         }
         let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
         let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
@@ -38,8 +36,7 @@ impl Session {
         }
         Opener::new(self, relations, cancel).open_below(&key).await?;
         let definition = Definition::View { query: create.query_text.clone() };
-        let mode = if create.or_replace { Mode::Replace } else { Mode::Create };
-        self.define(&key, definition, None, mode, cancel).await?;
+        self.define(&key, definition, create.or_replace, cancel).await?;
         Ok(Answer::Done(format!("created view {name}")).into())
     }
 }

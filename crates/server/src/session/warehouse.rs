@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target};
+use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target, Version};
 use tessera_exec::source::{Options, Stores};
 
 /// The format that this version reads and writes.
@@ -153,6 +153,9 @@ pub(crate) struct Warehouse {
     marked: AtomicBool,
     /// Cells that statements of this process may read.
     readers: Mutex<BTreeMap<String, Readers>>,
+    /// Cells that are to go, as long as a server does not know which ones the statements read that were accepted before
+    /// it; `None` from then on, and if the process is no server.
+    waiting: Mutex<Option<Vec<String>>>,
     /// Where what is left over is removed.
     io: tokio::runtime::Handle,
 }
@@ -174,6 +177,7 @@ impl Warehouse {
             checked: AtomicBool::new(false),
             marked: AtomicBool::new(false),
             readers: Mutex::default(),
+            waiting: Mutex::default(),
             io,
         })
     }
@@ -187,6 +191,7 @@ impl Warehouse {
     /// What a server remembers in it.
     pub(super) fn journal(&self) -> Journal {
         self.epoch.serves();
+        *self.waiting() = Some(Vec::new());
         Journal::new(self.folder.clone(), self.epoch.clone(), self.io.clone())
     }
 
@@ -222,19 +227,33 @@ impl Warehouse {
     }
 
     /// Cells that are read and that no entry names go with their last reader: they were dropped before this process
-    /// was there.
+    /// was there. From now on cells go that nobody reads.
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(super) async fn doom_unnamed(&self) -> Result<(), Error> {
+    pub(super) async fn readers_are_known(&self) -> Result<(), Error> {
         // Asked first: what is read had a name once, and gets none again.
         let read: Vec<String> = self.readers().keys().cloned().collect();
-        let entries = self.list().await?;
-        let named: BTreeSet<&str> = entries.iter().filter_map(|e| e.definition.data()).collect();
-        for data in read.iter().filter(|data| !named.contains(data.as_str())) {
-            self.doom(data);
+        if !read.is_empty() {
+            let entries = self.list().await?;
+            let named: BTreeSet<&str> =
+                entries.iter().filter_map(|e| e.definition.data()).collect();
+            for data in read.iter().filter(|data| !named.contains(data.as_str())) {
+                self.doom(data);
+            }
+        }
+        let waiting = self.waiting().take();
+        for data in waiting.unwrap_or_default() {
+            if let Err(e) = self.remove_data(&data).await {
+                tracing::warn!(data, error = %e, "cells that have no name any more could not be removed");
+            }
         }
         Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Vec<String>>> {
+        // Each change is complete before anything can panic.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn readers(&self) -> MutexGuard<'_, BTreeMap<String, Readers>> {
@@ -260,10 +279,17 @@ impl Warehouse {
 
     /// The entry with exactly that name.
     pub(super) async fn entry(&self, name: &str) -> Result<Option<Entry>, Error> {
+        Ok(self.entry_version(name).await?.map(|(entry, _)| entry))
+    }
+
+    /// The same with its version.
+    pub(super) async fn entry_version(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Entry, Version)>, Error> {
         let key = key(name);
-        let Some(bytes) = self.folder.get(&key).await.map_err(Error::stage)? else {
-            return Ok(None);
-        };
+        let found = self.folder.get_version(&key).await.map_err(Error::stage)?;
+        let Some((bytes, at)) = found else { return Ok(None) };
         self.check().await?;
         let bad = |reason: String| Failure::definition(&key, reason);
         let mut value: serde_json::Value =
@@ -276,13 +302,14 @@ impl Warehouse {
         if let Some(map) = value.as_object_mut() {
             map.entry("kind").or_insert_with(|| "external".into());
         }
-        serde_json::from_value(value).map(Some).map_err(|e| bad(e.to_string()))
+        let entry = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
+        Ok(Some((entry, at)))
     }
 
     /// Writes an entry.
     ///
     /// # Errors
-    /// `already_exists` where [`Mode::Create`] meets one.
+    /// `already_exists` where it meets what `mode` does not.
     pub(super) async fn put(
         &self,
         name: &str,
@@ -294,7 +321,7 @@ impl Warehouse {
         if !self.marked.load(Ordering::Relaxed) {
             let text = serde_json::json!({"format_version": FORMAT_VERSION}).to_string();
             match self.folder.put(MARK, text.into(), Mode::Create).await {
-                Ok(()) | Err(SinkError::Exists { .. }) => {
+                Ok(_) | Err(SinkError::Exists { .. }) => {
                     self.marked.store(true, Ordering::Relaxed);
                 }
                 Err(e) => return Err(Error::stage(e)),
@@ -304,10 +331,10 @@ impl Warehouse {
         let text = serde_json::to_vec_pretty(&entry)
             .map_err(|e| Failure::definition(name, e.to_string()))?;
         match self.folder.put(&key(name), text, mode).await {
-            Err(SinkError::Exists { .. }) => {
+            Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {
                 Err(Error::stage(Failure::Exists { name: name.into() }))
             }
-            other => other.map_err(Error::stage),
+            other => other.map(drop).map_err(Error::stage),
         }
     }
 
@@ -401,8 +428,13 @@ impl Warehouse {
         self.folder.url(data)
     }
 
-    /// Removes the cells of a tensor that no entry names any more, once no statement of this process reads them.
+    /// Removes the cells of a tensor that no entry names any more, once it is known which ones are read, and no statement
+    /// of this process reads them.
     pub(super) async fn remove_data(&self, data: &str) -> Result<(), Error> {
+        if let Some(waiting) = &mut *self.waiting() {
+            waiting.push(data.into());
+            return Ok(());
+        }
         match self.doom(data) {
             true => Ok(()),
             false => self.erase(data).await,

@@ -63,6 +63,9 @@ pub(crate) enum Intent {
         definition: Definition,
         /// The cells of the old one.
         before: Option<String>,
+        /// What it was to stand for when the statement ran before: a server that was killed may have asked for that.
+        #[serde(default)]
+        tried: Vec<Definition>,
     },
     /// A name is to stand for nothing; it stood for this.
     Drop {
@@ -74,6 +77,19 @@ pub(crate) enum Intent {
         /// Its URL.
         target: String,
     },
+}
+
+impl Intent {
+    /// Cells that were made for it.
+    fn made(&self) -> impl Iterator<Item = &str> {
+        let all = match self {
+            Intent::Define { definition, tried, .. } => Some((definition, tried)),
+            Intent::Drop { .. } | Intent::Publish { .. } => None,
+        };
+        all.into_iter()
+            .flat_map(|(last, tried)| tried.iter().chain([last]))
+            .filter_map(|d| d.data())
+    }
 }
 
 /// How a temp tensor was made.
@@ -143,6 +159,12 @@ impl Recipe {
                 made.from.iter().for_each(|m| self.uses(m));
             }
         }
+    }
+
+    /// Cells that it made in the warehouse, for names that it is about to give.
+    pub(crate) fn made(&self) -> impl Iterator<Item = &str> {
+        let intents = self.steps.iter().filter_map(|s| s.intent.as_ref());
+        intents.flat_map(Intent::made)
     }
 
     /// Cells in the warehouse that it names.

@@ -193,6 +193,96 @@ fn a_directory_that_is_gone_is_told() {
     b.is_empty();
 }
 
+/// What may happen to the file of a spilled chunk.
+#[derive(Debug, Clone, Copy)]
+enum Loss {
+    Flipped,
+    CutOff,
+    Removed,
+}
+
+/// Spoils at most `most` files that are there.
+fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
+    let below = |at: &std::path::Path| -> Vec<std::path::PathBuf> {
+        let mut all: Vec<_> =
+            std::fs::read_dir(at).into_iter().flatten().map(|e| e.unwrap().path()).collect();
+        all.sort();
+        all
+    };
+    let files = below(scratch).into_iter().flat_map(|directory| below(&directory));
+    for file in files.filter(|f| f.extension().is_some_and(|e| e == "chunk")).take(most) {
+        // One that goes at the same moment is read by nobody.
+        let Ok(mut bytes) = std::fs::read(&file) else { continue };
+        let _ = match loss {
+            Loss::Flipped => {
+                if let Some(first) = bytes.first_mut() {
+                    *first ^= 1;
+                }
+                std::fs::write(&file, bytes)
+            }
+            Loss::CutOff => std::fs::write(&file, &bytes[..bytes.len() / 2]),
+            Loss::Removed => std::fs::remove_file(&file),
+        };
+    }
+}
+
+/// Chunks that are computed from loads and read several times: all of them in parts, or four whole.
+fn computed(parts: bool) -> Arc<Toy> {
+    let (rows, cells) = (40, 8 << 10);
+    let mut toy = Toy::default();
+    let load = toy.load(rows, cells);
+    let made = toy.stage(rows, cells, Box::new(move |n| vec![(load, n)]));
+    let all = move |_| (0..rows).map(|n| (made, n)).collect();
+    let four = move |n| (0..4).map(|i| (made, (3 * n + 7 * i) % rows)).collect();
+    let s = toy.stage(30, cells, if parts { Box::new(all) } else { Box::new(four) });
+    toy.stages[s as usize].parts = parts;
+    toy.results = vec![out(s, 0)];
+    toy.count()
+}
+
+#[test]
+fn a_spilled_chunk_that_is_lost_is_made_again() {
+    for loss in [Loss::Flipped, Loss::CutOff, Loss::Removed] {
+        for (parts, threads) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
+            let (plan, what) = (computed(parts), format!("{loss:?} {parts} {threads}"));
+            let b = spilling(threads, 768 << 10, 1 << 30);
+            let scratch = b.scratch.as_ref().unwrap().path().to_owned();
+            let ran = AtomicU64::new(0);
+            let runner = ToyRunner::hooked(&plan, move |stage, _, _| {
+                if stage == StageId(2) && ran.fetch_add(1, SeqCst) == 10 {
+                    spoil(&scratch, loss, 5);
+                }
+                Ok(())
+            });
+            let sink = Arc::new(Collect::default());
+            let outcome = b.run(&plan, runner, &sink);
+            outcome.result.unwrap_or_else(|e| panic!("{what}: {e}"));
+            check(&plan, &sink);
+            let stats = outcome.stats;
+            assert!((1..=5).contains(&stats.spill_misses), "{what}: {}", stats.spill_misses);
+            assert!(stats.reruns >= stats.spill_misses, "{what}");
+            assert!(b.runtime.store().figures().corrupt >= stats.spill_misses, "{what}");
+            assert_eq!(stats.states.live(), 0);
+            b.is_empty();
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_keeps_nothing_is_told() {
+    let plan = computed(true);
+    let b = spilling(2, 768 << 10, 1 << 30);
+    let scratch = b.scratch.as_ref().unwrap().path().to_owned();
+    let runner = ToyRunner::hooked(&plan, move |_, _, _| {
+        spoil(&scratch, Loss::Flipped, usize::MAX);
+        Ok(())
+    });
+    let outcome = b.run(&plan, runner, &Arc::default());
+    assert_eq!(outcome.result.unwrap_err().code(), "scratch_corrupt");
+    assert_eq!((outcome.stats.spill_misses, outcome.stats.states.live()), (64, 0));
+    b.is_empty();
+}
+
 #[test]
 fn one_of_two_gives_way_if_the_disk_holds_only_one() {
     let plan = rechunk(60, 10, 8 << 10, true);
@@ -295,6 +385,36 @@ proptest! {
             prop_assert_eq!((outcome.stats.restarts, outcome.stats.states.live()), (0, 0));
         }
         prop_assert!(b.quota().peak() <= quota);
+        b.is_empty();
+        prop_assert_eq!(b.quota().overrun(), 0);
+    }
+
+    /// Whatever is lost of what was spilled, and when: the chunks of the result are the same.
+    #[test]
+    fn losses_change_nothing(
+        shape in prop::collection::vec((1u64..12, 1u32..3, any::<bool>(), any::<u64>()), 1..7),
+        results in any::<u64>(),
+        threads in 1usize..4,
+        loss in prop::sample::select(vec![Loss::Flipped, Loss::CutOff, Loss::Removed]),
+        moments in prop::collection::btree_set(0u64..60, 1..4),
+    ) {
+        let plan = random_plan(&shape, results);
+        let b = spilling(threads, narrowest(&plan), 1 << 30);
+        let scratch = b.scratch.as_ref().unwrap().path().to_owned();
+        let ran = AtomicU64::new(0);
+        let runner = ToyRunner::hooked(&plan, move |_, _, _| {
+            if moments.contains(&ran.fetch_add(1, SeqCst)) {
+                spoil(&scratch, loss, 20);
+            }
+            Ok(())
+        });
+        let sink = Arc::new(Collect::default());
+        let outcome = b.run(&plan, runner, &sink);
+        if let Err(e) = outcome.result {
+            return Err(TestCaseError::fail(format!("{loss:?}: {e}")));
+        }
+        check(&plan, &sink);
+        prop_assert_eq!(outcome.stats.states.live(), 0);
         b.is_empty();
         prop_assert_eq!(b.quota().overrun(), 0);
     }

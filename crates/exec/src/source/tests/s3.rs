@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::served::{Fault, KEY, S3, SECRET};
-use crate::sink::{Folder, Mode};
+use crate::sink::{Folder, Mode, Version};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -198,6 +198,38 @@ fn documents_are_put_once_whatever_happens_to_the_answer() {
         run(folder.remove_all("catalog")).unwrap();
         assert!(!run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
         assert!(server.faults() >= 4, "{fault:?}: {}", server.faults());
+    }
+}
+
+#[test]
+fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
+    for fault in Fault::ALL {
+        // Whatever is asked for, the first answer or the second one is as it should be.
+        let server = S3::failing(move |n, _| (n % 2 == 1).then_some(fault));
+        let stores = stores_of(&server, Some((KEY, SECRET)));
+        let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
+        let put = |text: &str, mode| run(folder.put("a.json", text.as_bytes().to_vec(), mode));
+        let there = || run(folder.get_version("a.json")).unwrap();
+        assert_eq!(there(), None, "{fault:?}");
+        let first = put("1", Mode::Create).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        assert_eq!(there(), Some(("1".into(), first.clone())), "{fault:?}");
+        let update = |text: &str, from: &Version| put(text, Mode::Update(from.clone()));
+        let second = update("2", &first).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        assert_eq!(there(), Some(("2".into(), second.clone())), "{fault:?}");
+        // A version that is no more; also with the bytes that are there, which somebody else put.
+        for text in ["3", "2"] {
+            let late = update(text, &first).unwrap_err();
+            assert_eq!(
+                (late.code(), late.class()),
+                ("document_changed", Class::Retry),
+                "{fault:?}"
+            );
+        }
+        assert_eq!(there(), Some(("2".into(), second.clone())), "{fault:?}");
+        assert!(run(folder.remove("a.json")).unwrap(), "{fault:?}");
+        assert_eq!(update("4", &second).unwrap_err().code(), "document_changed", "{fault:?}");
+        assert_eq!(there(), None, "{fault:?}");
+        assert!(server.faults() >= 5, "{fault:?}: {}", server.faults());
     }
 }
 

@@ -13,10 +13,12 @@ use crate::engine::{Engine, Handle};
 use crate::error::{Class, Error};
 use crate::journal::{End, Journal, Record, now_ms};
 use crate::session::{Host, Pin};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
+use tessera_exec::sink::Version;
 use tokio::sync::{Mutex, watch};
 
 /// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
@@ -59,25 +61,35 @@ impl Statements {
     ) -> Result<(), Error> {
         let (Some(journal), Some(host)) = (&self.journal, &self.host) else { return Ok(()) };
         let (mut again, mut over, mut expired) = (0, 0, Vec::new());
+        let records = journal.load().await?;
         // Until it is known what has no name any more.
-        let mut read = Vec::new();
-        for record in journal.load().await? {
-            read.extend(record.recipe.data().map(|data| host.pin(data)));
+        let read: Vec<Pin> = records
+            .iter()
+            .flat_map(|(record, _)| record.recipe.data())
+            .map(|data| host.pin(data))
+            .collect();
+        let mut requests = BTreeSet::new();
+        let mut taken = Vec::new();
+        // Of two statements of one request the elder was never acknowledged: a server that was killed had asked for its
+        // record, which came when the next one had accepted the request again.
+        for (record, version) in records.into_iter().rev() {
+            let request = record.request_id.clone().map(|id| (record.session.clone(), id));
+            let is_last = request.is_none_or(|request| requests.insert(request));
             if self.lock().contains_key(&record.id) {
                 continue;
             }
-            if self.is_expired(&record) {
-                expired.push(record.id);
-                continue;
+            match is_last && !self.is_expired(&record) {
+                true => taken.push((record, version)),
+                false => expired.push(record.id),
             }
-            match self.take_up(journal, host, record, session).await? {
+        }
+        for (record, version) in taken.into_iter().rev() {
+            match self.take_up(journal, host, record, version, session).await? {
                 true => again += 1,
                 false => over += 1,
             }
         }
-        if !read.is_empty() {
-            host.doom_unnamed().await?;
-        }
+        host.readers_are_known().await?;
         // What none of those reads that may run goes now.
         drop::<Vec<Pin>>(read);
         for id in expired {
@@ -104,6 +116,7 @@ impl Statements {
         journal: &Journal,
         host: &Host,
         record: Record,
+        version: Version,
         session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
     ) -> Result<bool, Error> {
         let fate = Fate::of(&record);
@@ -119,7 +132,8 @@ impl Statements {
         entry.starts = record.starts + u32::from(runs);
         entry.finished = matches!(fate, Fate::Sleeps);
         entry.asleep = AtomicBool::new(entry.finished);
-        let mut kept = Kept { is_there: true, end: record.end };
+        let mut kept =
+            Kept { is_there: true, may_be_there: true, version: Some(version), end: record.end };
         let outcome = match fate {
             Fate::Runs | Fate::Sleeps => None,
             Fate::Over(outcome) => Some(outcome),
@@ -129,15 +143,20 @@ impl Statements {
                 Some(Outcome::Failed(error))
             }
         };
-        if is_news && let Err(e) = entry.write(journal, &kept).await {
-            // A bucket that does not answer is asked again; a full disk must not keep results from being read.
-            if e.class() == Class::Retry {
-                return Err(e);
+        if is_news {
+            // From here on what the server before has on its way is refused in a bucket. What came since the record was
+            // read is looked at first: this one is refused then, and all records are read again.
+            match journal.write(&entry.record(&kept), kept.version.clone()).await {
+                Ok(version) => kept.version = Some(version),
+                // A bucket that does not answer is asked again; a full disk must not keep results from being read.
+                Err(e) if e.class() == Class::Retry => return Err(e),
+                Err(e) => {
+                    tracing::warn!(id = entry.id(), error = %e, "that a statement was taken up could not be written down");
+                }
             }
-            tracing::warn!(id = entry.id(), error = %e, "that a statement was taken up could not be written down");
         }
         entry.outcome = watch::Sender::new(outcome.map(Arc::new));
-        entry.kept = Mutex::new(kept);
+        entry.kept = Arc::new(Mutex::new(kept));
         let entry: Arc<Entry> = Arc::new(entry);
         entry.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
         self.lock().insert(entry.id().to_string(), entry.clone());

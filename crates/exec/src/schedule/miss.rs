@@ -1,0 +1,138 @@
+//! A spilled chunk that cannot be had: its operand runs again, and whoever waits for the chunk waits for that.
+//!
+//! ```text
+//!   p ─▶ file ✗   the reader that met it, and all that are found and have not run, read it of
+//!   p'─▶ chunk    the same operand, found once more with what it reads
+//! ```
+//! Readers that run have the file too, and come here when they meet it.
+
+use crate::error::Error;
+use crate::operand::State;
+use crate::schedule::job::{Job, Trash};
+use crate::schedule::table::Slot;
+use crate::store::Held;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Spilled chunks of a plan that are made again. A device that loses more is told as what is wrong.
+const MISSES_MAX: u64 = 64;
+
+impl Job {
+    /// An operand ended as a file of one of its inputs is not what was written: the chunk is made again, and then the
+    /// operand runs. False if the file is none of the plan's own, or too many were lost already.
+    pub(super) fn missed(&mut self, slot: Slot, file: &Path, trash: &mut Trash) -> bool {
+        let operand = self.table.at(slot);
+        if operand.state != State::Running || self.stats.spill_misses >= MISSES_MAX {
+            return false;
+        }
+        let root = operand.root;
+        let reads: BTreeSet<(Slot, u32)> =
+            operand.reads.iter().map(|r| (r.slot, r.output)).collect();
+        let is_lost = |&(from, output): &(Slot, u32)| {
+            let made = self.table.get(from).and_then(|o| o.made.get(output as usize));
+            match made.map(|m| &m.chunk) {
+                Some(Some(Held::File(held))) => held.path() == file,
+                // Another reader met it before.
+                Some(None) => true,
+                _ => false,
+            }
+        };
+        let lost: SmallVec<[(Slot, u32); 1]> = reads.iter().copied().filter(is_lost).collect();
+        if lost.is_empty() {
+            return false;
+        }
+        tracing::warn!(file = %file.display(), "a spilled chunk is lost, and made again");
+        // Operands run again from here on, so that counts of readers may be off.
+        self.restarted = true;
+        self.running -= 1;
+        self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
+        self.table.turn(slot, State::Ready);
+        self.table.turn(slot, State::Unscheduled);
+        self.table.at(slot).waiting = 1;
+        let mut readers = BTreeSet::from([slot]);
+        for (from, output) in lost {
+            let key = self.table.at(from).key;
+            if let Some(chunk) = self.table.at(from).made[output as usize].chunk.take() {
+                self.let_go(chunk, trash);
+                self.stats.spill_misses += 1;
+                self.stages[key.stage.0 as usize].dropped.insert(key.number);
+            }
+            let waits = |o: &crate::schedule::table::Operand| {
+                matches!(o.state, State::Unscheduled | State::Ready)
+                    && o.reads.iter().any(|r| (r.slot, r.output) == (from, output))
+            };
+            let all: Vec<Slot> =
+                self.table.iter().filter(|(_, o)| waits(o)).map(|(s, _)| s).collect();
+            let known = self.table.find(key).filter(|&p| self.table.has(p, output));
+            let again = known.unwrap_or_else(|| self.find(key, root, None));
+            for reader in all {
+                if self.table.at(reader).state == State::Ready {
+                    self.table.turn(reader, State::Unscheduled);
+                    self.table.at(reader).waiting = 1;
+                    self.unqueue(reader);
+                    readers.insert(reader);
+                }
+                self.read_instead(reader, (from, output), again);
+            }
+            self.unread(from, trash);
+        }
+        for reader in readers {
+            self.arrived(reader);
+        }
+        true
+    }
+
+    /// A reader that has not run reads a chunk of another operand, which makes the same.
+    fn read_instead(&mut self, reader: Slot, (from, output): (Slot, u32), again: Slot) {
+        let is_made = self.table.at(again).state == State::Finished;
+        let operand = self.table.at(reader);
+        let mut count = 0;
+        for read in operand.reads.iter_mut().filter(|r| (r.slot, r.output) == (from, output)) {
+            read.slot = again;
+            count += 1;
+        }
+        if !is_made {
+            operand.waiting += count;
+        }
+        self.table.at(from).pins -= count;
+        let to = self.table.at(again);
+        if to.pins == 0 && to.idle_since != 0 {
+            to.idle_since = 0;
+            self.idle_count -= 1;
+            self.idle_bytes -= to.bytes();
+        }
+        to.pins += count;
+        let remaining = &mut to.made[output as usize].remaining;
+        *remaining = (*remaining).max(1);
+        if !is_made {
+            to.waiters.extend(std::iter::repeat_n(reader, count as usize));
+        }
+    }
+
+    /// Takes a ready operand out of its queue.
+    fn unqueue(&mut self, slot: Slot) {
+        self.ready.remove(slot);
+        self.loads.remove(slot);
+    }
+
+    /// Frees an operand that has no chunk any more, once nobody names it.
+    fn unread(&mut self, slot: Slot, trash: &mut Trash) {
+        let operand = self.table.at(slot);
+        if operand.pins > 0 {
+            return;
+        }
+        match operand.made.iter().any(|m| m.chunk.is_some()) {
+            true => self.settle(slot, trash),
+            false => self.release(slot, trash),
+        }
+    }
+}
+
+/// The file of a spilled chunk, if that is what an operand failed for.
+pub(super) fn lost_file(error: &Error) -> Option<&Path> {
+    match error {
+        Error::ScratchCorrupt { file } => Some(file),
+        _ => None,
+    }
+}

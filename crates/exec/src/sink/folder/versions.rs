@@ -1,0 +1,79 @@
+//! Versions of documents in a bucket: what was read is replaced, or nothing is ([`Mode::Update`]).
+
+use super::{Folder, Mode};
+use crate::sink::SinkError;
+use crate::sink::place::Place;
+use crate::source::SourceError;
+use crate::source::patient::is_unsupported;
+use crate::source::store::METADATA_BYTES_MAX;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{
+    Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
+
+/// Which of a document's versions: what the store calls it (its etag). A directory does not tell them apart, nor does a
+/// store without etags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Version(Option<String>);
+
+impl Folder {
+    /// A document and its version, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub async fn get_version(&self, key: &str) -> Result<Option<(Bytes, Version)>, SinkError> {
+        let Place::Object { client, .. } = &self.place else {
+            return Ok(self.get(key).await?.map(|bytes| (bytes, Version::default())));
+        };
+        let path = self.place.key(key)?;
+        let request = async {
+            let got = client.get(&path).await?;
+            let (bytes, version) = (got.meta.size, Version(got.meta.e_tag.clone()));
+            match bytes > METADATA_BYTES_MAX {
+                true => Ok(Err(bytes)),
+                false => Ok(Ok((got.bytes().await?, version))),
+            }
+        };
+        match self.place.within(key, request).await {
+            Ok(Ok(found)) => Ok(Some(found)),
+            Ok(Err(bytes)) => Err(SinkError::Source(SourceError::ObjectTooLarge {
+                what: self.place.show(key),
+                bytes,
+                limit: METADATA_BYTES_MAX,
+            })),
+            Err(SinkError::Source(SourceError::NotFound { .. })) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Puts an object; `None` if it met what it must not. A store that knows no conditions on versions puts it whatever is
+/// there.
+pub(super) async fn put(
+    client: &dyn ObjectStore,
+    at: &Path,
+    bytes: PutPayload,
+    mode: &Mode,
+) -> Result<Option<Version>, Error> {
+    let mode = match mode {
+        Mode::Create => PutMode::Create,
+        Mode::Update(Version(Some(e_tag))) => {
+            PutMode::Update(UpdateVersion { e_tag: Some(e_tag.clone()), version: None })
+        }
+        Mode::Replace | Mode::Update(Version(None)) => PutMode::Overwrite,
+    };
+    let is_update = matches!(mode, PutMode::Update(_));
+    let answer = match client.put_opts(at, bytes.clone(), PutOptions::from(mode)).await {
+        Err(e) if is_update && is_unsupported(&e) => {
+            tracing::debug!(error = %e, "a store replaces documents without conditions");
+            client.put_opts(at, bytes, PutOptions::from(PutMode::Overwrite)).await
+        }
+        other => other,
+    };
+    match answer {
+        Ok(put) => Ok(Some(Version(put.e_tag))),
+        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,217 @@
+//! Requests that fail, and what is told of them: texts name the object and never hold credentials.
+
+use super::Store;
+use crate::source::error::SourceError;
+use crate::source::patient::is_transient;
+use bytes::Bytes;
+use object_store::ObjectMeta;
+use std::future::Future;
+use std::io;
+
+impl Store {
+    /// An error of the store's client as one of ours.
+    pub(crate) fn failure(&self, key: &str, e: object_store::Error) -> SourceError {
+        let text = texts(&e);
+        match e {
+            object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
+                SourceError::NoBucket { what: self.show(key) }
+            }
+            object_store::Error::NotFound { .. } => SourceError::NotFound { what: self.show(key) },
+            e => self.sort(key, &e, &text),
+        }
+    }
+
+    pub(super) fn io<T>(&self, key: &str, r: io::Result<T>) -> Result<T, SourceError> {
+        r.map_err(|e| self.io_error(key, &e))
+    }
+
+    pub(super) fn io_error(&self, key: &str, e: &io::Error) -> SourceError {
+        let what = self.show(key);
+        match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                SourceError::NotFound { what }
+            }
+            io::ErrorKind::PermissionDenied => {
+                SourceError::PermissionDenied { what, reason: "the file's permissions".into() }
+            }
+            io::ErrorKind::UnexpectedEof => {
+                SourceError::Storage { what, reason: "the file ended early".into() }
+            }
+            _ => SourceError::Storage { what, reason: e.to_string() },
+        }
+    }
+
+    /// Runs one request within the time-out, counts it, and sorts its errors; "not found" is `None`.
+    pub(super) async fn guard<T: Measured>(
+        &self,
+        key: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>, SourceError> {
+        // Whoever holds a permit gives it back within the time-out.
+        let permit = self.requests.acquire().await;
+        let answered = tokio::time::timeout(self.timeout, request).await;
+        drop(permit);
+        match answered {
+            Err(_) => {
+                self.counters.count(0);
+                Err(SourceError::Timeout {
+                    what: self.show(key),
+                    seconds: self.timeout.as_secs().max(1),
+                })
+            }
+            Ok(Ok(v)) => {
+                self.counters.count(v.bytes());
+                Ok(Some(v))
+            }
+            Ok(Err(e)) => {
+                self.counters.count(0);
+                let text = texts(&e);
+                match e {
+                    // S3 answers a missing bucket with the status of a missing key.
+                    object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
+                        Err(SourceError::NoBucket { what: self.show(key) })
+                    }
+                    object_store::Error::NotFound { .. } => Ok(None),
+                    e => Err(self.sort(key, &e, &text)),
+                }
+            }
+        }
+    }
+
+    fn sort(&self, key: &str, e: &object_store::Error, text: &str) -> SourceError {
+        use object_store::Error as E;
+        let what = self.show(key);
+        let code = server_code(text);
+        match e {
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+                SourceError::PermissionDenied {
+                    what,
+                    reason: code.unwrap_or_else(|| "the server refused the credentials".into()),
+                }
+            }
+            E::Precondition { .. } => SourceError::Changed { what },
+            E::NotSupported { .. } | E::NotImplemented { .. } => {
+                SourceError::Refused { what, reason: "the server cannot do this".into() }
+            }
+            _ if ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"]
+                .iter()
+                .any(|c| text.contains(c)) =>
+            {
+                SourceError::PermissionDenied { what, reason: code.unwrap_or_default() }
+            }
+            _ => match connection(text) {
+                Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
+                None => {
+                    let reason = code.unwrap_or_else(|| "the request failed".into());
+                    match is_transient(e) {
+                        true => SourceError::Storage { what, reason },
+                        false => SourceError::Refused { what, reason },
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The failure of a storage among the causes of an error, if it may pass when all is run again: for readers that know
+/// no errors of ours.
+pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        if let Some(e @ SourceError::Changed { .. }) = e.downcast_ref() {
+            return Some(e.clone());
+        }
+        if let Some(e) = e.downcast_ref::<object_store::Error>()
+            && !matches!(e, object_store::Error::Precondition { .. })
+        {
+            let (what, text) = ("a file of a table".to_string(), texts(e));
+            return is_transient(e).then(|| match connection(&text) {
+                Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
+                None => {
+                    let reason = server_code(&text).unwrap_or_else(|| "the request failed".into());
+                    SourceError::Storage { what, reason }
+                }
+            });
+        }
+        next = e.source();
+    }
+    None
+}
+
+/// Bytes that a request brought.
+pub(super) trait Measured {
+    fn bytes(&self) -> usize;
+}
+
+impl Measured for (Bytes, ObjectMeta) {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Measured for Result<(Bytes, ObjectMeta), u64> {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, Measured::bytes)
+    }
+}
+
+impl Measured for ObjectMeta {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Measured for object_store::ListResult {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// An error's own text and those of its sources.
+fn texts(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut source = e.source();
+    while let Some(s) = source {
+        out.push('\n');
+        out.push_str(&s.to_string());
+        source = s.source();
+    }
+    out
+}
+
+/// The `<Code>` of an S3 error body, or the HTTP status; nothing else of the body is shown, as it may repeat keys.
+fn server_code(text: &str) -> Option<String> {
+    if let Some((_, rest)) = text.split_once("<Code>")
+        && let Some((code, _)) = rest.split_once("</Code>")
+        && code.len() <= 64
+        && code.bytes().all(|b| b.is_ascii_alphanumeric())
+    {
+        return Some(code.to_string());
+    }
+    let (_, rest) = text.split_once("status code: ")?;
+    let status: String =
+        rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == ' ').collect();
+    Some(format!("HTTP status {}", status.trim()))
+}
+
+/// What happened to a connection, if that is what failed.
+fn connection(text: &str) -> Option<&'static str> {
+    let lower = text.to_ascii_lowercase();
+    let table = [
+        ("connection refused", "connection refused"),
+        ("dns error", "its host name is not known"),
+        ("failed to lookup", "its host name is not known"),
+        ("operation timed out", "no answer in time"),
+        ("timed out", "no answer in time"),
+        ("network is unreachable", "network is unreachable"),
+        ("no route to host", "no route to host"),
+        ("connection reset", "connection reset"),
+        ("invalid peer certificate", "its TLS certificate is not trusted"),
+        ("url scheme is not allowed", "plain http is not allowed"),
+        ("error trying to connect", "the connection failed"),
+        ("http error", "the connection failed"),
+        ("connection", "the connection failed"),
+        ("error sending request", "the request could not be sent"),
+    ];
+    table.iter().find(|(k, _)| lower.contains(k)).map(|(_, v)| *v)
+}

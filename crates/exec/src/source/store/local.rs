@@ -1,0 +1,135 @@
+//! Objects that are files.
+
+use super::{Kind, Store};
+use crate::source::error::SourceError;
+use crate::source::seen::{self, Version};
+use crate::source::versions::{self, ABSENT};
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// A local file, opened.
+#[derive(Debug)]
+pub(crate) struct LocalFile {
+    pub(crate) key: String,
+    pub(super) file: File,
+    /// Bytes that it had when it was opened.
+    pub(crate) len: u64,
+    /// Its version then.
+    version: u64,
+}
+
+impl Store {
+    pub(super) fn get_ranges_local(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>, SourceError> {
+        let Kind::Local(root) = &self.kind else { return Ok(None) };
+        let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+        let len = file.len;
+        let parts = ranges
+            .iter()
+            .map(|r| self.read_at(&file, r.start.min(len)..r.end.min(len)))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.check_same(&file)?;
+        Ok(Some(parts))
+    }
+
+    /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
+    pub(crate) fn local_file(&self, key: &str) -> Result<Option<LocalFile>, SourceError> {
+        match &self.kind {
+            Kind::Local(root) => self.open_file(root, key),
+            Kind::Object { .. } => Ok(None),
+        }
+    }
+
+    /// Reads `out.len()` bytes at `offset` of a file. Once all is read that is wanted at a time, it is asked whether
+    /// the file [is still the same](Store::check_same).
+    pub(crate) fn read_exact_at(
+        &self,
+        from: &LocalFile,
+        out: &mut [u8],
+        offset: u64,
+    ) -> Result<(), SourceError> {
+        self.counters.count(out.len());
+        from.file.read_exact_at(out, offset).or_else(|e| {
+            // A file that was cut off meanwhile is told as one that changed.
+            self.check_same(from)?;
+            Err(self.io_error(&from.key, &e))
+        })
+    }
+
+    /// What was read of a file until now is of the version that it had when it was opened.
+    pub(crate) fn check_same(&self, from: &LocalFile) -> Result<(), SourceError> {
+        if self.versions.is_none() {
+            return Ok(());
+        }
+        let now = self.io(&from.key, from.file.metadata())?;
+        match versions::of_file(&now) == from.version {
+            true => Ok(()),
+            false => Err(self.changed(&from.key)),
+        }
+    }
+
+    /// True if something is at the root: a file, a directory, or an object below the prefix.
+    pub(crate) fn local_exists(&self) -> Option<bool> {
+        match &self.kind {
+            Kind::Local(root) => Some(root.exists()),
+            Kind::Object { .. } => None,
+        }
+    }
+
+    pub(super) fn open_file(
+        &self,
+        root: &std::path::Path,
+        key: &str,
+    ) -> Result<Option<LocalFile>, SourceError> {
+        let absent = || {
+            self.note(key, || Some(Version::Absent));
+            self.met(key, ABSENT, None).map(|()| None)
+        };
+        match File::open(join_path(root, key)) {
+            Ok(file) => match file.metadata() {
+                Ok(meta) if meta.is_file() => {
+                    self.note(key, || seen::of_file(&meta));
+                    let (len, version) = (meta.len(), versions::of_file(&meta));
+                    self.met(key, version, None)?;
+                    Ok(Some(LocalFile { key: key.into(), file, len, version }))
+                }
+                // A directory, a pipe or a device is no object.
+                Ok(_) => absent(),
+                Err(e) => Err(self.io_error(key, &e)),
+            },
+            Err(e) if is_nothing(&e) => absent(),
+            Err(e) => Err(self.io_error(key, &e)),
+        }
+    }
+
+    pub(super) fn read_at(
+        &self,
+        from: &LocalFile,
+        range: Range<u64>,
+    ) -> Result<Bytes, SourceError> {
+        let mut out = vec![0u8; (range.end - range.start) as usize];
+        self.read_exact_at(from, &mut out, range.start)?;
+        Ok(out.into())
+    }
+}
+
+/// True if an error says that a file does not exist.
+pub(super) fn is_nothing(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+pub(super) fn join_path(root: &std::path::Path, key: &str) -> PathBuf {
+    if key.is_empty() { root.to_path_buf() } else { root.join(key) }
+}
+
+pub(super) fn local_version(meta: &std::fs::Metadata) -> Option<String> {
+    let modified = meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(format!("{}-{}", meta.len(), modified.as_nanos()))
+}

@@ -237,16 +237,32 @@ fn need_bytes(tiling: &Tiling, stage: StageId) -> u64 {
     tiling.peak(stage, &full).saturating_add(inputs)
 }
 
+/// Where a part of an operand goes when operands are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    /// To a worker further on.
+    Down,
+    /// To whoever has the larger part.
+    Half,
+    /// To a worker before.
+    Up,
+}
+
 /// How many of `n` operands each of these workers gets, by its threads: its share, rounded so that all are given.
-fn parts(n: u64, among: &[u32], workers: &[Worker]) -> Vec<(u32, u64)> {
+fn parts(n: u64, among: &[u32], workers: &[Worker], rounding: Rounding) -> Vec<(u32, u64)> {
     let threads = |w: u32| u128::from(workers[w as usize].threads);
     let total: u128 = among.iter().map(|&w| threads(w)).sum::<u128>().max(1);
+    let more = match rounding {
+        Rounding::Down => 0,
+        Rounding::Half => total / 2,
+        Rounding::Up => total - 1,
+    };
     let (mut sum, mut begin) = (0u128, 0u64);
     among
         .iter()
         .map(|&w| {
             sum += threads(w);
-            let end = ((u128::from(n) * sum * 2 + total) / (2 * total)) as u64;
+            let end = ((u128::from(n) * sum + more) / total) as u64;
             let part = (w, end - begin);
             begin = end;
             part

@@ -5,7 +5,7 @@
 
 use super::order::{Layout, Order};
 use super::traffic::is_everywhere;
-use super::{Placement, Worker, eligible, parts};
+use super::{Placement, Rounding, Worker, eligible, parts};
 use crate::plan::{StageId, Task};
 use crate::tile::Tiling;
 use std::cmp::Reverse;
@@ -19,7 +19,8 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker]) -> Placement {
     let mut homes: Vec<Vec<u32>> = Vec::with_capacity(plan.stages.len());
     for (id, stage) in (0..).map(StageId).zip(&plan.stages) {
         let mut left = vec![0u64; workers.len()];
-        let shares = parts(stage.grid.count(), &eligible(tiling, id, workers), workers);
+        let shares =
+            parts(stage.grid.count(), &eligible(tiling, id, workers), workers, Rounding::Half);
         shares.iter().for_each(|&(w, n)| left[w as usize] = n);
         let is_load = matches!(stage.task, Task::Load { .. });
         let mut home = vec![NOBODY; stage.grid.count() as usize];

@@ -10,12 +10,13 @@
 //!    the next where it is. Candidates are all classes of the group, the pairs of them, and rows.
 //! 3. Each candidate is modelled, the best is kept, group by group until nothing gets better; so is, for each load, to
 //!    move its chunks or to read them again.
-//! 4. Operands of a stage of which nobody's share is more than one go one by one to where they are done first.
+//! 4. Who has one operand more than another of a stage is chosen stage by stage, where it makes the plan faster.
+//!    Operands of a stage of which nobody's share is more than one go one by one to where they are done first.
 
 use super::model::{Facts, Modelled, model};
 use super::order::{Layout, Order};
 use super::traffic::{self, Boxes, Moves, bytes_of, is_everywhere};
-use super::{Placement, Rates, Worker, eligible, follow, from_near, outputs, parts};
+use super::{Placement, Rates, Rounding, Worker, eligible, follow, from_near, outputs, parts};
 use crate::plan::{Access, OutputRef, Stage, StageId, Task};
 use crate::region::{Dims, Region};
 use crate::tile::Tiling;
@@ -42,7 +43,7 @@ enum Choice {
 pub(super) fn place(tiling: &Tiling, workers: &[Worker], rates: &Rates) -> Placement {
     let mut search = Searching::new(tiling, workers, rates);
     search.descend();
-    let best = search.small();
+    let best = search.level(search.small());
     if workers.iter().all(|w| w.near.is_empty()) {
         return best;
     }
@@ -104,7 +105,8 @@ impl<'a> Searching<'a> {
     fn layout(&self, stage: StageId) -> Layout {
         let s = self.tiling.plan().stage(stage);
         let order = self.axes.order(stage, &s.grid.counts(), self.choice(stage));
-        Layout::new(order, parts(s.grid.count(), &self.eligible[stage.0 as usize], self.workers))
+        let among = &self.eligible[stage.0 as usize];
+        Layout::new(order, parts(s.grid.count(), among, self.workers, Rounding::Half))
     }
 
     fn placement(&self) -> Placement {
@@ -275,6 +277,26 @@ impl<'a> Searching<'a> {
         }
         let key = |p: &Placement| key(&p.model(self.tiling, self.rates));
         if key(&placed) < key(&even) { placed } else { even }
+    }
+
+    /// The placement, with what is left over of stages where it makes the plan faster.
+    fn level(&self, mut placed: Placement) -> Placement {
+        let cost = |p: &Placement| key(&p.model(self.tiling, self.rates));
+        let mut best = cost(&placed);
+        for (i, stage) in self.tiling.plan().stages.iter().enumerate() {
+            for rounding in [Rounding::Down, Rounding::Up] {
+                let shares = parts(stage.grid.count(), &self.eligible[i], self.workers, rounding);
+                let new = Layout::new(placed.layouts[i].order.clone(), shares);
+                let old = std::mem::replace(&mut placed.layouts[i], new);
+                let now = cost(&placed);
+                if now < best {
+                    best = now;
+                } else {
+                    placed.layouts[i] = old;
+                }
+            }
+        }
+        placed
     }
 
     /// Bytes of what an operand reads on each worker.

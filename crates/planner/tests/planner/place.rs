@@ -131,6 +131,7 @@ fn the_split_is_faster_than_the_seeds() {
         "again MiB",
         "phases"
     );
+    let mut slower = Vec::new();
     for (name, t) in graphs() {
         for threads in [&[2; 3][..], &[4; 4], &[2, 4, 2, 8, 4, 4, 4, 4]] {
             let workers = workers(threads);
@@ -155,11 +156,16 @@ fn the_split_is_faster_than_the_seeds() {
                 mib(split.bytes_again),
                 split.phases.len(),
             );
-            assert!(split.time_us <= depth.time_us.min(breadth.time_us), "{table}");
+            // Who has one operand more of which stage is chance: a thousandth.
+            let seeds = depth.time_us.min(breadth.time_us);
+            if split.time_us > seeds + seeds / 1000 {
+                slower.push(format!("{name} on {}", workers.len()));
+            }
             assert!(imbalance(&p, &t) <= 1.0, "{name}: {}", imbalance(&p, &t));
         }
     }
     insta::assert_snapshot!(table);
+    assert!(slower.is_empty(), "{slower:?}");
 }
 
 /// What is moved by the definition: each chunk once to each worker that reads it and does not make it.
@@ -389,10 +395,10 @@ fn operands_go_to_their_data_within_the_balance() {
     let y = b.map(ScalarOp::Exp, &[x]).unwrap();
     let t = plan(b, &[y]);
     let rates = Rates::default();
-    // Every other chunk lies on the second worker.
+    // Pairs of chunks lie on the one and the other in turn.
     let mut workers = workers(&[2, 2]);
     for (w, worker) in workers.iter_mut().enumerate() {
-        worker.near.insert(StageId(0), (0..64).filter(|n| n % 2 == w as u64).collect());
+        worker.near.insert(StageId(0), (0..64).filter(|n| n / 2 % 2 == w as u64).collect());
     }
     let p = place(&t, &workers, &rates, How::Split).unwrap();
     assert_eq!(p.model(&t, &rates).bytes_moved, 0);

@@ -6,6 +6,7 @@ use crate::factor::Factor;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
+use crate::place::Modelled;
 use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
 use crate::reduce::ReduceKind;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
@@ -257,6 +258,47 @@ pub fn durable(tiling: &Tiling, durability: Durability) -> String {
         true => String::new(),
         false => format!("durable: {} ({durability})\n", names.join(", ")),
     }
+}
+
+/// The phases of a placed plan, and what is moved between workers, as lines below the plan.
+///
+/// ```text
+/// phase 0: #0, #1, #2; 1.2 s of 2 workers' work, 3.1 MiB moved, about 640.0 ms
+///    #1.0 to #2: 3 chunks, 3.1 MiB
+/// about 685.0 ms, 3.1 MiB moved between 2 workers
+/// ```
+pub fn placement(model: &Modelled) -> String {
+    let mut out = String::new();
+    for (p, phase) in (0u32..).zip(&model.phases) {
+        let stages: Vec<String> = phase.stages.iter().map(|s| format!("#{}", s.0)).collect();
+        let busy = phase.work_us.iter().filter(|us| **us > 0).count();
+        let _ = writeln!(
+            out,
+            "phase {p}: {}; {} of {busy} worker{} work, {} moved, about {}",
+            stages.join(", "),
+            time(phase.work_us.iter().sum()),
+            if busy == 1 { "'s" } else { "s'" },
+            bytes(phase.bytes_in.iter().sum()),
+            time(phase.time_us)
+        );
+        for e in model.edges.iter().filter(|e| model.phase[e.to.0 as usize] == p) {
+            let chunks = if e.chunks == 1 { "chunk" } else { "chunks" };
+            let (from, bytes) = (output_name(e.from), bytes(e.bytes));
+            let _ = writeln!(out, "   {from} to #{}: {} {chunks}, {bytes}", e.to.0, e.chunks);
+        }
+    }
+    let workers = model.phases.first().map_or(0, |p| p.work_us.len());
+    let _ = write!(
+        out,
+        "about {}, {} moved between {workers} workers",
+        time(model.time_us),
+        bytes(model.bytes_moved)
+    );
+    if model.bytes_again > 0 {
+        let _ = write!(out, ", {} of arrays read by several", bytes(model.bytes_again));
+    }
+    out.push('\n');
+    out
 }
 
 /// The plan and its cost as JSON.

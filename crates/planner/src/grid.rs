@@ -175,6 +175,16 @@ impl Grid {
         Region { start, end }
     }
 
+    /// The cells of a box of chunks, which has at least one along each axis.
+    pub fn cells(&self, chunks: &Region) -> Region {
+        let (mut start, mut end) = (Dims::new(), Dims::new());
+        for (a, g) in self.axes.iter().enumerate() {
+            start.push(g.interval(chunks.start[a]).0);
+            end.push(g.interval(chunks.end[a].max(1) - 1).1);
+        }
+        Region { start, end }
+    }
+
     /// The chunks that hold cells of `region`, as a box of chunk indices.
     pub fn overlapping(&self, region: &Region) -> Region {
         let (mut start, mut end) = (Dims::new(), Dims::new());

@@ -14,6 +14,7 @@
 //! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] and
 //! [`estimate`] say what they take.
 //! [`key`] names what a stage makes so that it is found again after a failure, [`recover`] says what is then left to do.
+//! [`place`] gives the operands to workers, cuts the plan into phases and says what is moved between workers.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
 //! and what decides bits (grids, trees, orders) depends on nothing but the query, the sources' grids and [`config`].
@@ -34,6 +35,7 @@ pub mod ir;
 pub mod key;
 pub mod lookup;
 pub mod optimize;
+pub mod place;
 pub mod plan;
 pub mod program;
 pub mod recover;

@@ -18,6 +18,7 @@
 
 use crate::plan::{OutputRef, StageId};
 use crate::tile::Tiling;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Who reads what in a plan. An operand is named by its stage and its row-major number there.
@@ -60,7 +61,8 @@ impl Lineage for Tiling {
 }
 
 /// A set of operands of one stage: a bitmap without the words that are zero.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Bitmap {
     words: BTreeMap<u64, u64>,
 }

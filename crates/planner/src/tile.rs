@@ -24,6 +24,9 @@ const SCRATCH: u64 = 256 << 10;
 /// in several chunks.
 pub const PRODUCT_STRIP: u64 = 1024;
 
+/// Boxes of chunks that are told apart where cells are reshaped.
+const RESHAPED_BOXES_MAX: usize = 1024;
+
 /// A plan with what is worth computing once.
 #[derive(Debug, Clone)]
 pub struct Tiling {
@@ -132,46 +135,64 @@ impl Tiling {
 
     /// The chunks of one input that the operand reads, as runs along axes; `None` if it reads nothing.
     fn touched(&self, stage: StageId, index: &[u64], number: usize) -> Option<Touched> {
+        self.touched_by(stage, &Region::at(index, &Dims::from_elem(1, index.len())), number)
+    }
+
+    /// The chunks of one input that the operands of a box read together, as runs along axes; `None` if they read
+    /// nothing. Along each axis what is read depends on the operand's place along one axis at most, so that this is
+    /// exact, but for cells that are reshaped: there it is the smallest box that holds what the cells of the whole box
+    /// read.
+    fn touched_by(&self, stage: StageId, operands: &Region, number: usize) -> Option<Touched> {
         let s = self.plan.stage(stage);
         let input = &s.inputs[number];
         let grid = &self.plan.output(input.from).grid;
+        let region = s.grid.cells(operands);
         match &input.access {
-            Access::View(view) => view_hits(view, &s.grid.region(index), grid),
+            Access::View(view) => view_hits(view, &region, grid),
             Access::Fan(fan) => Some(
-                fan.iter()
-                    .zip(index)
-                    .zip(&grid.axes)
-                    .map(|((&f, &i), g)| Hits::Run(i * f, ((i + 1) * f).min(g.count())))
+                (0..fan.len())
+                    .map(|a| {
+                        let (lo, hi) = (operands.start[a], operands.end[a]);
+                        Hits::Run(lo * fan[a], (hi * fan[a]).min(grid.axes[a].count()))
+                    })
                     .collect(),
             ),
             Access::Part { axis, offset, len, view } => {
-                let region = part_region(&s.grid.region(index), *axis, *offset, *len)?;
+                let region = part_region(&region, *axis, *offset, *len)?;
                 view_hits(view, &region, grid)
             }
             Access::Take { axis, .. } => {
-                let region = s.grid.region(index);
                 if region.is_empty() {
                     return None;
                 }
                 let mut hits = box_hits(grid, &region, Some(*axis))?;
-                let list = self.taken.get(&(stage, number))?.get(index[*axis] as usize)?;
+                let lists = self.taken.get(&(stage, number))?;
+                let (lo, hi) = (operands.start[*axis] as usize, operands.end[*axis] as usize);
+                let list = match lists.get(lo..hi)? {
+                    [one] => one.clone(),
+                    many => {
+                        let mut all: Vec<u64> =
+                            many.iter().flat_map(|l| l.iter().copied()).collect();
+                        all.sort_unstable();
+                        all.dedup();
+                        all.into()
+                    }
+                };
                 if list.is_empty() {
                     return None;
                 }
-                hits[*axis] = Hits::List(list.clone());
+                hits[*axis] = Hits::List(list);
                 Some(hits)
             }
             Access::Reshape(from) => {
-                let region = s.grid.region(index);
                 let read = reshaped(&region, &s.grid.shape(), from)?;
                 box_hits(grid, &read, None)
             }
             Access::Window { axis, frame, view } => {
-                let region = window_region(&s.grid.region(index), *axis, *frame, &s.grid.shape());
+                let region = window_region(&region, *axis, *frame, &s.grid.shape());
                 view_hits(view, &region, grid)
             }
             Access::Runs { axis } => {
-                let region = s.grid.region(index);
                 let mut hits: Touched = smallvec![];
                 for (place, a) in (0..region.rank()).filter(|a| a != axis).enumerate() {
                     let (lo, hi) = grid.axes[place].overlapping(region.start[a], region.end[a]);
@@ -181,16 +202,46 @@ impl Tiling {
                 Some(hits)
             }
             Access::Previous { axis } => {
-                if index[*axis] == 0 {
-                    return None;
-                }
-                let one = |(a, &i): (usize, &u64)| {
-                    let i = if a == *axis { i - 1 } else { i };
-                    Hits::Run(i, i + 1)
+                let run = |a: usize| {
+                    let (lo, hi) = (operands.start[a], operands.end[a]);
+                    if a == *axis { (lo.max(1) - 1, hi - 1) } else { (lo, hi) }
                 };
-                Some(index.iter().enumerate().map(one).collect())
+                let runs = (0..operands.rank()).map(run);
+                let hits: Touched = runs.map(|(lo, hi)| Hits::Run(lo, hi)).collect();
+                hits.iter().all(|h| h.count() > 0).then_some(hits)
             }
         }
+    }
+
+    /// The chunks of one input that the operands of a box read together, as disjoint boxes of chunks. What a reshape
+    /// reads is asked of each operand, so that it takes time that grows with them; of more than
+    /// [`RESHAPED_BOXES_MAX`] boxes the smallest one around them is given instead.
+    pub(crate) fn reads_of(&self, stage: StageId, operands: &Region, input: usize) -> Vec<Region> {
+        let boxes = |hits: Option<Touched>| hits.map_or(Vec::new(), |h| hit_boxes(&h));
+        if !matches!(self.plan.stage(stage).inputs[input].access, Access::Reshape(_)) {
+            return boxes(self.touched_by(stage, operands, input));
+        }
+        let mut all: Vec<Region> = Vec::new();
+        for_each_index(operands, &mut |index| {
+            for new in boxes(self.touched(stage, index, input)) {
+                match all.last_mut() {
+                    Some(last) if last.contains(&new) => {}
+                    Some(last) if joins(last, &new) => last.end = new.end,
+                    _ => all.push(new),
+                }
+            }
+        });
+        if all.len() > RESHAPED_BOXES_MAX {
+            return boxes(self.touched_by(stage, operands, input));
+        }
+        let mut disjoint = Vec::with_capacity(all.len());
+        all.into_iter().for_each(|b| add_disjoint(&mut disjoint, b));
+        disjoint
+    }
+
+    /// The stages that read an output, each with the number of its input, ascending.
+    pub(crate) fn users(&self, of: OutputRef) -> &[(StageId, usize)] {
+        &self.users[of.stage.0 as usize][of.output as usize]
     }
 
     /// Number of operands that read a chunk, over all stages; saturates.
@@ -631,8 +682,49 @@ pub fn for_each_index(region: &Region, f: &mut dyn FnMut(&[u64])) {
     }
 }
 
+/// Boxes of chunks from what is touched along each axis.
+fn hit_boxes(hits: &Touched) -> Vec<Region> {
+    let mut boxes = vec![Region { start: Dims::new(), end: Dims::new() }];
+    for h in hits {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        match h {
+            Hits::Run(lo, hi) => runs.push((*lo, *hi)),
+            Hits::List(list) => {
+                for &c in list.iter() {
+                    match runs.last_mut() {
+                        Some((_, end)) if *end == c => *end += 1,
+                        _ => runs.push((c, c + 1)),
+                    }
+                }
+            }
+        }
+        boxes = boxes
+            .iter()
+            .flat_map(|b| {
+                runs.iter().map(|&(lo, hi)| {
+                    let mut b = b.clone();
+                    b.start.push(lo);
+                    b.end.push(hi);
+                    b
+                })
+            })
+            .collect();
+    }
+    boxes
+}
+
+/// True if `next` begins where `last` ends along one axis, and they are the same along the others.
+fn joins(last: &Region, next: &Region) -> bool {
+    let same = |a: &usize| last.start[*a] == next.start[*a] && last.end[*a] == next.end[*a];
+    let mut others = (0..last.rank()).filter(|a| !same(a));
+    match (others.next(), others.next()) {
+        (Some(a), None) => last.start[a] <= next.start[a] && next.start[a] <= last.end[a],
+        _ => false,
+    }
+}
+
 /// Adds what `new` has beyond the boxes to them, so that they stay disjoint.
-fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
+pub(crate) fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
     let mut rest = vec![new];
     for b in boxes.iter() {
         rest = rest.iter().flat_map(|r| subtract(r, b)).collect();
@@ -641,7 +733,7 @@ fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
 }
 
 /// `r` without `b`, as disjoint boxes.
-fn subtract(r: &Region, b: &Region) -> Vec<Region> {
+pub(crate) fn subtract(r: &Region, b: &Region) -> Vec<Region> {
     let Some(common) = r.intersect(b) else { return vec![r.clone()] };
     let mut out = Vec::new();
     let mut left = r.clone();

@@ -26,6 +26,8 @@ use tessera_planner::{compile, explain};
 
 #[path = "planner/keys.rs"]
 mod keys;
+#[path = "planner/place.rs"]
+mod place;
 
 fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
     Arc::new(SourceRef {

@@ -1,0 +1,452 @@
+//! Placements: what they are against the seeds' rules, and what holds for all of them.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use tessera_planner::place::{
+    Modelled, Placement, Rates, Search, Strategy as How, WorkOrder, Worker, place,
+};
+use tessera_planner::recover::{Bitmap, recover};
+
+fn workers(threads: &[u32]) -> Vec<Worker> {
+    let worker = |(i, &threads): (usize, &u32)| Worker {
+        name: format!("w{i}"),
+        threads,
+        memory_bytes: 16 << 30,
+        near: BTreeMap::new(),
+    };
+    threads.iter().enumerate().map(worker).collect()
+}
+
+/// The graphs of the comparison.
+fn graphs() -> Vec<(&'static str, Tiling)> {
+    let mut all = Vec::new();
+    let mut add = |name, f: &dyn Fn(&mut Builder) -> Vec<NodeId>| {
+        let mut b = Builder::new(Config::default());
+        let roots = f(&mut b);
+        all.push((name, plan(b, &roots)));
+    };
+    add("tree reduction, 20,000 chunks", &|b| {
+        let x = b.load(source("x", &[20_000 << 10, 1024], &[1024, 1024])).unwrap();
+        vec![b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap()]
+    });
+    add("matmul 8192", &|b| {
+        let x = b.load(source("x", &[8192, 8192], &[1024, 1024])).unwrap();
+        let y = b.load(source("y", &[8192, 8192], &[1024, 1024])).unwrap();
+        vec![b.contract(x, y).unwrap()]
+    });
+    add("matmul of what is computed", &|b| {
+        let x = b.load(source("x", &[8192, 8192], &[1024, 1024])).unwrap();
+        let r = b.scan(x, ScanKind::Sum, 1).unwrap();
+        vec![b.contract(r, x).unwrap()]
+    });
+    add("rechunk 4 GiB, rows to columns", &|b| {
+        let x = b.load(source("x", &[1 << 15, 1 << 14], &[64, 1 << 14])).unwrap();
+        vec![b.rechunk(x, &[1 << 15, 32]).unwrap()]
+    });
+    add("rechunk of what is computed", &|b| {
+        let x = b.load(source("x", &[1 << 15, 1 << 14], &[64, 1 << 14])).unwrap();
+        let s = b.scan(x, ScanKind::Sum, 1).unwrap();
+        vec![b.rechunk(s, &[1 << 15, 32]).unwrap()]
+    });
+    add("stencil", &|b| {
+        let x = b.load(source("x", &[1 << 14, 1 << 14], &[1024, 1024])).unwrap();
+        let three = Frame { before: 1, after: 1 };
+        let v = b.window(x, 0, three, ReduceKind::Mean, 1).unwrap();
+        vec![b.window(v, 1, three, ReduceKind::Mean, 1).unwrap()]
+    });
+    add("climatology + anomaly", &|b| {
+        let x = b.load(source("x", &[14_600, 720, 1440], &[100, 90, 180])).unwrap();
+        let codes: Arc<[u32]> = (0..14_600).map(|t| t / 40 % 12).collect();
+        let axes = [
+            AxisReduce::Group(Groups { codes: codes.clone(), count: 12 }),
+            AxisReduce::Keep,
+            AxisReduce::Keep,
+        ];
+        let mean = b.reduce(x, ReduceKind::Mean, &axes).unwrap();
+        let back = b.take(mean, 0, codes.iter().map(|&c| u64::from(c)).collect()).unwrap();
+        vec![b.map(ScalarOp::Sub, &[x, back]).unwrap()]
+    });
+    add("qr of a tall matrix", &|b| {
+        let x = b.load(source("x", &[1 << 20, 64], &[1 << 14, 64])).unwrap();
+        let (q, r) = b.qr(x).unwrap();
+        vec![q, r]
+    });
+    add("standardise", &|b| {
+        let x = b.load(source("x", &[1 << 16, 1 << 12], &[1024, 1024])).unwrap();
+        let mean = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+        let var = b.reduce_axes(x, ReduceKind::Var { ddof: 0 }, &[0]).unwrap();
+        let std = b.map(ScalarOp::Sqrt, &[var]).unwrap();
+        let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
+        vec![b.map(ScalarOp::Div, &[d, std]).unwrap()]
+    });
+    add("x + transpose(x)", &|b| {
+        let x = b.load(source("x", &[1 << 14, 1 << 14], &[1024, 1024])).unwrap();
+        let t = b.transpose(x, &[1, 0]).unwrap();
+        vec![b.map(ScalarOp::Add, &[x, t]).unwrap()]
+    });
+    all
+}
+
+fn counts_of(p: &Placement, t: &Tiling, stage: usize) -> Vec<u64> {
+    let mut n = vec![0; p.workers.len()];
+    let grid = &t.plan().stages[stage].grid;
+    for number in 0..grid.count() {
+        n[p.worker(t, StageId(stage as u32), &grid.unravel(number)) as usize] += 1;
+    }
+    n
+}
+
+/// The most by which the operands of a stage on a worker differ from its share.
+fn imbalance(p: &Placement, t: &Tiling) -> f64 {
+    let threads: u32 = p.workers.iter().map(|w| w.threads).sum();
+    let mut worst: f64 = 0.0;
+    for (s, stage) in t.plan().stages.iter().enumerate() {
+        for (n, w) in p.layouts[s].counts(p.workers.len()).iter().zip(&p.workers) {
+            let share = stage.grid.count() as f64 * f64::from(w.threads) / f64::from(threads);
+            worst = worst.max((*n as f64 - share).abs());
+        }
+    }
+    worst
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / (1 << 20) as f64)
+}
+
+#[test]
+fn the_split_is_faster_than_the_seeds() {
+    // Rounds cost nothing here: they would favour whoever has fewer phases.
+    let rates = Rates { round_us: 0, ..Rates::default() };
+    let mut table = format!(
+        "{:32} {:7} | {:>9} {:>9} | {:>9} {:>9} | {:>9} {:>9} {:>9} {:>6}\n",
+        "",
+        "workers",
+        "depth ms",
+        "MiB",
+        "breadth",
+        "MiB",
+        "split ms",
+        "MiB",
+        "again MiB",
+        "phases"
+    );
+    let mut slower = Vec::new();
+    for (name, t) in graphs() {
+        for threads in [&[2; 3][..], &[4; 4], &[2, 4, 2, 8, 4, 4, 4, 4]] {
+            let workers = workers(threads);
+            let of = |how| {
+                let p = place(&t, &workers, &rates, how).unwrap();
+                let m = p.model(&t, &rates);
+                (p, m)
+            };
+            let (_, depth) = of(How::Seeds(Search::Depth));
+            let (_, breadth) = of(How::Seeds(Search::Breadth));
+            let (p, split) = of(How::Split);
+            let _ = writeln!(
+                table,
+                "{name:32} {:7} | {:9.1} {:>9} | {:9.1} {:>9} | {:9.1} {:>9} {:>9} {:>6}",
+                workers.len(),
+                depth.time_us as f64 / 1e3,
+                mib(depth.bytes_moved),
+                breadth.time_us as f64 / 1e3,
+                mib(breadth.bytes_moved),
+                split.time_us as f64 / 1e3,
+                mib(split.bytes_moved),
+                mib(split.bytes_again),
+                split.phases.len(),
+            );
+            // Who has one operand more of which stage is chance: a thousandth.
+            let seeds = depth.time_us.min(breadth.time_us);
+            if split.time_us > seeds + seeds / 1000 {
+                slower.push(format!("{name} on {}", workers.len()));
+            }
+            assert!(imbalance(&p, &t) <= 1.0, "{name}: {}", imbalance(&p, &t));
+        }
+    }
+    insta::assert_snapshot!(table);
+    assert!(slower.is_empty(), "{slower:?}");
+}
+
+/// What is moved by the definition: each chunk once to each worker that reads it and does not make it.
+fn moved(t: &Tiling, p: &Placement) -> BTreeMap<(OutputRef, StageId), (u64, u64)> {
+    let mut there: BTreeSet<(OutputRef, Vec<u64>, u32)> = BTreeSet::new();
+    let mut edges: BTreeMap<(OutputRef, StageId), (u64, u64)> = BTreeMap::new();
+    for (i, s) in t.plan().stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        for_each_index(&Region::whole(&s.grid.counts()), &mut |index| {
+            let worker = p.worker(t, id, index);
+            t.reads(id, index, &mut |from, at| {
+                let is_const = matches!(t.plan().stage(from.stage).task, Task::Const(_));
+                let is_here = p.worker(t, from.stage, &at) == worker;
+                if is_const || is_here || p.again[from.stage.0 as usize] {
+                    return;
+                }
+                if there.insert((from, at.to_vec(), worker)) {
+                    let output = t.plan().output(from);
+                    let bytes = output.grid.region(&at).cells() * output.cell_bytes() as u64;
+                    let edge = edges.entry((from, id)).or_default();
+                    *edge = (edge.0 + 1, edge.1 + bytes);
+                }
+            });
+        });
+    }
+    edges
+}
+
+fn edges(m: &Modelled) -> BTreeMap<(OutputRef, StageId), (u64, u64)> {
+    m.edges.iter().map(|e| ((e.from, e.to), (e.chunks, e.bytes))).collect()
+}
+
+/// Each operand is run once (an array that is read again, at least where it is wanted), what it reads is there, and
+/// phases are in order.
+fn check_orders(t: &Tiling, p: &Placement, m: &Modelled) {
+    let orders = p.orders(t, m);
+    let json = serde_json::to_string(&orders).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<WorkOrder>>(&json).unwrap(), orders);
+    let list = |boxes: &[Region]| {
+        let mut all = Vec::new();
+        boxes.iter().for_each(|b| for_each_index(b, &mut |i| all.push(i.to_vec())));
+        all
+    };
+    let is_const = |s: StageId| matches!(t.plan().stage(s).task, Task::Const(_));
+    // Where each operand runs, and when.
+    let mut ran: BTreeMap<(StageId, Vec<u64>), Vec<(u32, u32)>> = BTreeMap::new();
+    let mut kept: BTreeSet<(OutputRef, Vec<u64>, u32)> = BTreeSet::new();
+    for o in &orders {
+        for share in &o.run {
+            for index in list(&share.operands) {
+                let again = p.again[share.stage.0 as usize];
+                assert!(again || p.worker(t, share.stage, &index) == o.worker);
+                ran.entry((share.stage, index)).or_default().push((o.phase, o.worker));
+            }
+        }
+        for k in &o.keep {
+            assert_eq!(k.worker, o.worker);
+            kept.extend(list(&k.chunks).into_iter().map(|c| (k.of, c, o.worker)));
+        }
+    }
+    for (i, s) in t.plan().stages.iter().enumerate() {
+        let id = StageId(i as u32);
+        for_each_index(&Region::whole(&s.grid.counts()), &mut |index| {
+            if !is_const(id) && !p.again[i] {
+                assert_eq!(ran[&(id, index.to_vec())].len(), 1, "{id:?} {index:?}");
+            }
+        });
+    }
+    for o in &orders {
+        let mut fetched: BTreeSet<(OutputRef, Vec<u64>)> = BTreeSet::new();
+        for f in &o.fetch {
+            for chunk in list(&f.chunks) {
+                let (phase, by) = ran[&(f.of.stage, chunk.clone())][0];
+                assert!(by == f.worker && by != o.worker && phase <= o.phase);
+                assert!(kept.contains(&(f.of, chunk.clone(), by)), "{:?} is not kept", f.of);
+                assert!(fetched.insert((f.of, chunk)), "fetched twice");
+            }
+        }
+        for share in &o.run {
+            for index in list(&share.operands) {
+                t.reads(share.stage, &index, &mut |from, at| {
+                    if is_const(from.stage) {
+                        return;
+                    }
+                    let at = at.to_vec();
+                    let runs = &ran[&(from.stage, at.clone())];
+                    let here = runs.iter().find(|(_, w)| *w == o.worker);
+                    match here {
+                        Some((phase, w)) => assert!(
+                            *phase == o.phase
+                                || *phase < o.phase
+                                    && (p.again[from.stage.0 as usize]
+                                        || kept.contains(&(from, at, *w)))
+                        ),
+                        None => assert!(fetched.contains(&(from, at)), "{from:?} is not there"),
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn check(t: &Tiling, p: &Placement, rates: &Rates) {
+    let m = p.model(t, rates);
+    for (s, stage) in t.plan().stages.iter().enumerate() {
+        // Counted by the layout and asked one by one it is the same, and all are on workers that are there.
+        let counts = p.layouts[s].counts(p.workers.len());
+        assert_eq!(counts, counts_of(p, t, s));
+        assert_eq!(counts.iter().sum::<u64>(), stage.grid.count());
+        assert!(counts.iter().zip(&p.workers).all(|(n, w)| *n == 0 || w.threads > 0));
+        for input in &stage.inputs {
+            assert!(m.phase[input.from.stage.0 as usize] <= m.phase[s]);
+        }
+    }
+    assert_eq!(edges(&m), moved(t, p), "{}", explain::plan(t));
+    assert_eq!(m.bytes_moved, m.edges.iter().map(|e| e.bytes).sum::<u64>());
+    assert_eq!(m.bytes_moved, m.phases.iter().flat_map(|p| &p.bytes_in).sum::<u64>());
+    assert_eq!(m.bytes_moved, m.phases.iter().flat_map(|p| &p.bytes_out).sum::<u64>());
+    check_orders(t, p, &m);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_operand_has_one_worker(
+        choices in proptest::collection::vec(any::<u8>(), 1..5),
+        a in 1u64..8, c in 1u64..10,
+        threads in proptest::collection::vec(0u32..4, 1..6),
+        lost in 0usize..6,
+        done in any::<u64>(),
+    ) {
+        prop_assume!(threads.iter().any(|t| *t > 0));
+        let mut b = Builder::new(Config { batch_cells: 0, ..tiny() });
+        let root = expression(&mut b, &choices, (a, c));
+        let shape = b.shape(root);
+        prop_assume!(shape.iter().product::<u64>() < 400);
+        let t = plan(b, &[root]);
+        let (workers, rates) = (workers(&threads), Rates::default());
+        for how in [How::Split, How::Seeds(Search::Depth), How::Seeds(Search::Breadth)] {
+            let p = place(&t, &workers, &rates, how).unwrap();
+            prop_assert_eq!(&p, &place(&t, &workers, &rates, how).unwrap());
+            check(&t, &p, &rates);
+            if how == How::Split {
+                prop_assert!(imbalance(&p, &t) <= 1.0 + 1e-9);
+            }
+            let gone = [(lost % threads.len()) as u32];
+            if threads.iter().enumerate().all(|(w, t)| w as u32 == gone[0] || *t == 0) {
+                prop_assert!(p.without(&t, &gone, None).is_err());
+                continue;
+            }
+            // What ran on those that are left is there, as far as chance has it.
+            let there: Vec<Bitmap> = t.plan().stages.iter().enumerate().map(|(s, stage)| {
+                let is_there = |&n: &u64| {
+                    let index = stage.grid.unravel(n);
+                    let hash = (done ^ (s as u64 * 1_000_003 + n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    p.worker(&t, StageId(s as u32), &index) != gone[0] && hash >> 61 < done % 9
+                };
+                (0..stage.grid.count()).filter(is_there).collect()
+            }).collect();
+            let recovery = recover(&t, &there);
+            for recovery in [None, Some(&recovery)] {
+                let after = p.without(&t, &gone, recovery).unwrap();
+                check(&t, &after, &rates);
+                let left: u32 = after.workers.iter().map(|w| w.threads).sum();
+                for (s, stage) in t.plan().stages.iter().enumerate() {
+                    let id = StageId(s as u32);
+                    let (mut has, mut had) = (vec![0u64; threads.len()], vec![0u64; threads.len()]);
+                    for n in 0..stage.grid.count() {
+                        let index = stage.grid.unravel(n);
+                        let (before, now) = (p.worker(&t, id, &index), after.worker(&t, id, &index));
+                        // Only what was lost moves.
+                        prop_assert!(before == now || before == gone[0]);
+                        prop_assert!(now != gone[0]);
+                        if recovery.is_none_or(|r| r.runs(id, n)) {
+                            had[before as usize] += 1;
+                            has[now as usize] += 1;
+                        }
+                    }
+                    let total: u64 = has.iter().sum();
+                    for (w, worker) in after.workers.iter().enumerate() {
+                        let share = (total * u64::from(worker.threads)).div_ceil(u64::from(left));
+                        prop_assert!(has[w] <= share.max(had[w]), "{:?} of {:?} {}", has, had, share);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_of_many_chunks_is_placed_without_a_list() {
+    // 10^9 chunks; a list of them would not be made within the time of a test.
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[1_000_000_000 << 10, 1024], &[1024, 1024])).unwrap();
+    let m = b.reduce_axes(x, ReduceKind::Mean, &[1]).unwrap();
+    let d = b.reduce_axes(m, ReduceKind::Max, &[0]).unwrap();
+    let t = plan(b, &[d]);
+    let (workers, rates) = (workers(&[8; 5]), Rates::default());
+    let p = place(&t, &workers, &rates, How::Split).unwrap();
+    assert_eq!(p.layouts[0].counts(5), [200_000_000; 5]);
+    let m = p.model(&t, &rates);
+    let after = p.without(&t, &[2], None).unwrap();
+    assert_eq!(after.layouts[0].counts(5), [250_000_000, 250_000_000, 0, 250_000_000, 250_000_000]);
+    // What crosses from worker to worker are states where the tree meets.
+    assert!(m.bytes_moved < 1 << 20, "{}", m.bytes_moved);
+    assert!(serde_json::to_string(&p.orders(&t, &m)).unwrap().len() < 20_000);
+}
+
+#[test]
+fn phases_are_told() {
+    let all = graphs();
+    let told = |name: &str| {
+        let (_, t) = all.iter().find(|(n, _)| *n == name).unwrap();
+        let p = place(t, &workers(&[2; 3]), &Rates::default(), How::Split).unwrap();
+        format!("{name}\n{}", explain::placement(&p.model(t, &Rates::default())))
+    };
+    insta::assert_snapshot!(
+        ["stencil", "rechunk of what is computed", "qr of a tall matrix"].map(told).join("\n")
+    );
+}
+
+#[test]
+fn operands_go_to_their_data_within_the_balance() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[64 << 10, 1024], &[1024, 1024])).unwrap();
+    let y = b.map(ScalarOp::Exp, &[x]).unwrap();
+    let t = plan(b, &[y]);
+    let rates = Rates::default();
+    // Pairs of chunks lie on the one and the other in turn.
+    let mut workers = workers(&[2, 2]);
+    for (w, worker) in workers.iter_mut().enumerate() {
+        worker.near.insert(StageId(0), (0..64).filter(|n| n / 2 % 2 == w as u64).collect());
+    }
+    let p = place(&t, &workers, &rates, How::Split).unwrap();
+    assert_eq!(p.model(&t, &rates).bytes_moved, 0);
+    assert_eq!(p.layouts[1].counts(2), [32, 32]);
+    // The seeds do not know where arrays lie.
+    let seeds = place(&t, &workers, &rates, How::Seeds(Search::Depth)).unwrap();
+    assert_eq!(seeds.model(&t, &rates).bytes_moved, 32 * (8 << 20));
+}
+
+#[test]
+fn small_workers_get_no_operand_that_does_not_fit() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[2048, 2048], &[512, 512])).unwrap();
+    let inv = b.factor(Factor::Inv, 0, &[x]).unwrap();
+    let t = plan(b, &[inv]);
+    let mut workers = workers(&[2; 3]);
+    (workers[0].memory_bytes, workers[1].memory_bytes) = (64 << 20, 32 << 20);
+    let p = place(&t, &workers, &Rates::default(), How::Split).unwrap();
+    let is_factor = |s: &Stage| matches!(s.task, Task::Factor { .. });
+    let at = t.plan().stages.iter().position(is_factor).unwrap();
+    assert_eq!(p.layouts[at].counts(3), [0, 0, 1]);
+    assert!(p.layouts[0].counts(3).iter().all(|n| *n > 0));
+}
+
+#[test]
+fn plans_are_sent_as_they_are() {
+    // NaN and infinity as constants, tables, groups, quantiles: what JSON has no numbers for is kept by its bits.
+    let mut b = Builder::new(tiny());
+    let x = b.load(source("x", &[7, 9], &[2, 3])).unwrap();
+    let mut v = x;
+    for value in [f64::NAN, f64::INFINITY, -0.0, 0.1] {
+        let c = b.constant(Scalar::f64(value)).unwrap();
+        v = b.map(ScalarOp::Add, &[v, c]).unwrap();
+    }
+    let q = b.quantile(v, 0, Quantiles::new(&[0.1, 1.0 / 3.0], QuantileMethod::Linear)).unwrap();
+    let t = plan(b, &[v, q]);
+    let json = serde_json::to_string(&**t.plan()).unwrap();
+    let back: tessera_planner::plan::Plan = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, **t.plan());
+}
+
+#[test]
+fn nobody_is_no_worker() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[64], &[8])).unwrap();
+    let t = plan(b, &[x]);
+    for workers in [workers(&[]), workers(&[0, 0])] {
+        let error = place(&t, &workers, &Rates::default(), How::Split).unwrap_err();
+        assert_eq!(error.code(), "out_of_range");
+    }
+}

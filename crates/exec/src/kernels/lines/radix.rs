@@ -1,119 +1,133 @@
-//! Keys in order by their digits, or in order at some places only.
+//! Keys in order, or in order at some places only.
+//!
+//! Keys of few digits are put in the order of one digit after the other. Others go to buckets, each of which is put in
+//! order in a cache: the keys are read again where they come from, so that there is no second copy of them.
 
+use super::buckets::{BUCKETS, Source, spread};
 use super::key::Key;
+use super::leading::Room;
+use crate::pool::PooledBuf;
+use smallvec::SmallVec;
+use tessera_planner::runs::BUCKET_SHARE;
 
-/// Fewer keys are sorted by comparisons.
-const FEW: usize = 1 << 10;
-/// Most digits by which sorting is faster than by comparisons.
-const DIGITS_MAX: usize = 5;
+/// Fewer keys are put in order at once.
+const FEW: usize = 4 << 10;
 const DIGIT: u32 = 8;
 const VALUES: usize = 1 << DIGIT;
+/// Most marks of a bucket that are found one after the other.
+const MARKS: usize = 16;
 
-/// Puts keys in order. With `marks` only the cells at its multiples stand where they would in order; each of the others
-/// stands between the two that it lies between. `scratch` is room to work in.
-pub(super) fn order<K: Key>(keys: &mut [K], marks: Option<usize>, scratch: &mut Vec<K>) {
+/// Puts keys, which are those of `source`, in order. With `marks` only the cells at its multiples stand where they would
+/// in order; each of the others stands between the two that it lies between. `buffer` gives room to work in: a byte a
+/// key, and as much as the keys have if they are of 4 bytes or less.
+pub(super) fn order<K: Key>(
+    keys: &mut [K],
+    marks: Option<usize>,
+    source: &impl Source<K>,
+    buffer: &dyn Fn(usize) -> PooledBuf,
+) {
+    if keys.is_sorted() {
+        return;
+    }
+    if keys.is_sorted_by(|a, b| a >= b) {
+        keys.reverse();
+        return;
+    }
+    if keys.len() <= FEW {
+        let mut room = Room::new(FEW);
+        let ends = bounds(keys);
+        let sorted = room.order(&[&*keys], ends);
+        keys.copy_from_slice(sorted);
+        return;
+    }
+    if size_of::<K>() <= 4 && marks.is_none() && u32::try_from(keys.len()).is_ok() {
+        by_digits(keys, source, &mut buffer(size_of_val(keys)));
+        return;
+    }
+    let ends = {
+        let mut numbers = buffer(keys.len());
+        spread(keys, source, numbers.as_mut_slice())
+    };
     match marks {
-        Some(every) if every > 1 && size_of::<K>() == 8 && keys.len() >= 2 * FEW => {
-            mark(keys, every, scratch);
-        }
-        // As much room again as wide keys have would be missing for chunks, which then were spilled before their turn.
-        None if size_of::<K>() == 8 => keys.sort_unstable(),
-        _ => sort(keys, scratch),
+        Some(every) if every > 1 => mark(keys, every, ends),
+        _ => in_buckets(keys, ends),
     }
 }
 
-/// Puts keys in order.
-pub(super) fn sort<K: Key>(keys: &mut [K], scratch: &mut Vec<K>) {
-    if keys.len() < FEW || u32::try_from(keys.len()).is_err() {
-        keys.sort_unstable();
-        return;
+/// The least and the greatest key of some.
+fn bounds<K: Key>(keys: &[K]) -> (K, K) {
+    let (mut least, mut most) = (!K::default(), K::default());
+    for &k in keys {
+        least = least.min(k);
+        most = most.max(k);
+    }
+    (least, most)
+}
+
+/// Puts keys in order by one digit after the other, from the last one on.
+fn by_digits<K: Key>(keys: &mut [K], source: &impl Source<K>, buffer: &mut PooledBuf) {
+    const DIGITS: usize = (u32::BITS / DIGIT) as usize;
+    let digit = |k: K, d: usize| (k.wide() >> (d as u32 * DIGIT)) as usize % VALUES;
+    let mut counts = [[0u32; VALUES]; DIGITS];
+    for &k in &*keys {
+        for (d, counts) in counts.iter_mut().enumerate().take(size_of::<K>()) {
+            counts[digit(k, d)] += 1;
+        }
     }
     // Digits that are the same everywhere are left out.
-    let (some, all) = keys.iter().fold((0, u64::MAX), |(some, all), k| {
-        let k = k.wide();
-        (some | k, all & k)
-    });
-    let differs = |d: &u32| (some ^ all) >> (d * DIGIT) & (VALUES as u64 - 1) != 0;
-    let digits: Vec<u32> = (0..size_of::<K>() as u32).filter(differs).collect();
-    if digits.len() > DIGITS_MAX {
-        keys.sort_unstable();
-        return;
-    }
-    scratch.clear();
-    scratch.resize(keys.len(), K::default());
-    let (mut from, mut to) = (&mut *keys, &mut scratch[..]);
-    for d in &digits {
-        by_digit(from, to, d * DIGIT);
+    let all = keys.len() as u32;
+    let differs = |d: &usize| !counts[*d].contains(&all);
+    let digits: SmallVec<[usize; DIGITS]> = (0..size_of::<K>()).filter(differs).collect();
+    let (mut from, mut to) = (keys, &mut buffer.typed_mut::<K>()[..all as usize]);
+    for (i, &d) in digits.iter().enumerate() {
+        let places = &mut counts[d];
+        let mut first = 0;
+        for p in places.iter_mut() {
+            (*p, first) = (first, first + *p);
+        }
+        let mut move_to = |k: K, to: &mut [K]| {
+            let place = &mut places[digit(k, d)];
+            to[*place as usize] = k;
+            *place += 1;
+        };
+        // An odd number of moves begins where the keys come from, so that the last one ends where they belong.
+        if i == 0 && digits.len() % 2 == 1 {
+            source.each(|k| move_to(k, from));
+            continue;
+        }
+        for &k in &*from {
+            move_to(k, to);
+        }
         (from, to) = (to, from);
     }
-    if digits.len() % 2 == 1 {
-        keys.copy_from_slice(scratch);
-    }
 }
 
-/// Copies keys in the order of one digit, those with the same in theirs.
-fn by_digit<K: Key>(from: &[K], to: &mut [K], shift: u32) {
-    let digit = |k: &K| (k.wide() >> shift) as usize % VALUES;
-    let mut places = [0u32; VALUES];
-    from.iter().for_each(|k| places[digit(k)] += 1);
-    let mut first = 0;
-    for p in &mut places {
-        (*p, first) = (first, first + *p);
-    }
-    for k in from {
-        let place = &mut places[digit(k)];
-        to[*place as usize] = *k;
-        *place += 1;
-    }
-}
-
-/// Keys of a sample for each bucket.
-const SAMPLES: usize = 16;
-
-/// Brings the keys at multiples of `every` to their places, and the others between them: buckets by a sample, and a
-/// choice within those that hold such a place.
-///
-/// # Source
-/// P. Sanders and S. Winkel, "Super Scalar Sample Sort", 2004, for the search without branches.
-fn mark<K: Key>(keys: &mut [K], every: usize, scratch: &mut Vec<K>) {
-    let n = keys.len();
-    let mut sample: Vec<K> =
-        (0..VALUES * SAMPLES).map(|i| keys[i * (n / (VALUES * SAMPLES)).max(1) % n]).collect();
-    sample.sort_unstable();
-    // A search tree of the bounds between buckets: node `i` has the children `2 i` and `2 i + 1`.
-    let mut tree = [K::default(); VALUES];
-    for (i, node) in tree.iter_mut().enumerate().skip(1) {
-        let level = i.ilog2();
-        let within = 2 * (i - (1 << level)) + 1;
-        *node = sample[(VALUES >> (level + 1)) * within * SAMPLES];
-    }
-    let bucket = |key: K| {
-        let mut node = 1;
-        for _ in 0..DIGIT {
-            node = 2 * node + usize::from(tree[node % VALUES] <= key);
+/// Puts the keys of each bucket in order.
+fn in_buckets<K: Key>(keys: &mut [K], ends: [usize; BUCKETS]) {
+    // Beyond its share a bucket is sorted by comparisons.
+    let most = keys.len() / BUCKET_SHARE as usize;
+    let mut room = Room::new(most);
+    let mut from = 0;
+    for to in ends {
+        let part = &mut keys[from..to];
+        if part.len() > most {
+            part.sort_unstable();
+        } else {
+            let bounds = bounds(part);
+            let sorted = room.order(&[&*part], bounds);
+            part.copy_from_slice(sorted);
         }
-        (node % VALUES) as u8
-    };
-    let mut places = [0usize; VALUES];
-    let numbers: Vec<u8> = keys.iter().map(|k| bucket(*k)).collect();
-    numbers.iter().for_each(|b| places[usize::from(*b)] += 1);
-    let mut first = 0;
-    for p in &mut places {
-        (*p, first) = (first, first + *p);
+        from = to;
     }
-    scratch.clear();
-    scratch.resize(n, K::default());
-    for (key, b) in keys.iter().zip(&numbers) {
-        let place = &mut places[usize::from(*b)];
-        scratch[*place] = *key;
-        *place += 1;
-    }
-    keys.copy_from_slice(scratch);
+}
+
+/// Brings the keys at multiples of `every` to their places within their buckets.
+fn mark<K: Key>(keys: &mut [K], every: usize, ends: [usize; BUCKETS]) {
     let mut from = 0usize;
-    for to in places {
+    for to in ends {
         let marks = (from.div_ceil(every) * every..to).step_by(every);
         let part = &mut keys[from..to];
-        if marks.len() > SAMPLES {
+        if marks.len() > MARKS {
             part.sort_unstable();
         } else {
             let mut done = 0;
@@ -129,17 +143,27 @@ fn mark<K: Key>(keys: &mut [K], every: usize, scratch: &mut Vec<K>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Pool;
+    use crate::quota::Quota;
     use proptest::prelude::*;
 
+    impl<K: Key> Source<K> for Vec<K> {
+        fn each(&self, f: impl FnMut(K)) {
+            self.iter().copied().for_each(f);
+        }
+    }
+
     fn check<K: Key + std::fmt::Debug>(cells: &[u64], every: usize) {
+        let pool = Pool::new(Quota::new(1 << 30), 0);
+        let buffer = |n| pool.take(n);
         let keys: Vec<K> = cells.iter().map(|k| K::narrow(*k)).collect();
         let mut want = keys.clone();
         want.sort();
-        let (mut got, mut scratch) = (keys.clone(), Vec::new());
-        order(&mut got, None, &mut scratch);
+        let mut got = keys.clone();
+        order(&mut got, None, &keys, &buffer);
         assert_eq!(got, want);
-        let mut got = keys;
-        order(&mut got, Some(every), &mut scratch);
+        let mut got = keys.clone();
+        order(&mut got, Some(every), &keys, &buffer);
         for (got, want) in got.chunks_mut(every).zip(want.chunks(every)) {
             assert_eq!(got[0], want[0]);
             got.sort();
@@ -147,24 +171,39 @@ mod tests {
         }
     }
 
+    fn check_all(cells: &[u64], every: usize) {
+        check::<u8>(cells, every);
+        check::<u16>(cells, every);
+        check::<u32>(cells, every);
+        check::<u64>(cells, every);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
         fn keys_come_in_order_and_to_their_marks(
-            seed in any::<u64>(), n in 0usize..9000, bits in 0u32..64, every in 1usize..3000,
+            seed in any::<u64>(), n in 0usize..19000, bits in 0u32..64, near in 0u32..64,
+            every in 1usize..3000,
         ) {
-            // Few bits have many equal keys.
+            // Few bits have many equal keys; some keys far from all others crowd those in few places.
             let mut state = seed;
             let cells: Vec<u64> = (0..n)
                 .map(|_| {
                     state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    (state ^ state >> 29) >> bits
+                    let key = (state ^ state >> 29) >> bits;
+                    if state >> 60 > 0 { key >> near } else { key }
                 })
                 .collect();
-            check::<u8>(&cells, every);
-            check::<u16>(&cells, every);
-            check::<u32>(&cells, every);
-            check::<u64>(&cells, every);
+            check_all(&cells, every);
+        }
+    }
+
+    #[test]
+    fn keys_that_stand_in_order_stay() {
+        let rising: Vec<u64> = (0..10_000).map(|k| k * k).collect();
+        let falling: Vec<u64> = rising.iter().rev().copied().collect();
+        for cells in [rising, falling] {
+            check::<u64>(&cells, 100);
         }
     }
 }

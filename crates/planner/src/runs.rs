@@ -30,7 +30,10 @@ pub const INDEX_HEAD: u64 = 2;
 const MARKS: u64 = 64;
 
 /// Cells that are merged at once: with what it takes to sort them they fit a cache.
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = 2048;
+
+/// Cells of a run up to the next one that may be a bound of blocks, at most.
+const BOUNDS: u64 = 64;
 
 /// Cells of each run in a block, at least.
 const BLOCK_EACH: u64 = 16;
@@ -60,7 +63,7 @@ impl Blocks {
     /// For so many runs: cells that fit a cache, but several of each run.
     pub fn of(runs: u64) -> Self {
         let cells = BLOCK.max(runs.saturating_mul(BLOCK_EACH));
-        Blocks { cells, every: (cells / runs.max(1)).min(BLOCK / 64) }
+        Blocks { cells, every: (cells / runs.max(1)).min(BOUNDS) }
     }
 
     /// The most cells of a block whose cells are not all equal: as many as lie between two bounds, of which equal ones
@@ -150,10 +153,8 @@ impl Runs {
             SortWhat::Positions => (size.max(4) * 2, 0),
             // Cells of which some are kept.
             SortWhat::Values if kept < len => (size, 0),
-            // The numbers of buckets; wide cells have no second copy.
-            SortWhat::Values if self.marked || size == 8 => (1, SORT_BYTES),
-            // Cells that are on their way.
-            SortWhat::Values => (size, SORT_BYTES),
+            // The numbers of buckets.
+            SortWhat::Values => (1, SORT_BYTES),
         };
         let bucket = if work == 0 { 0 } else { (len / BUCKET_SHARE).saturating_mul(size + PLACES) };
         let work = work.min(len.saturating_mul(size + PLACES));

@@ -9,7 +9,7 @@ mod buckets;
 mod key;
 mod leading;
 mod merge;
-mod radix;
+mod order;
 mod runs;
 
 pub(crate) use blocks::{Pieces, merge_cells};

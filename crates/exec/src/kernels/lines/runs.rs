@@ -9,7 +9,7 @@
 
 use super::buckets::Source;
 use super::key::{Key, Keyed, nan_key, ordered};
-use super::{LinesIn, first_sorted, radix};
+use super::{LinesIn, first_sorted, order};
 use crate::kernels::KernelError;
 use crate::kernels::elem::Kind;
 use crate::pool::PooledBuf;
@@ -221,7 +221,7 @@ fn values<T: Keyed>(
     let (keys, masked) = keys.split_at_mut(keyed);
     masked.fill(T::Key::default());
     let nan = nan::<T>(keys, order);
-    radix::order(keys, marks, &source, buffer);
+    order::order(keys, marks, &source, buffer);
     keep(len, (keyed - nan, nan, masked.len()), order)
 }
 

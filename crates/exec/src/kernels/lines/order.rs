@@ -1,25 +1,22 @@
 //! Keys in order, or in order at some places only.
 //!
-//! Keys of few digits are put in the order of one digit after the other. Others go to buckets, each of which is put in
-//! order in a cache: the keys are read again where they come from, so that there is no second copy of them.
+//! Keys go to buckets, each of which is put in order in a cache. They are read again where they come from, so that there
+//! is no second copy of them.
 
 use super::buckets::{BUCKETS, Source, spread};
 use super::key::Key;
 use super::leading::Room;
 use crate::pool::PooledBuf;
-use smallvec::SmallVec;
 use tessera_planner::runs::BUCKET_SHARE;
 
 /// Fewer keys are put in order at once.
 const FEW: usize = 4 << 10;
-const DIGIT: u32 = 8;
-const VALUES: usize = 1 << DIGIT;
 /// Most marks of a bucket that are found one after the other.
 const MARKS: usize = 16;
 
 /// Puts keys, which are those of `source`, in order. With `marks` only the cells at its multiples stand where they would
 /// in order; each of the others stands between the two that it lies between. `buffer` gives room to work in: a byte a
-/// key, and as much as the keys have if they are of 4 bytes or less.
+/// key.
 pub(super) fn order<K: Key>(
     keys: &mut [K],
     marks: Option<usize>,
@@ -40,10 +37,6 @@ pub(super) fn order<K: Key>(
         keys.copy_from_slice(sorted);
         return;
     }
-    if size_of::<K>() <= 4 && marks.is_none() && u32::try_from(keys.len()).is_ok() {
-        by_digits(keys, source, &mut buffer(size_of_val(keys)));
-        return;
-    }
     let ends = {
         let mut numbers = buffer(keys.len());
         spread(keys, source, numbers.as_mut_slice())
@@ -62,44 +55,6 @@ fn bounds<K: Key>(keys: &[K]) -> (K, K) {
         most = most.max(k);
     }
     (least, most)
-}
-
-/// Puts keys in order by one digit after the other, from the last one on.
-fn by_digits<K: Key>(keys: &mut [K], source: &impl Source<K>, buffer: &mut PooledBuf) {
-    const DIGITS: usize = (u32::BITS / DIGIT) as usize;
-    let digit = |k: K, d: usize| (k.wide() >> (d as u32 * DIGIT)) as usize % VALUES;
-    let mut counts = [[0u32; VALUES]; DIGITS];
-    for &k in &*keys {
-        for (d, counts) in counts.iter_mut().enumerate().take(size_of::<K>()) {
-            counts[digit(k, d)] += 1;
-        }
-    }
-    // Digits that are the same everywhere are left out.
-    let all = keys.len() as u32;
-    let differs = |d: &usize| !counts[*d].contains(&all);
-    let digits: SmallVec<[usize; DIGITS]> = (0..size_of::<K>()).filter(differs).collect();
-    let (mut from, mut to) = (keys, &mut buffer.typed_mut::<K>()[..all as usize]);
-    for (i, &d) in digits.iter().enumerate() {
-        let places = &mut counts[d];
-        let mut first = 0;
-        for p in places.iter_mut() {
-            (*p, first) = (first, first + *p);
-        }
-        let mut move_to = |k: K, to: &mut [K]| {
-            let place = &mut places[digit(k, d)];
-            to[*place as usize] = k;
-            *place += 1;
-        };
-        // An odd number of moves begins where the keys come from, so that the last one ends where they belong.
-        if i == 0 && digits.len() % 2 == 1 {
-            source.each(|k| move_to(k, from));
-            continue;
-        }
-        for &k in &*from {
-            move_to(k, to);
-        }
-        (from, to) = (to, from);
-    }
 }
 
 /// Puts the keys of each bucket in order.

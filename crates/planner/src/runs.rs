@@ -29,8 +29,49 @@ pub const INDEX_HEAD: u64 = 2;
 /// Marks of a run, if there is room for what lies between two of them.
 const MARKS: u64 = 64;
 
+/// Cells that are merged at once: with what it takes to sort them they fit a cache.
+const BLOCK: u64 = 2048;
+
+/// Cells of a run up to the next one that may be a bound of blocks, at most.
+const BOUNDS: u64 = 64;
+
+/// Cells of each run in a block, at least.
+const BLOCK_EACH: u64 = 16;
+
+/// Bytes beside the cell that sorting within a cache uses for one: places, of which there are up to four.
+const PLACES: u64 = 8;
+
+/// Bytes for a sample of the cells of a run, or to sort few cells at once.
+const SORT_BYTES: u64 = 64 << 10;
+
+/// What part of the cells of a run is at most sorted within a cache.
+pub const BUCKET_SHARE: u64 = 32;
+
 /// Bytes that merging uses for each run: where it is and how far it was read.
 const RUN_BYTES: u64 = 160;
+
+/// Cells of runs that are merged at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Cells of a block, about.
+    pub cells: u64,
+    /// Distance of the cells of each run among which the bounds of blocks are.
+    pub every: u64,
+}
+
+impl Blocks {
+    /// For so many runs: cells that fit a cache, but several of each run.
+    pub fn of(runs: u64) -> Self {
+        let cells = BLOCK.max(runs.saturating_mul(BLOCK_EACH));
+        Blocks { cells, every: (cells / runs.max(1)).min(BOUNDS) }
+    }
+
+    /// The most cells of a block whose cells are not all equal: as many as lie between two bounds, of which equal ones
+    /// may stand beside each, and for each run those up to the next one that could be a bound.
+    pub fn longest(self) -> u64 {
+        self.cells.saturating_mul(3)
+    }
+}
 
 /// What the runs of a line hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,23 +131,34 @@ impl Runs {
         let read = merged_cells(cells, runs.count(), self.every).min(runs.len);
         let index = self.index(runs).len.saturating_mul(8);
         let book = runs.count().saturating_mul(RUN_BYTES);
-        read.saturating_mul(cell_bytes).saturating_add(index).saturating_add(book)
+        let work = match self.what {
+            SortWhat::Values if !self.marked => {
+                let blocks = Blocks::of(runs.count());
+                let bounds = (read / blocks.every).saturating_add(runs.count());
+                let block = blocks.longest().min(read);
+                bounds.saturating_mul(cell_bytes) + block.saturating_mul(cell_bytes + PLACES)
+            }
+            // One at a time, or none.
+            _ => 0,
+        };
+        let cells = read.saturating_mul(cell_bytes);
+        cells.saturating_add(index).saturating_add(book).saturating_add(work)
     }
 
     /// Bytes that an operand needs beside its outputs to sort runs of `len` cells, of which `kept` are kept.
     pub fn sort_bytes(&self, dtype: DType, len: u64, kept: u64) -> u64 {
-        let cell = match self.what {
+        let size = dtype.size() as u64;
+        let (cell, work) = match self.what {
             // A key and a position.
-            SortWhat::Positions => dtype.size().max(4) as u64 * 2,
+            SortWhat::Positions => (size.max(4) * 2, 0),
             // Cells of which some are kept.
-            SortWhat::Values if kept < len => dtype.size() as u64,
-            // Cells that are on their way, and the numbers of their buckets.
-            SortWhat::Values if self.marked => dtype.size() as u64 + 1,
-            // Wide cells are sorted where they are, others by their digits.
-            SortWhat::Values if dtype.size() == 8 => 0,
-            SortWhat::Values => dtype.size() as u64,
+            SortWhat::Values if kept < len => (size, 0),
+            // The numbers of buckets.
+            SortWhat::Values => (1, SORT_BYTES),
         };
-        len.saturating_mul(cell)
+        let bucket = if work == 0 { 0 } else { (len / BUCKET_SHARE).saturating_mul(size + PLACES) };
+        let work = work.min(len.saturating_mul(size + PLACES));
+        len.saturating_mul(cell).saturating_add(work).saturating_add(bucket)
     }
 }
 

@@ -1,15 +1,20 @@
 //! Whole lines in order: sorts, positions in order, order statistics.
 //!
-//! A line's cells become keys, integers whose order is that of the cells, and the keys are sorted by the standard
-//! library. NaN and masked cells are set aside before: they are no keys, so every number has one.
+//! A line's cells become keys, integers whose order is that of the cells. Those of lines that fit a chunk are sorted by
+//! the standard library; NaN and masked cells are set aside before: they are no keys, so every number has one. Longer
+//! lines are cut into runs, each in order, which are merged.
 
+mod blocks;
+mod buckets;
 mod key;
+mod leading;
 mod merge;
-mod radix;
+mod order;
 mod runs;
 
+pub(crate) use blocks::{Pieces, merge_cells};
 pub(crate) use key::Key;
-pub(crate) use merge::{Line, Parts, between, cells_of_keys, masked_key, merge, neighbours};
+pub(crate) use merge::{Line, Parts, between, merge, neighbours};
 pub(crate) use runs::{KeysMut, RunsOut, runs};
 
 use super::KernelError;
@@ -75,9 +80,22 @@ impl LinesIn<'_> {
         from
     }
 
+    /// The bytes of the line that starts at `from`, if its cells lie one after the other and none can be masked.
+    fn dense<T: Cell>(&self, from: i64) -> Option<&[u8]> {
+        let alone = self.valid.is_none() && self.value.strides[self.axis] == 1;
+        let (from, len) = (from as usize, self.shape[self.axis] as usize);
+        alone.then(|| &self.value.bytes[from * size_of::<T>()..(from + len) * size_of::<T>()])
+    }
+
     /// Calls `f` with every cell of the line that starts at `from`, and its position; `None` is masked.
     #[inline(always)]
     fn cells<T: Cell>(&self, from: i64, mut f: impl FnMut(usize, Option<T>)) {
+        if let Some(dense) = self.dense::<T>(from) {
+            for (i, cell) in dense.chunks_exact(size_of::<T>()).enumerate() {
+                f(i, Some(T::read(cell, 0)));
+            }
+            return;
+        }
         let step = self.value.strides[self.axis];
         for i in 0..self.shape[self.axis] as usize {
             let at = (from + i as i64 * step) as usize;

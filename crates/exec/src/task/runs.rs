@@ -8,11 +8,13 @@ use super::Operand;
 use super::copy::Cells;
 use super::gather::gather;
 use super::lines::validity;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::kernels::copy::Strided;
-use crate::kernels::lines::{self, Key, KeysMut, Line, LinesIn, Parts, RunsOut};
-use crate::pool::PooledBuf;
+use crate::kernels::lines::{self, Key, KeysMut, Line, LinesIn, Parts, Pieces, RunsOut};
+use crate::pool::{Plain, PooledBuf};
+use crate::store::Held;
+use arrow::datatypes::ArrowNativeType;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{AxisGrid, ChunkIndex, Grid};
 use tessera_planner::plan::{Access, OutputRef};
@@ -54,7 +56,7 @@ pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec
         marked: runs.marked,
         index: heads.typed_mut(),
     };
-    lines::runs(input, order, out, &op.cancelled())?;
+    lines::runs(input, order, out, &|bytes| op.cx.buffer(bytes), &op.cancelled())?;
     drop(seen);
     Ok(vec![op.chunk(0, made)?, op.chunk(1, index)?])
 }
@@ -94,21 +96,17 @@ pub(super) fn merge(
         if hi > lo && positions {
             from.positions(at, &parts, wanted, value.typed_mut(), (start, step))?;
         } else if hi > lo {
-            from.keys(at, &parts, wanted, value, (start, step))?;
+            let to = (value.as_mut_slice(), (start, step));
+            from.sorted(at, &parts, wanted, (dtype, order), to)?;
         }
         let (lo, hi) = ranks(masked_at, masked);
         let start = to + (masked_at + lo).saturating_sub(first) as usize * step;
         if hi > lo && positions {
             from.masked(at, &line.masked_parts(lo, hi), value.typed_mut(), (start, step))?;
         } else if hi > lo {
-            let key = lines::masked_key(dtype, order);
+            let (size, cells) = (dtype.size(), value.as_mut_slice());
             let places = (0..(hi - lo) as usize).map(|i| start + i * step);
-            match dtype.size() {
-                1 => fill::<u8>(value, key, places),
-                2 => fill::<u16>(value, key, places),
-                4 => fill::<u32>(value, key, places),
-                _ => fill::<u64>(value, key, places),
-            }
+            places.for_each(|p| cells[p * size..][..size].fill(0));
             let places = (0..(hi - lo) as usize).map(|i| start + i * step);
             if let Some(valid) = valid.as_deref_mut() {
                 places.for_each(|p| valid[p] = 0);
@@ -116,9 +114,6 @@ pub(super) fn merge(
         }
         Ok(())
     })?;
-    if !positions {
-        lines::cells_of_keys(dtype, order, value.as_mut_slice());
-    }
     Ok(vec![op.chunk(0, out)?])
 }
 
@@ -166,11 +161,6 @@ pub(super) fn select(
         Ok(())
     })?;
     Ok(vec![op.chunk(0, out)?])
-}
-
-fn fill<K: Key>(to: &mut PooledBuf, key: u64, places: impl Iterator<Item = usize>) {
-    let to = to.typed_mut::<K>();
-    places.for_each(|p| to[p] = K::narrow(key));
 }
 
 /// The runs that an operand reads.
@@ -298,27 +288,56 @@ impl<'a> Source<'a> {
         Ok(buffer)
     }
 
-    /// Keys in order: `(skip, count)` says which of the parts' cells, `(start, step)` where they go.
-    fn keys(
+    /// A field of parts of runs, where they are; what is in files is copied.
+    fn parts<'p>(
+        &self,
+        at: &[u64],
+        parts: &'p Parts,
+        field: usize,
+    ) -> Result<Read<'a, 'p>, Error> {
+        let size = self.op.plan().output(self.runs).fields[field].size();
+        let all = (0..).zip(&parts.runs).filter(|(_, (from, to))| from < to);
+        let (mut chunks, mut copied) = (Vec::with_capacity(parts.runs.len()), 0);
+        for (i, &(from, to)) in all.clone() {
+            let (chunk, number) = self.place(at, i);
+            let held = match self.op.inputs.held(self.runs, &chunk)? {
+                Held::Memory(chunk) => {
+                    let (start, end) = Self::last(self.kept).interval(i);
+                    Some((chunk.field(field)?, (number * (end - start) + from) as usize))
+                }
+                Held::File(_) => None,
+            };
+            if held.is_none() {
+                copied += (to - from) as usize;
+            }
+            chunks.push(held);
+        }
+        let mut buffer = self.op.cx.buffer(copied * size);
+        let mut place = 0;
+        for ((i, &(from, to)), _) in all.zip(&chunks).filter(|(_, held)| held.is_none()) {
+            self.read((at, i), (0, field), (from, to), buffer.as_mut_slice(), place)?;
+            place += (to - from) as usize;
+        }
+        Ok(Read { parts, chunks, buffer })
+    }
+
+    /// Cells in order: `(skip, count)` says which of the parts' cells, `(start, step)` where they go.
+    fn sorted(
         &self,
         at: &[u64],
         parts: &Parts,
         wanted: (usize, usize),
-        to: &mut PooledBuf,
-        (start, step): (usize, usize),
+        (dtype, order): (DType, SortOrder),
+        (out, to): (&mut [u8], (usize, usize)),
     ) -> Result<(), Error> {
-        macro_rules! run {
-            ($t:ident) => {{
-                let out = to.typed_mut::<$t>();
-                self.merged::<$t>(at, parts, wanted, |i, key, _, _| out[start + i * step] = key)
-            }};
-        }
-        match self.op.plan().output(self.runs).fields[0].size() {
-            1 => run!(u8),
-            2 => run!(u16),
-            4 => run!(u32),
-            _ => run!(u64),
-        }
+        let read = self.parts(at, parts, 0)?;
+        let runs = match dtype.size() {
+            1 => Pieces::U8(read.pieces()),
+            2 => Pieces::U16(read.pieces()),
+            4 => Pieces::U32(read.pieces()),
+            _ => Pieces::U64(read.pieces()),
+        };
+        Ok(lines::merge_cells(dtype, &runs, wanted, order, out, to, &self.op.cancelled())?)
     }
 
     /// Positions in the order of the keys.
@@ -330,8 +349,8 @@ impl<'a> Source<'a> {
         to: &mut [i64],
         (start, step): (usize, usize),
     ) -> Result<(), Error> {
-        let buffer = self.gather(at, parts, 1)?;
-        let positions = pieces::<u32>(&buffer, parts);
+        let read = self.parts(at, parts, 1)?;
+        let positions = read.pieces::<u32>();
         let axis = Self::last(self.cells);
         let firsts: Vec<u64> = (0..axis.count()).map(|i| axis.interval(i).0).collect();
         macro_rules! run {
@@ -358,9 +377,9 @@ impl<'a> Source<'a> {
         to: &mut [i64],
         (start, step): (usize, usize),
     ) -> Result<(), Error> {
-        let buffer = self.gather(at, parts, 1)?;
+        let read = self.parts(at, parts, 1)?;
         let axis = Self::last(self.cells);
-        let runs = (0..).zip(pieces::<u32>(&buffer, parts));
+        let runs = (0..).zip(read.pieces::<u32>());
         let all = runs.flat_map(|(i, p)| {
             let first = axis.interval(i).0;
             p.iter().map(move |&p| (first + u64::from(p)) as i64)
@@ -371,28 +390,46 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    fn merged<K: Key>(
+    fn merged<K: Key + ArrowNativeType>(
         &self,
         at: &[u64],
         parts: &Parts,
         wanted: (usize, usize),
         emit: impl FnMut(usize, K, usize, usize),
     ) -> Result<(), Error> {
-        let buffer = self.gather(at, parts, 0)?;
-        let keys = pieces::<K>(&buffer, parts);
+        let read = self.parts(at, parts, 0)?;
+        let keys = read.pieces::<K>();
         Ok(lines::merge(&keys, wanted, &self.op.cancelled(), emit)?)
     }
 }
 
-/// The cells of each part in a buffer of [`Source::gather`].
-fn pieces<'b, T: crate::pool::Plain>(buffer: &'b PooledBuf, parts: &Parts) -> Vec<&'b [T]> {
-    let mut rest = buffer.typed::<T>();
-    let piece = |&(from, to): &(u64, u64)| {
-        let (here, after) = rest.split_at((to - from) as usize);
-        rest = after;
-        here
-    };
-    parts.runs.iter().map(piece).collect()
+/// A field of parts of runs.
+struct Read<'a, 'p> {
+    parts: &'p Parts,
+    /// For each part that is not empty where its first cell is, if that is in memory.
+    chunks: Vec<Option<(&'a Field, usize)>>,
+    /// The others, one after the other.
+    buffer: PooledBuf,
+}
+
+impl Read<'_, '_> {
+    /// The cells of each part.
+    fn pieces<T: Plain + ArrowNativeType>(&self) -> Vec<&[T]> {
+        let (mut chunks, mut rest) = (self.chunks.iter(), self.buffer.typed::<T>());
+        let piece = |&(from, to): &(u64, u64)| {
+            let len = (to.saturating_sub(from)) as usize;
+            let held = if len == 0 { None } else { chunks.next().copied().flatten() };
+            match held {
+                Some((field, first)) => &field.buffer().typed_data::<T>()[first..first + len],
+                None => {
+                    let (here, after) = rest.split_at(len);
+                    rest = after;
+                    here
+                }
+            }
+        };
+        self.parts.runs.iter().map(piece).collect()
+    }
 }
 
 #[cfg(test)]

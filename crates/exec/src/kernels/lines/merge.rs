@@ -1,12 +1,11 @@
 //! Merging runs: which part of each run is needed, and their cells in order.
 
 use super::Cell;
-use super::key::{Key, Keyed, cell, ordered};
+use super::key::{Key, Keyed};
 use crate::kernels::KernelError;
 use crate::kernels::elem::Kind;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::INDEX_HEAD;
-use tessera_planner::sort::SortOrder;
 
 /// Cells between two looks at the cancel.
 const POLL: usize = 1 << 16;
@@ -285,24 +284,6 @@ macro_rules! by_type {
     };
 }
 
-/// Turns keys into the cells that they stand for, where they are.
-pub(crate) fn cells_of_keys(dtype: DType, order: SortOrder, bytes: &mut [u8]) {
-    fn turn<T: Keyed>(order: SortOrder, bytes: &mut [u8]) {
-        for i in 0..bytes.len() / size_of::<T>() {
-            cell::<T>(T::Key::read(bytes, i), order).write(bytes, i);
-        }
-    }
-    by_type!(dtype, turn(order, bytes));
-}
-
-/// The key of what stands in masked cells.
-pub(crate) fn masked_key(dtype: DType, order: SortOrder) -> u64 {
-    fn key<T: Keyed>(order: SortOrder) -> u64 {
-        ordered(T::default().key(), order).wide()
-    }
-    by_type!(dtype, key(order))
-}
-
 /// Writes the point `t` of the way between the numbers of two keys as a cell; NaN without keys.
 pub(crate) fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
     fn write<T: Keyed>(keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
@@ -394,24 +375,5 @@ mod tests {
         assert!(Line::new(&flat, [9u64].into_iter(), 2).is_err());
         assert!(Line::new(&flat, [2u64].into_iter(), 2).is_err());
         assert!(Line::new(&flat, [3u64, 1].into_iter(), 2).is_err());
-    }
-
-    #[test]
-    fn keys_are_cells_and_back() {
-        for order in [
-            SortOrder::default(),
-            SortOrder { descending: true, ..SortOrder::default() },
-            SortOrder { descending: true, nan_first: true, masked_first: false },
-        ] {
-            let cells = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 2.0, f64::INFINITY, f64::NAN];
-            let mut bytes: Vec<u8> =
-                cells.iter().flat_map(|c| ordered(c.key(), order).to_ne_bytes()).collect();
-            cells_of_keys(DType::Float64, order, &mut bytes);
-            let want: Vec<u8> = cells.iter().flat_map(|c| c.to_ne_bytes()).collect();
-            assert_eq!(bytes, want);
-            let mut zero = masked_key(DType::Int16, order).to_ne_bytes()[..2].to_vec();
-            cells_of_keys(DType::Int16, order, &mut zero);
-            assert_eq!(zero, [0, 0]);
-        }
     }
 }

@@ -7,10 +7,13 @@
 //! ```
 //! Equal keys keep the order of their positions.
 
-use super::key::{Key, Keyed, ordered};
-use super::{LinesIn, first_sorted, radix};
+use super::buckets::Source;
+use super::key::{Key, Keyed, nan_key, ordered};
+use super::{LinesIn, first_sorted, order};
 use crate::kernels::KernelError;
 use crate::kernels::elem::Kind;
+use crate::pool::PooledBuf;
+use std::marker::PhantomData;
 use tessera_planner::runs::INDEX_HEAD;
 use tessera_planner::sort::SortOrder;
 
@@ -47,7 +50,10 @@ struct Kept {
     numbers: usize,
 }
 
-/// Sorts each line. With positions, -0.0 and 0.0 are equal.
+/// Gives buffers to work in.
+pub(super) type Buffers<'a> = &'a dyn Fn(usize) -> PooledBuf;
+
+/// Sorts each line. With positions, -0.0 and 0.0 are equal. `buffer` gives room to work in.
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
@@ -55,6 +61,7 @@ pub(crate) fn runs(
     lines: LinesIn<'_>,
     order: SortOrder,
     out: RunsOut<'_>,
+    buffer: Buffers<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     macro_rules! run {
@@ -68,7 +75,7 @@ pub(crate) fn runs(
                         marked: out.marked,
                         index: out.index,
                     };
-                    each::<$t>(lines, order, keys, rest, cancelled)
+                    each::<$t>(lines, order, keys, rest, buffer, cancelled)
                 }
                 _ => {
                     let (got, expected) = (0, lines.dtype.size() as u64);
@@ -105,6 +112,7 @@ fn each<T: Keyed>(
     order: SortOrder,
     keys: &mut [T::Key],
     mut out: Rest<'_>,
+    buffer: Buffers<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     lines.check()?;
@@ -120,7 +128,7 @@ fn each<T: Keyed>(
         expect("positions of runs", p.len(), count * kept)?;
         expect("range of positions", u32::MAX as usize, lines.shape[lines.axis] as usize)?;
     }
-    let (mut alone, mut pairs) = (Vec::new(), Vec::new());
+    let mut pairs = Vec::new();
     for line in 0..count {
         if cancelled() {
             return Err(KernelError::Cancelled);
@@ -134,7 +142,7 @@ fn each<T: Keyed>(
             }
             None => {
                 let marks = out.marked.then_some(out.every);
-                values::<T>(lines, from, order, keys, marks, &mut alone)
+                values::<T>(lines, from, order, keys, marks, buffer)
             }
         };
         let index = &mut out.index[line * wide..][..wide];
@@ -158,6 +166,25 @@ fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortO
     Kept { keyed, numbers }
 }
 
+/// The keys of a line's cells that are not masked.
+struct Keys<'a, T> {
+    lines: LinesIn<'a>,
+    from: i64,
+    order: SortOrder,
+    cells: PhantomData<T>,
+}
+
+impl<T: Keyed> Source<T::Key> for Keys<'_, T> {
+    #[inline(always)]
+    fn each(&self, mut f: impl FnMut(T::Key)) {
+        self.lines.cells::<T>(self.from, |_, cell| {
+            if let Some(cell) = cell {
+                f(ordered(cell.key(), self.order));
+            }
+        });
+    }
+}
+
 /// A run without positions.
 fn values<T: Keyed>(
     lines: LinesIn<'_>,
@@ -165,46 +192,45 @@ fn values<T: Keyed>(
     order: SortOrder,
     keys: &mut [T::Key],
     marks: Option<usize>,
-    scratch: &mut Vec<T::Key>,
+    buffer: Buffers<'_>,
 ) -> Kept {
-    let (mut keyed, mut nan, mut masked) = (0, 0, 0);
     let len = lines.shape[lines.axis] as usize;
-    if keys.len() == len && lines.valid.is_none() {
-        lines.cells::<T>(from, |i, cell| {
-            let key = cell.and_then(T::key);
-            nan += usize::from(key.is_none());
-            keys[i] = ordered(key, order);
-        });
-        radix::order(keys, marks, scratch);
-        return keep(len, (len - nan, nan, 0), order);
+    let source = Keys::<T> { lines, from, order, cells: PhantomData };
+    if keys.len() < len {
+        let mut all = Vec::with_capacity(len);
+        source.each(|key| all.push(key));
+        let nan = nan::<T>(&all, order);
+        let made = keep(keys.len(), (all.len() - nan, nan, len - all.len()), order);
+        first_sorted(&mut all, made.keyed);
+        keys[..made.keyed].copy_from_slice(&all[..made.keyed]);
+        keys[made.keyed..].fill(T::Key::default());
+        return made;
     }
-    if keys.len() == len {
-        lines.cells::<T>(from, |_, cell| match cell.map(T::key) {
-            Some(key) => {
-                nan += usize::from(key.is_none());
-                keys[keyed] = ordered(key, order);
-                keyed += 1;
-            }
-            None => masked += 1,
-        });
-        keys[keyed..].fill(T::Key::default());
-        radix::order(&mut keys[..keyed], marks, scratch);
-        return keep(len, (keyed - nan, nan, masked), order);
-    }
-    scratch.clear();
-    scratch.reserve_exact(len);
-    lines.cells::<T>(from, |_, cell| match cell.map(T::key) {
-        Some(key) => {
-            nan += usize::from(key.is_none());
-            scratch.push(ordered(key, order));
+    let mut keyed = 0;
+    if let Some(dense) = lines.dense::<T>(from) {
+        for (key, cell) in keys.iter_mut().zip(dense.chunks_exact(size_of::<T>())) {
+            *key = ordered(T::read(cell, 0).key(), order);
         }
-        None => masked += 1,
-    });
-    let made = keep(keys.len(), (scratch.len() - nan, nan, masked), order);
-    first_sorted(scratch, made.keyed);
-    keys[..made.keyed].copy_from_slice(&scratch[..made.keyed]);
-    keys[made.keyed..].fill(T::Key::default());
-    made
+        keyed = len;
+    } else {
+        source.each(|key| {
+            keys[keyed] = key;
+            keyed += 1;
+        });
+    }
+    let (keys, masked) = keys.split_at_mut(keyed);
+    masked.fill(T::Key::default());
+    let nan = nan::<T>(keys, order);
+    order::order(keys, marks, &source, buffer);
+    keep(len, (keyed - nan, nan, masked.len()), order)
+}
+
+/// How many keys are NaN's.
+fn nan<T: Keyed>(keys: &[T::Key], order: SortOrder) -> usize {
+    if !T::HAS_NAN {
+        return 0;
+    }
+    keys.iter().filter(|&&key| key == nan_key(order)).count()
 }
 
 /// A run with the positions of its cells.

@@ -1,0 +1,249 @@
+//! Runs of keys merged into cells, a block at a time.
+//!
+//! ```text
+//!   run 0    1 2 2 5 │ 6 7 │ 9        cut at the keys of a sample of all runs,
+//!   run 1    3 3 4   │     │ 8 8 9    which the least key of each block is
+//!   run 2    2 4     │ 5 7 │ 9
+//!   block    1 2 2 2 3 3 4 4 5        put in order in a cache, and written as cells
+//! ```
+
+use super::key::{Key, Keyed, cell};
+use super::leading::Room;
+use crate::kernels::KernelError;
+use crate::kernels::elem::Kind;
+use tessera_planner::dtype::DType;
+use tessera_planner::runs::Blocks;
+use tessera_planner::sort::SortOrder;
+
+/// Parts of runs of keys of one of their sizes.
+#[derive(Debug)]
+pub(crate) enum Pieces<'a> {
+    U8(Vec<&'a [u8]>),
+    U16(Vec<&'a [u16]>),
+    U32(Vec<&'a [u32]>),
+    U64(Vec<&'a [u64]>),
+}
+
+/// Writes the cells of type `dtype` of some ranks among the keys of runs: `(skip, count)` says which, `(start, step)`
+/// where they go.
+///
+/// # Errors
+/// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are fewer keys, or keys of another size.
+pub(crate) fn merge_cells(
+    dtype: DType,
+    runs: &Pieces<'_>,
+    wanted: (usize, usize),
+    order: SortOrder,
+    out: &mut [u8],
+    to: (usize, usize),
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
+    macro_rules! run {
+        ($t:ident, $width:ident) => {
+            match runs {
+                Pieces::$width(runs) => merged(runs, wanted, cancelled, |first, keys| {
+                    write::<$t>(keys, order, out, (to.0 + first * to.1, to.1));
+                }),
+                _ => {
+                    let (got, expected) = (0, dtype.size() as u64);
+                    Err(KernelError::Buffer { what: "size of keys", got, expected })
+                }
+            }
+        };
+    }
+    match Kind::of(dtype) {
+        Kind::Bool | Kind::U8 => run!(u8, U8),
+        Kind::I8 => run!(i8, U8),
+        Kind::I16 => run!(i16, U16),
+        Kind::U16 => run!(u16, U16),
+        Kind::I32 => run!(i32, U32),
+        Kind::U32 => run!(u32, U32),
+        Kind::F32 => run!(f32, U32),
+        Kind::I64 => run!(i64, U64),
+        Kind::U64 => run!(u64, U64),
+        Kind::F64 => run!(f64, U64),
+    }
+}
+
+/// Writes the cells of keys from one place on, some steps apart.
+fn write<T: Keyed>(
+    keys: &[T::Key],
+    order: SortOrder,
+    out: &mut [u8],
+    (start, step): (usize, usize),
+) {
+    if step == 1 {
+        let bytes = &mut out[start * size_of::<T>()..(start + keys.len()) * size_of::<T>()];
+        for (to, key) in bytes.chunks_exact_mut(size_of::<T>()).zip(keys) {
+            cell::<T>(*key, order).write(to, 0);
+        }
+        return;
+    }
+    for (i, key) in keys.iter().enumerate() {
+        cell::<T>(*key, order).write(out, start + i * step);
+    }
+}
+
+/// Where a block begins.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Bound<K> {
+    /// At the first of equal keys.
+    At(K),
+    /// After the last of equal keys.
+    After(K),
+}
+
+impl<K: Key> Bound<K> {
+    /// How many keys of a run come before. Few of them are looked at if there are few.
+    fn before(self, run: &[K]) -> usize {
+        let is_before = |k: &K| match self {
+            Bound::At(key) => *k < key,
+            Bound::After(key) => *k <= key,
+        };
+        let mut within = 8;
+        while run.get(within).is_some_and(is_before) {
+            within *= 4;
+        }
+        run[..run.len().min(within)].partition_point(is_before)
+    }
+}
+
+/// Calls `emit` with the keys of some ranks among those of runs, in order: the number of the first one, and
+/// neighbouring keys.
+fn merged<K: Key>(
+    runs: &[&[K]],
+    (skip, count): (usize, usize),
+    cancelled: &dyn Fn() -> bool,
+    mut emit: impl FnMut(usize, &[K]),
+) -> Result<(), KernelError> {
+    let cells: usize = runs.iter().map(|run| run.len()).sum();
+    if cells < skip + count {
+        let (got, expected) = (cells as u64, (skip + count) as u64);
+        return Err(KernelError::Buffer { what: "cells of runs", got, expected });
+    }
+    let blocks = Blocks::of(runs.len() as u64);
+    let every = blocks.every as usize;
+    let mut sample: Vec<K> = Vec::with_capacity(cells / every + runs.len());
+    runs.iter().for_each(|run| sample.extend(run.iter().step_by(every)));
+    sample.sort_unstable();
+    let mut bounds = sample.iter().step_by((blocks.cells as usize / every).max(1)).skip(1);
+    let mut room = Room::new(blocks.longest() as usize);
+    let mut rest: Vec<&[K]> = runs.to_vec();
+    let mut pieces: Vec<&[K]> = Vec::with_capacity(runs.len());
+    // What comes before: cells, and the bound at which they end.
+    let (mut done, mut last) = (0, None);
+    while done < skip + count {
+        if cancelled() {
+            return Err(KernelError::Cancelled);
+        }
+        // Where many keys are equal, a bound comes again: they are a block of their own, however many.
+        let after = |key: &K| match last {
+            Some(Bound::At(before)) if before == *key => Some(Bound::After(*key)),
+            Some(Bound::After(before)) if before == *key => None,
+            _ => Some(Bound::At(*key)),
+        };
+        let bound = bounds.find_map(after);
+        pieces.clear();
+        for run in &mut rest {
+            let here = bound.map_or(run.len(), |bound| bound.before(run));
+            let (piece, after) = run.split_at(here);
+            *run = after;
+            if !piece.is_empty() {
+                pieces.push(piece);
+            }
+        }
+        last = bound;
+        let here = done..done + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        done = here.end;
+        if here.end <= skip {
+            continue;
+        }
+        let mut give = |first: usize, keys: &[K]| {
+            let from = skip.saturating_sub(first).min(keys.len());
+            let to = (skip + count).saturating_sub(first).min(keys.len());
+            if from < to {
+                emit(first + from - skip, &keys[from..to]);
+            }
+        };
+        let ends = pieces.iter().fold((!K::default(), K::default()), |(least, most), piece| {
+            let ends = (piece[0], piece[piece.len() - 1]);
+            (least.min(ends.0), most.max(ends.1))
+        });
+        if pieces.len() == 1 || ends.0 == ends.1 {
+            let mut first = here.start;
+            for piece in &pieces {
+                give(first, piece);
+                first += piece.len();
+            }
+        } else {
+            give(here.start, room.order(&pieces, ends));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::kernels::lines::key::ordered;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        #[test]
+        fn runs_are_merged(
+            lengths in prop::collection::vec(0usize..3000, 1..40),
+            seed in any::<u64>(), bits in 0u32..64, skip in 0usize..20000, count in 0usize..20000,
+        ) {
+            // Few bits have many equal keys.
+            let mut state = seed;
+            let mut key = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state ^ state >> 29) >> bits
+            };
+            let mut runs: Vec<Vec<u64>> =
+                lengths.iter().map(|&n| (0..n).map(|_| key()).collect()).collect();
+            runs.iter_mut().for_each(|run| run.sort());
+            let mut want: Vec<u64> = runs.concat();
+            want.sort();
+            let skip = skip.min(want.len());
+            let count = count.min(want.len() - skip);
+            let runs: Vec<&[u64]> = runs.iter().map(Vec::as_slice).collect();
+            let mut got = Vec::new();
+            merged(&runs, (skip, count), &|| false, |first, keys| {
+                assert_eq!(first, got.len());
+                got.extend_from_slice(keys);
+            })
+            .unwrap();
+            prop_assert_eq!(&got[..], &want[skip..skip + count]);
+            prop_assert!(merged(&runs, (skip, want.len() + 1 - skip), &|| false, |_, _| ()).is_err());
+        }
+    }
+
+    #[test]
+    fn merging_ends_when_it_is_cancelled() {
+        let cancelled = merged(&[&[1u64, 2][..]], (0, 2), &|| true, |_, _| ());
+        assert!(matches!(cancelled, Err(KernelError::Cancelled)));
+    }
+
+    #[test]
+    fn keys_are_cells_and_back() {
+        for order in [
+            SortOrder::default(),
+            SortOrder { descending: true, ..SortOrder::default() },
+            SortOrder { descending: true, nan_first: true, masked_first: false },
+        ] {
+            let cells = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 2.0, f64::INFINITY, f64::NAN];
+            let keys = cells.map(|c| ordered(c.key(), order));
+            for step in [1, 3] {
+                let mut bytes = vec![0; 8 * 30];
+                write::<f64>(&keys, order, &mut bytes, (2, step));
+                for (i, c) in cells.iter().enumerate() {
+                    let at = (2 + i * step) * 8;
+                    assert_eq!(bytes[at..at + 8], c.to_ne_bytes());
+                }
+            }
+        }
+    }
+}

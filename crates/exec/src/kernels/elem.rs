@@ -68,8 +68,12 @@ pub(crate) trait Float: Elem {
     fn nan() -> Self;
     fn is_inf(self) -> bool;
     fn fun<F: math::Fun>(self) -> Self;
-    /// True if `F` asks for its far form.
-    fn is_far<F: math::Fun>(self) -> bool;
+    /// Beyond this size of the argument (and for NaN) [`Float::fun`] is not `F`, if there is such a size.
+    fn limit<F: math::Fun>() -> Option<f64>;
+    /// Larger than that, or NaN.
+    fn is_beyond(self, limit: f64) -> bool;
+    /// By way of `f64`.
+    fn fun_f64<F: math::Fun>(self) -> Self;
     fn far<F: math::Fun>(self) -> Self;
     fn fun2<F: math::Fun2>(self, o: Self) -> Self;
     fn floor(self) -> Self;
@@ -210,9 +214,11 @@ macro_rules! floats {
             #[inline(always)] fn nan() -> Self { $t::NAN }
             #[inline(always)] fn is_inf(self) -> bool { self.is_infinite() }
             #[inline(always)]
-            fn is_far<F: math::Fun>(self) -> bool {
-                F::LIMIT.is_some_and(|l| self.is_nan() || self.abs() > l as $t)
+            fn limit<F: math::Fun>() -> Option<f64> {
+                if size_of::<$t>() == 4 { F::LIMIT_F32 } else { F::LIMIT }
             }
+            #[inline(always)] fn is_beyond(self, limit: f64) -> bool { self.is_nan() || self.abs() > limit as $t }
+            #[inline(always)] fn fun_f64<F: math::Fun>(self) -> Self { F::f64(self as f64) as $t }
             fn far<F: math::Fun>(self) -> Self { F::$far(self) }
             #[inline(always)] fn fun<F: math::Fun>(self) -> Self { F::$f1(self) }
             #[inline(always)] fn fun2<F: math::Fun2>(self, o: Self) -> Self { F::$f1(self, o) }

@@ -18,6 +18,8 @@ pub(crate) trait Fun {
     const FAST: bool = false;
     /// Beyond this size of the argument (and for NaN) the `far` ones hold.
     const LIMIT: Option<f64> = None;
+    /// Beyond this size `f32` does not hold; up to [`Fun::LIMIT`] `f64` does.
+    const LIMIT_F32: Option<f64> = None;
     fn f32(x: f32) -> f32;
     fn f64(x: f64) -> f64;
     fn far_f32(x: f32) -> f32 {
@@ -84,6 +86,7 @@ macro_rules! circular {
         impl Fun for $name {
             const FAST: bool = true;
             const LIMIT: Option<f64> = Some(poly::CIRCULAR_LIMIT);
+            const LIMIT_F32: Option<f64> = Some(single::CIRCULAR_LIMIT);
             #[inline(always)] fn f32(x: f32) -> f32 { $f32(x) }
             #[inline(always)] fn f64(x: f64) -> f64 { $f64(x) }
             fn far_f32(x: f32) -> f32 { $far32(x) }

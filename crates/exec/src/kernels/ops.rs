@@ -265,7 +265,7 @@ pub(crate) fn iota(floats: bool, level: Level) -> IotaFn {
     if floats { pick_iota::<f64>(level) } else { pick_iota::<i64>(level) }
 }
 
-/// A function that has another form for large arguments: those cells are done again.
+/// A function that has other forms for large arguments: those cells are done again.
 #[inline(always)]
 unsafe fn body_fun<F: math::Fun, A: Float>(
     d: *mut u8,
@@ -280,13 +280,32 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
     for (d, a) in d.iter_mut().zip(a) {
         *d = a.fun::<F>();
     }
-    if F::LIMIT.is_some() && a.iter().fold(false, |any, x| any | x.is_far::<F>()) {
+    let (Some(near), Some(limit)) = (A::limit::<F>(), F::LIMIT) else { return };
+    if !any_beyond(a, near) {
+        return;
+    }
+    if near < limit {
         for (d, a) in d.iter_mut().zip(a) {
-            if a.is_far::<F>() {
-                *d = a.far::<F>();
-            }
+            let by_f64 = a.fun_f64::<F>();
+            *d = if a.is_beyond(near) { by_f64 } else { *d };
+        }
+        if !any_beyond(a, limit) {
+            return;
         }
     }
+    for (d, a) in d.iter_mut().zip(a) {
+        if a.is_beyond(limit) {
+            *d = a.far::<F>();
+        }
+    }
+}
+#[inline(always)]
+fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
+    let mut any = false;
+    for a in a {
+        any |= a.is_beyond(limit);
+    }
+    any
 }
 leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 

@@ -15,8 +15,8 @@
 //!   grouped   cell i goes to output cell base + code[i]                in order
 //! ```
 //! So the order is a function of the region's shape and the reduced axes, and of nothing else. Sums of integers are
-//! exact, so that order does not matter there. A variance has 16 lanes of its own, which enter the state in blocks; its
-//! short runs are taken in two passes and merged.
+//! exact, so that order does not matter there. A variance has 16 lanes of its own, numbered by the tiles, which enter the
+//! state in blocks; its short runs are taken in two passes and merged.
 
 mod best;
 mod count;
@@ -95,7 +95,8 @@ pub(crate) type PieceFn = unsafe fn(&Piece);
 pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
 
 /// Enters reduced runs of one length, which lie one after the other, into cells of a state that do too: whole runs, none
-/// of their cells masked. Length of a run, and number of runs.
+/// of their cells masked. Length of a run, and number of runs. The piece begins where the first run does in its tile, for
+/// those to which that matters.
 ///
 /// # Safety
 /// As of [`PieceFn`]; the piece's values are those of all runs.
@@ -114,6 +115,8 @@ pub(crate) struct Fns {
     pub(crate) rows: Option<RowsFn>,
     /// Whole reduced runs, where cells that lie in memory need not go there tile by tile.
     pub(crate) lines: Option<LinesFn>,
+    /// True if lanes are numbered by the region's tiles, and not from the first cell of a run on.
+    pub(crate) by_tiles: bool,
     /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them; the piece begins where the run began in its tile.

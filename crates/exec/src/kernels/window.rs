@@ -19,7 +19,6 @@
 mod fold;
 
 use super::combine::Cell;
-use super::copy::Strided;
 use super::elem::Kind;
 use super::level::leveled;
 use super::{KernelError, Level, unsupported};
@@ -48,34 +47,51 @@ pub struct Windows<'a> {
     pub len: u64,
     /// Position of the output's first cell along the axis.
     pub first: u64,
-    /// Position of the input's first cell along the axis; the input has every position of `[0, len)` that is seen.
-    pub seen: u64,
     /// Which vector instructions run; the bits are the same.
     pub level: Level,
 }
 
-/// Computes the windows of a box of cells. `value` is the input, whose cells are at
-/// `offset + Σ strides[a] * p[a]` (`p` along the axis counted from `seen`); `valid` is its validity, lying likewise.
-/// `out` and `out_valid` are dense.
+/// What windows see: boxes that follow one another along the axis and lie alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The boxes, at least one.
+    pub parts: &'a [Part<'a>],
+    /// Elements from one position to the next, for each axis.
+    pub strides: &'a [i64],
+}
+
+/// One of the boxes that windows see.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// Position of its first cell along the axis. All boxes together have every position of `[0, len)` that is seen.
+    pub first: u64,
+    /// The memory, native-endian.
+    pub bytes: &'a [u8],
+    /// Validity, lying likewise: of every box, or of none.
+    pub valid: Option<&'a [u8]>,
+    /// Element of the first cell.
+    pub offset: i64,
+}
+
+/// Computes the windows of a box of cells. Those of a part of the input are at `offset + Σ strides[a] * p[a]`, with `p`
+/// along the axis counted from the part's first position. `out` and `out_valid` are dense.
 ///
 /// # Errors
 /// [`KernelError::Overflow`] if an integer sum does not fit 64 bits, [`KernelError::Cancelled`],
 /// [`KernelError::Unsupported`] for a kind that is not defined for the type, [`KernelError::Buffer`] for buffers that do
 /// not fit.
-#[expect(clippy::too_many_arguments, reason = "a kernel: everything it needs, nothing it holds")]
 pub fn window(
     kind: ReduceKind,
     dtype: DType,
     windows: Windows<'_>,
-    value: Strided<'_>,
-    valid: Option<&[u8]>,
+    input: Input<'_>,
     out: &mut [u8],
     out_valid: Option<&mut [u8]>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     use ReduceKind::*;
     let result = kind.result(dtype).ok_or_else(|| unsupported(kind.name(), dtype))?;
-    let job = Job::new(windows, value, valid, dtype.size(), result, out, out_valid, cancelled)?;
+    let job = Job::new(windows, input, dtype.size(), result, out, out_valid, cancelled)?;
     macro_rules! by_type {
         ($make:ident) => {
             match Kind::of(dtype) {
@@ -160,8 +176,9 @@ pub fn window(
 /// A checked call.
 struct Job<'a> {
     w: Windows<'a>,
-    value: Strided<'a>,
-    valid: Option<&'a [u8]>,
+    input: Input<'a>,
+    /// True if cells can be masked.
+    masks: bool,
     result: DType,
     out: &'a mut [u8],
     out_valid: Option<&'a mut [u8]>,
@@ -169,11 +186,9 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    #[expect(clippy::too_many_arguments, reason = "the kernel's arguments, checked")]
     fn new(
         w: Windows<'a>,
-        value: Strided<'a>,
-        valid: Option<&'a [u8]>,
+        input: Input<'a>,
         size: usize,
         result: DType,
         out: &'a mut [u8],
@@ -189,28 +204,34 @@ impl<'a> Job<'a> {
         if let Some(v) = &out_valid {
             expect("validity of windows", v.len() as u64, cells)?;
         }
-        expect("axes of windows", value.strides.len() as u64, w.shape.len() as u64)?;
+        expect("axes of windows", input.strides.len() as u64, w.shape.len() as u64)?;
+        expect("parts of what windows see", input.parts.len() as u64, 1)?;
+        let masks = input.parts[0].valid.is_some();
         let last = w.first + w.shape[w.axis];
         let (lo, hi) = w.frame.reads(w.first, last, w.len);
         if cells > 0 && lo < hi {
-            expect("first position that windows see", lo, w.seen)?;
-            let (mut low, mut high) = (i128::from(value.offset), i128::from(value.offset));
-            for (a, &n) in w.shape.iter().enumerate() {
-                let n = if a == w.axis { hi - w.seen } else { n };
-                let reach = (i128::from(n) - 1) * i128::from(value.strides[a]);
-                if reach < 0 { low += reach } else { high += reach }
-            }
-            let held = valid.map_or(usize::MAX, <[u8]>::len).min(value.bytes.len() / size);
-            if low < 0 || high >= held as i128 {
-                let expected = high.max(0) as u64 + 1;
-                return Err(KernelError::Buffer {
-                    what: "cells that windows see",
-                    got: held as u64,
-                    expected,
-                });
+            expect("first position that windows see", lo, input.parts[0].first)?;
+            for (k, part) in input.parts.iter().enumerate() {
+                let end = input.parts.get(k + 1).map_or(hi, |next| next.first.min(hi));
+                let (mut low, mut high) = (i128::from(part.offset), i128::from(part.offset));
+                for (a, &n) in w.shape.iter().enumerate() {
+                    let n = if a == w.axis { end.saturating_sub(part.first) } else { n };
+                    let reach = (i128::from(n) - 1) * i128::from(input.strides[a]);
+                    if reach < 0 { low += reach } else { high += reach }
+                }
+                let known = if masks { part.valid.map_or(0, <[u8]>::len) } else { usize::MAX };
+                let held = known.min(part.bytes.len() / size);
+                if end > part.first && (low < 0 || high >= held as i128) {
+                    let expected = high.max(0) as u64 + 1;
+                    return Err(KernelError::Buffer {
+                        what: "cells that windows see",
+                        got: held as u64,
+                        expected,
+                    });
+                }
             }
         }
-        Ok(Job { w, value, valid, result, out, out_valid, cancelled })
+        Ok(Job { w, input, masks, result, out, out_valid, cancelled })
     }
 
     fn run<F: Fold>(mut self, fold: &F) -> Result<(), KernelError> {
@@ -221,15 +242,15 @@ impl<'a> Job<'a> {
         let dense = strides(shape);
         // Lines that lie side by side in the input and in the output.
         let (mut row, mut merged) = (1u64, shape.len());
-        while merged > axis + 1 && self.value.strides[merged - 1] == row as i64 {
+        while merged > axis + 1 && self.input.strides[merged - 1] == row as i64 {
             merged -= 1;
             row *= shape[merged];
         }
         let others: SmallVec<[usize; 6]> = (0..merged).filter(|&a| a != axis).collect();
         let apart: u64 = others.iter().map(|&a| shape[a]).product();
-        // Where a line starts, in the input and in the output.
-        let place = |line: u64, from: &[i64], base: i64| {
-            let (mut rest, mut at) = (line / row, base + (line % row) as i64);
+        // Where a line starts, in a part of the input and in the output.
+        let place = |line: u64, from: &[i64]| {
+            let (mut rest, mut at) = (line / row, (line % row) as i64);
             for &a in others.iter().rev() {
                 at += (rest % shape[a]) as i64 * from[a];
                 rest /= shape[a];
@@ -243,7 +264,7 @@ impl<'a> Job<'a> {
         let widest = width.min(within) as usize;
         let mut suffix = vec![fold.identity(); block * widest];
         let mut prefix = vec![fold.identity(); widest];
-        let mut counts = vec![0u64; if self.valid.is_some() { widest } else { 1 }];
+        let mut counts = vec![0u64; if self.masks { widest } else { 1 }];
         let (mut from, mut to) = (Vec::with_capacity(widest), Vec::with_capacity(widest));
         let level = self.w.level;
         for strip in 0..strips {
@@ -251,8 +272,8 @@ impl<'a> Job<'a> {
                 let lines = strip * within + first..strip * within + within.min(first + width);
                 from.clear();
                 to.clear();
-                from.extend(lines.clone().map(|l| place(l, self.value.strides, self.value.offset)));
-                to.extend(lines.map(|l| place(l, &dense, 0) as usize));
+                from.extend(lines.clone().map(|l| place(l, self.input.strides)));
+                to.extend(lines.map(|l| place(l, &dense) as usize));
                 let n = from.len();
                 let mut strip = Strip {
                     job: &mut self,
@@ -284,7 +305,7 @@ impl<'a> Job<'a> {
 /// Several lines on their way.
 struct Strip<'s, 'a, F: Fold> {
     job: &'s mut Job<'a>,
-    /// Element of each line's first cell.
+    /// Elements from a part's first cell to the first one of each line.
     from: &'s [i64],
     /// Where each line's results start.
     to: &'s [usize],
@@ -332,12 +353,12 @@ unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
         let mut later: Option<usize> = None;
         for p in (low..next).rev() {
             let at = (p - low) as usize * lines;
-            match later {
-                None => s.suffix[at..at + lines].fill(fold.identity()),
-                Some(later) => s.suffix.copy_within(later..later + lines, at),
-            }
             if inside(p) {
-                s.join(fold, p, Some(at));
+                s.grow(fold, p, at, later);
+            } else if let Some(later) = later {
+                s.suffix.copy_within(later..later + lines, at);
+            } else {
+                s.suffix[at..at + lines].fill(fold.identity());
             }
             later = Some(at);
         }
@@ -345,19 +366,18 @@ unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
         s.prefix.fill(fold.identity());
         for p in next..(i + after) {
             if inside(p) {
-                s.join(fold, p, None);
+                s.join(fold, p);
             }
         }
         let stop = end.min(i + (next - low));
         for j in i..stop {
             let (oldest, newest) = (j - before, j + after);
-            if inside(newest) {
-                s.count(newest, 1);
-                if newest >= next {
-                    s.join(fold, newest, None);
-                }
+            let entering = inside(newest).then_some(newest);
+            if let Some(p) = entering {
+                s.count(p, 1);
             }
-            s.finish(fold, (oldest - low) as usize * lines, (j - start) as usize);
+            let entering = entering.filter(|p| *p >= next);
+            s.finish(fold, (oldest - low) as usize * lines, (j - start) as usize, entering);
             if inside(oldest) {
                 s.count(oldest, -1);
             }
@@ -366,67 +386,141 @@ unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
     }
 }
 
-impl<F: Fold> Strip<'_, '_, F> {
-    /// Elements from a line's first cell to the one at a position.
+impl<'a, F: Fold> Strip<'_, 'a, F> {
+    /// The part of the input that has a position, and the elements from its beginning to there.
     #[inline(always)]
-    fn moved(&self, p: i64) -> i64 {
-        (p - self.job.w.seen as i64) * self.job.value.strides[self.job.w.axis]
+    fn part(&self, p: i64) -> (&'a Part<'a>, i64) {
+        let parts = self.job.input.parts;
+        let mut part = &parts[0];
+        for next in &parts[1..] {
+            if next.first as i64 > p {
+                break;
+            }
+            part = next;
+        }
+        let step = self.job.input.strides[self.job.w.axis];
+        (part, part.offset + (p - part.first as i64) * step)
     }
 
-    /// Joins the cells at a position: before the states of a suffix, or after the prefix. Masked ones are nothing.
+    /// The cells of all lines at a position, where these lie side by side and none is masked.
     #[inline(always)]
-    fn join(&mut self, fold: &F, p: i64, suffix: Option<usize>) {
-        let (size, moved, lines) = (size_of::<F::In>(), self.moved(p), self.from.len());
-        let (states, first) = match suffix {
-            Some(at) => (&mut self.suffix[at..at + lines], true),
-            None => (&mut self.prefix[..], false),
-        };
-        let put = |state: &mut F::State, cell: F::State| {
-            *state = if first { fold.join(cell, *state) } else { fold.join(*state, cell) };
-        };
-        let bytes = self.job.value.bytes;
-        if !self.together || self.job.valid.is_some() {
-            for (state, from) in states.iter_mut().zip(self.from) {
+    fn row(&self, p: i64) -> Option<&'a [u8]> {
+        if !self.together || self.job.masks {
+            return None;
+        }
+        let size = size_of::<F::In>();
+        let (part, moved) = self.part(p);
+        let at = (self.from[0] + moved) as usize;
+        Some(&part.bytes[at * size..(at + self.from.len()) * size])
+    }
+
+    /// Writes the ends of a block from a position on: its cells joined with the ends from the next position on, which
+    /// are `later`. Masked cells are nothing.
+    #[inline(always)]
+    fn grow(&mut self, fold: &F, p: i64, at: usize, later: Option<usize>) {
+        let lines = self.from.len();
+        let Some(row) = self.row(p) else {
+            match later {
+                Some(later) => self.suffix.copy_within(later..later + lines, at),
+                None => self.suffix[at..at + lines].fill(fold.identity()),
+            }
+            let (part, moved) = self.part(p);
+            let (bytes, valid) = (part.bytes, part.valid);
+            for (state, from) in self.suffix[at..at + lines].iter_mut().zip(self.from) {
                 let at = (from + moved) as usize;
-                if self.job.valid.is_none_or(|v| v[at] != 0) {
-                    put(state, fold.one(F::In::read(bytes, at)));
+                if valid.is_none_or(|v| v[at] != 0) {
+                    *state = fold.join(fold.one(F::In::read(bytes, at)), *state);
                 }
             }
             return;
-        }
-        let at = (self.from[0] + moved) as usize;
-        let cells = bytes[at * size..(at + lines) * size].chunks_exact(size);
-        for (state, cell) in states.iter_mut().zip(cells) {
-            put(state, fold.one(F::In::read(cell, 0)));
+        };
+        let cells = row.chunks_exact(size_of::<F::In>());
+        match later {
+            Some(later) => {
+                // The later ends lie behind.
+                let (here, behind) = self.suffix.split_at_mut(later);
+                let here = here[at..at + lines].iter_mut();
+                for ((state, cell), later) in here.zip(cells).zip(&behind[..lines]) {
+                    *state = fold.join(fold.one(F::In::read(cell, 0)), *later);
+                }
+            }
+            None => {
+                for (state, cell) in self.suffix[at..at + lines].iter_mut().zip(cells) {
+                    *state = fold.join(fold.one(F::In::read(cell, 0)), fold.identity());
+                }
+            }
         }
     }
 
-    /// Writes the results at a position of the output, of the suffix at `at` and the prefix.
+    /// Joins the prefix with the cells at a position. Masked ones are nothing.
     #[inline(always)]
-    fn finish(&mut self, fold: &F, at: usize, position: usize) {
-        let (size, lines) = (size_of::<F::Out>(), self.from.len());
-        let (ends, moved) = (&self.suffix[at..at + lines], position * self.to_step);
-        let min = self.job.w.min_count;
-        let states = ends.iter().zip(&*self.prefix);
-        let mut fits = true;
-        if self.together && self.job.valid.is_none() {
-            let (to, count) = (self.to[0] + moved, self.counts[0]);
-            let out = self.job.out[to * size..(to + lines) * size].chunks_exact_mut(size);
-            if count >= min {
-                for (o, (end, start)) in out.zip(states) {
-                    let value = fold.finish(fold.join(*end, *start), count);
-                    fits &= value.is_some();
-                    value.unwrap_or_default().write(o, 0);
-                }
-            } else {
-                out.for_each(|o| F::Out::default().write(o, 0));
+    fn join(&mut self, fold: &F, p: i64) {
+        if let Some(row) = self.row(p) {
+            let cells = row.chunks_exact(size_of::<F::In>());
+            for (state, cell) in self.prefix.iter_mut().zip(cells) {
+                *state = fold.join(*state, fold.one(F::In::read(cell, 0)));
             }
+            return;
+        }
+        let (part, moved) = self.part(p);
+        let (bytes, valid) = (part.bytes, part.valid);
+        for (state, from) in self.prefix.iter_mut().zip(self.from) {
+            let at = (from + moved) as usize;
+            if valid.is_none_or(|v| v[at] != 0) {
+                *state = fold.join(*state, fold.one(F::In::read(bytes, at)));
+            }
+        }
+    }
+
+    /// Writes the results at a position of the output, of the suffix at `at` and the prefix, which the cells at a
+    /// position enter before, if any do.
+    #[inline(always)]
+    fn finish(&mut self, fold: &F, at: usize, position: usize, entering: Option<i64>) {
+        let (size, lines) = (size_of::<F::Out>(), self.from.len());
+        let (min, moved) = (self.job.w.min_count, position * self.to_step);
+        if self.together && !self.job.masks {
+            let (to, count) = (self.to[0] + moved, self.counts[0]);
             if let Some(valid) = self.job.out_valid.as_deref_mut() {
                 valid[to..to + lines].fill(u8::from(count >= min));
+            }
+            let row = entering.and_then(|p| self.row(p));
+            let out = self.job.out[to * size..(to + lines) * size].chunks_exact_mut(size);
+            let ends = &self.suffix[at..at + lines];
+            let mut fits = true;
+            match row {
+                Some(row) if count >= min => {
+                    let cells = row.chunks_exact(size_of::<F::In>());
+                    let states = self.prefix.iter_mut().zip(ends).zip(cells);
+                    for (o, ((start, end), cell)) in out.zip(states) {
+                        *start = fold.join(*start, fold.one(F::In::read(cell, 0)));
+                        let value = fold.finish(fold.join(*end, *start), count);
+                        fits &= value.is_some();
+                        value.unwrap_or_default().write(o, 0);
+                    }
+                }
+                None if count >= min => {
+                    for (o, (start, end)) in out.zip(self.prefix.iter().zip(ends)) {
+                        let value = fold.finish(fold.join(*end, *start), count);
+                        fits &= value.is_some();
+                        value.unwrap_or_default().write(o, 0);
+                    }
+                }
+                _ => {
+                    out.for_each(|o| F::Out::default().write(o, 0));
+                    if let Some(p) = entering {
+                        self.join(fold, p);
+                    }
+                }
             }
             self.fits &= fits;
             return;
         }
+        if let Some(p) = entering {
+            self.join(fold, p);
+        }
+        let ends = &self.suffix[at..at + lines];
+        let states = ends.iter().zip(&*self.prefix);
+        let mut fits = true;
         let uneven = self.counts.len() > 1;
         for (l, (to, (end, start))) in self.to.iter().zip(states).enumerate() {
             let (to, count) = (to + moved, self.counts[if uneven { l } else { 0 }]);
@@ -446,15 +540,15 @@ impl<F: Fold> Strip<'_, '_, F> {
     /// Adds the cells at a position that are not masked to the counts (`by` 1), or takes them off (-1).
     #[inline(always)]
     fn count(&mut self, p: i64, by: i64) {
-        let moved = self.moved(p);
-        match self.job.valid {
-            None => self.counts[0] = self.counts[0].wrapping_add_signed(by),
-            Some(valid) => {
-                for (c, from) in self.counts.iter_mut().zip(self.from) {
-                    let valid = valid[(from + moved) as usize] != 0;
-                    *c = c.wrapping_add_signed(by * i64::from(valid));
-                }
-            }
+        if !self.job.masks {
+            self.counts[0] = self.counts[0].wrapping_add_signed(by);
+            return;
+        }
+        let (part, moved) = self.part(p);
+        let valid = part.valid.unwrap_or_default();
+        for (c, from) in self.counts.iter_mut().zip(self.from) {
+            let valid = valid[(from + moved) as usize] != 0;
+            *c = c.wrapping_add_signed(by * i64::from(valid));
         }
     }
 }
@@ -479,21 +573,15 @@ mod tests {
             let n = (end - first) as usize;
             let (mut out, mut ok) = (vec![0; n * 8], vec![9; n]);
             let shape = [end - first];
-            let w = Windows {
-                shape: &shape,
-                axis: 0,
-                frame,
-                min_count: min,
-                len,
-                first,
-                seen: 0,
-                level,
-            };
-            let input = Strided { bytes: &value, offset: 0, strides: &[1] };
-            window(kind, DType::Float64, w, input, Some(&valid), &mut out, Some(&mut ok), &|| {
-                false
-            })
-            .unwrap();
+            let w = Windows { shape: &shape, axis: 0, frame, min_count: min, len, first, level };
+            // As several chunks hold it.
+            let cuts = [0, len / 3, len / 3 + 2];
+            let parts = cuts.map(|first| {
+                let bytes = &value[first as usize * 8..];
+                Part { first, bytes, valid: Some(&valid[first as usize..]), offset: 0 }
+            });
+            let input = Input { parts: &parts, strides: &[1] };
+            window(kind, DType::Float64, w, input, &mut out, Some(&mut ok), &|| false).unwrap();
             for (i, &valid) in ok.iter().enumerate() {
                 let cell = match kind {
                     ReduceKind::Count => i64::read(&out, i) as f64,
@@ -544,6 +632,28 @@ mod tests {
         }
     }
 
+    /// Sums of neighbours at every size and of every sign, divided by each number of cells as one division does it.
+    #[test]
+    fn means_are_rounded_once() {
+        let mut state = 7u64;
+        let mut cells: Vec<f64> = (0..4000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let exponent = (state >> 13) % 1200 + 400;
+                f64::from_bits((state >> 12) | (exponent << 52) | (state << 63))
+            })
+            .collect();
+        cells.extend([0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 49.0, 3.0]);
+        let fold = fold::Average::<f64>::default();
+        for n in (1..200).chain([365, 1000, 4095, 65_537, 1 << 40]) {
+            for x in &cells {
+                let (got, want) = (fold.finish(*x, n).unwrap(), x / n as f64);
+                let both_nan = got.is_nan() && want.is_nan();
+                assert!(both_nan || got.to_bits() == want.to_bits(), "{x} / {n}: {got}");
+            }
+        }
+    }
+
     #[test]
     fn nan_stays_within_its_windows() {
         let mut v: Vec<Option<f64>> = (0..12).map(|i| Some(f64::from(i))).collect();
@@ -572,16 +682,21 @@ mod tests {
             min_count: 1,
             len: 3,
             first: 0,
-            seen: 0,
             level: Level::Baseline,
         };
-        let input = Strided { bytes: &v, offset: 0, strides: &[1] };
+        let part = Part { first: 0, bytes: &v, valid: None, offset: 0 };
         let mut out = [0; 24];
-        let e = window(ReduceKind::Sum, DType::Int64, w, input, None, &mut out, None, &|| false);
+        let input = Input { parts: &[part], strides: &[1] };
+        let e = window(ReduceKind::Sum, DType::Int64, w, input, &mut out, None, &|| false);
         assert!(matches!(e, Err(KernelError::Overflow { .. })));
-        let short = Windows { len: 9, first: 5, seen: 5, ..w };
-        let e =
-            window(ReduceKind::Sum, DType::Int64, short, input, None, &mut out, None, &|| false);
+        let short = Windows { len: 9, first: 5, ..w };
+        let late = Input { parts: &[Part { first: 5, ..part }], strides: &[1] };
+        let e = window(ReduceKind::Sum, DType::Int64, short, late, &mut out, None, &|| false);
+        assert!(matches!(e, Err(KernelError::Buffer { .. })));
+        // Two cells of the first part, and of the second one fewer than are seen.
+        let parts = [part, Part { first: 2, bytes: &v[16..20], ..part }];
+        let cut = Input { parts: &parts, strides: &[1] };
+        let e = window(ReduceKind::Sum, DType::Int64, w, cut, &mut out, None, &|| false);
         assert!(matches!(e, Err(KernelError::Buffer { .. })));
     }
 
@@ -602,22 +717,28 @@ mod tests {
                     let strides = if axis == 0 { [step, apart] } else { [apart, step] };
                     let mut all: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
                     for level in Level::available() {
-                        let (first, seen) = (0, 0);
                         let w = Windows {
                             shape: &shape,
                             axis,
                             frame,
                             min_count: 2,
                             len: n,
-                            first,
-                            seen,
+                            first: 0,
                             level,
                         };
-                        let input = Strided { bytes: &value, offset: 0, strides: &strides };
+                        // In one part, or in two where these lie so.
+                        let part = |first: u64| Part {
+                            first,
+                            bytes: &value,
+                            valid: masked,
+                            offset: first as i64 * strides[axis],
+                        };
+                        let parts = [part(0), part(9)];
+                        let many = if level == Level::Baseline { 1 } else { 2 };
+                        let input = Input { parts: &parts[..many], strides: &strides };
                         let (mut out, mut ok) = (vec![1; cells.len() * 8], vec![1; cells.len()]);
                         let d = DType::Float64;
-                        window(kind, d, w, input, masked, &mut out, Some(&mut ok), &|| false)
-                            .unwrap();
+                        window(kind, d, w, input, &mut out, Some(&mut ok), &|| false).unwrap();
                         all.push((out, ok));
                     }
                     assert!(all.iter().all(|x| *x == all[0]), "{kind} {shape:?}");

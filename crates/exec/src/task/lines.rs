@@ -2,15 +2,18 @@
 
 use super::Operand;
 use super::gather::{Seen, gather, gather_region};
+use super::pieces::{Place, places};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::Level;
 use crate::kernels::copy::Strided;
 use crate::kernels::lines::{self, LinesIn, LinesOut};
-use crate::kernels::window::{Windows, window};
+use crate::kernels::window::{Input, Part, Windows, window};
 use tessera_planner::plan::{Access, Task};
 use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::Region;
 use tessera_planner::tile::window_region;
+use tessera_planner::view::View;
 use tessera_planner::window::Frame;
 
 /// Windows around the operand's cells.
@@ -27,8 +30,8 @@ pub(super) fn rolling(
     let Access::Window { view, .. } = &op.stage.inputs[0].access else {
         return Err(Error::Broken { what: "a window reads its input through a frame".into() });
     };
-    let seen = gather_region(op, 0, view, &wide)?;
-    let dtype = seen.dtype(0)?;
+    let seen = in_parts(op, view, &wide, axis)?;
+    let dtype = seen[0].seen.dtype(0)?;
     let shape = region.shape();
     let windows = Windows {
         shape: &shape,
@@ -37,23 +40,44 @@ pub(super) fn rolling(
         min_count,
         len: whole[axis],
         first: region.start[axis],
-        seen: wide.start[axis],
         level: Level::detect(),
     };
-    let value = Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps };
+    let parts = seen.iter().map(part).collect::<Result<Vec<_>, Error>>()?;
+    let input = Input { parts: &parts, strides: &seen[0].seen.steps };
     let mut buffers = op.buffers(0);
     let (out, valid) = buffers.split_at_mut(1);
     window(
         kind,
         dtype,
         windows,
-        value,
-        validity(&seen)?,
+        input,
         out[0].as_mut_slice(),
         valid.first_mut().map(|b| b.as_mut_slice()),
         &op.cancelled(),
     )?;
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// What windows see, where it lies: in parts along the axis if it is cut there alone and these lie alike, else copied
+/// together.
+fn in_parts(
+    op: &Operand<'_>,
+    view: &View,
+    wide: &Region,
+    axis: usize,
+) -> Result<Vec<Place>, Error> {
+    if let Some(parts) = places(op, 0, view, wide, axis)?
+        && let Some((first, others)) = parts.split_first()
+        && others.iter().all(|p| p.seen.steps == first.seen.steps)
+    {
+        return Ok(parts);
+    }
+    Ok(vec![Place { from: wide.start[axis], seen: gather_region(op, 0, view, wide)? }])
+}
+
+fn part(p: &Place) -> Result<Part<'_>, Error> {
+    let (bytes, valid) = (p.seen.bytes(0)?, validity(&p.seen)?);
+    Ok(Part { first: p.from, bytes, valid, offset: p.seen.offset })
 }
 
 /// Whole lines sorted, or their quantiles.

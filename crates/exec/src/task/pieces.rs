@@ -34,9 +34,9 @@ pub(super) struct Pieces {
 }
 
 /// Where the cells of an input lie from some position on.
-struct Place {
-    from: u64,
-    seen: Seen,
+pub(super) struct Place {
+    pub(super) from: u64,
+    pub(super) seen: Seen,
 }
 
 impl Pieces {
@@ -120,7 +120,7 @@ impl Pieces {
 
 /// Where input `k` lies along the axis: nothing if one chunk holds it all (it is gathered), `None` if it is cut along
 /// another axis or waits in a file.
-fn places(
+pub(super) fn places(
     op: &Operand<'_>,
     k: usize,
     view: &View,

@@ -5,6 +5,7 @@
 //!   [t, y, x] of 100 × 125 × 125, over x    lines of 125 cells, a call for as many as follow one another
 //!                                 over y    bands of up to 8 rows of 125 cells that enter the same row of the state
 //!                                 over t    bands of up to 8 rows of 15,625 cells
+//!        groups of 4 and 4 along y and x    31 lines of 4 cells and one of 1 in each row
 //! ```
 //! Rows and lines that are no multiple of a tile's 64 cells would be cut into pieces tile by tile. Each cell meets its
 //! state in the same order as it would there, so no bit depends on the way.
@@ -16,11 +17,14 @@ use super::run::{Part, Reduction};
 use super::walk::Run;
 use crate::kernels::KernelError;
 use crate::kernels::ops::N;
+use crate::kernels::partial::LANE_RUN;
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
 
 /// Cells that all parts take in, one part after the other, before the next cells: they stay in the first-level cache.
 const BLOCK: usize = 1 << 12;
+/// Least cells of a stretch, on average.
+const STRETCH: usize = 8;
 /// Cells between two questions whether to stop.
 const CANCEL_CELLS: usize = 1 << 16;
 
@@ -34,12 +38,27 @@ struct Input {
     steps: SmallVec<[i64; 6]>,
 }
 
+/// Cells of a run that go to groups whose numbers follow one another, as many to each: lines of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    /// The first cell.
+    from: usize,
+    /// The first group, in cells of the state.
+    group: usize,
+    /// Cells of a group.
+    len: usize,
+    /// Groups.
+    many: usize,
+}
+
 /// A region of runs that lie in memory, and are the same for all reductions.
 pub(super) struct Plain {
     inputs: SmallVec<[Input; 2]>,
-    /// Lengths of the axes outside the runs.
+    /// Lengths of the axes outside the runs, those made one along which all inputs step evenly.
     outer: SmallVec<[u64; 6]>,
     run: Run,
+    /// What a run is made of that goes to groups.
+    stretches: SmallVec<[Stretch; 4]>,
     /// Cells of a run.
     len: usize,
     /// Runs that lie one after the other, as do their cells of the state.
@@ -68,7 +87,8 @@ impl Plain {
                 && match run {
                     Run::Kept => true,
                     Run::Reduced { .. } => p.fns.lines.is_some(),
-                    Run::Grouped => false,
+                    // The lines of groups go straight to the state, whatever tiles they lie in.
+                    Run::Grouped => p.fns.lines.is_some() && !p.fns.by_tiles,
                 }
         };
         let mut parts = reductions.iter().flat_map(|r| &r.parts);
@@ -77,6 +97,10 @@ impl Plain {
         }
         let shape = region.shape();
         let (len, several) = (walk.run_len(), walk.lines());
+        let stretches = match run {
+            Run::Grouped => stretches(walk.codes().get(..len as usize)?)?,
+            _ => SmallVec::new(),
+        };
         let mut found = None;
         // As many runs as lie together, or each by itself.
         for many in [several, 1] {
@@ -89,10 +113,10 @@ impl Plain {
                     input(i.slot as usize, &inputs[*f], &shape, inner)
                 })
                 .collect::<Option<SmallVec<_>>>();
-            if let Some(places) = places {
-                let outer = shape[..inner].into();
+            if let Some(mut inputs) = places {
+                let outer = merge(&shape[..inner], &mut inputs);
                 let (len, many) = (len as usize, many as usize);
-                found = Some(Plain { inputs: places, outer, run, len, many });
+                found = Some(Plain { inputs, outer, run, stretches, len, many });
                 break;
             }
         }
@@ -105,12 +129,14 @@ impl Plain {
         reductions: &mut [Reduction],
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), KernelError> {
-        let mut runs = Runs { plain: self, at: SmallVec::from_elem(0, self.outer.len()), done: 0 };
+        let at = SmallVec::from_elem(0, self.outer.len());
+        let mut runs = Runs { plain: self, at, turn: 0, done: 0 };
         let mut left = self.outer.iter().product::<u64>();
         while left > 0 {
             left -= match self.run {
-                Run::Kept => runs.band(reductions, left, cancel)?,
-                _ => runs.lines(reductions, cancel)?,
+                Run::Kept => runs.band(reductions, cancel)?,
+                Run::Grouped => runs.groups(reductions, cancel)?,
+                Run::Reduced { .. } => runs.lines(reductions, cancel)?,
             };
         }
         Ok(())
@@ -128,6 +154,8 @@ struct Runs<'a> {
     plain: &'a Plain,
     /// Position on the outer axes.
     at: SmallVec<[u64; 6]>,
+    /// Where in its tile the next line begins.
+    turn: usize,
     /// Cells since the last question whether to stop.
     done: usize,
 }
@@ -151,29 +179,44 @@ impl Runs<'_> {
         i.first.wrapping_offset(moved.fold(0, |s, (p, step)| s + step * *p as i64) as isize)
     }
 
+    /// Rows from here on, at least one, that lie evenly and enter the same cells.
+    fn alike(&self, reductions: &[Reduction]) -> u64 {
+        let there = match (self.plain.outer.last(), self.at.last()) {
+            (Some(n), Some(at)) => n - at,
+            _ => 1,
+        };
+        reductions.iter().fold(there, |n, r| n.min(r.walk.alike()))
+    }
+
+    /// Moves past so many runs that are alike.
+    fn past(&mut self, many: u64, reductions: &mut [Reduction]) {
+        if let Some(at) = self.at.last_mut() {
+            *at += many - 1;
+        }
+        next(&mut self.at, &self.plain.outer);
+        reductions.iter_mut().for_each(|r| r.walk.next_alike(many));
+    }
+
     /// The next rows that enter the same cells; how many they are.
     fn band(
         &mut self,
         reductions: &mut [Reduction],
-        left: u64,
         cancel: &dyn Fn() -> bool,
     ) -> Result<u64, KernelError> {
         let plain = self.plain;
-        let inputs = plain.inputs.len();
         let mut rows: SmallVec<[*const u8; 2 * ROWS]> =
-            SmallVec::from_elem(std::ptr::null(), inputs * ROWS);
-        let mut positions = [0; ROWS];
+            SmallVec::from_elem(std::ptr::null(), plain.inputs.len() * ROWS);
         let out = reductions[0].walk.out();
-        let mut many = 0;
-        while many < ROWS && many < left as usize && reductions[0].walk.out() == out {
-            for (k, i) in plain.inputs.iter().enumerate() {
-                rows[k * ROWS + many] = self.place(i);
+        let (first, step) = (reductions[0].walk.position().0, reductions[0].walk.run_step());
+        let many = self.alike(reductions).min(ROWS as u64) as usize;
+        for (k, i) in plain.inputs.iter().enumerate() {
+            let (from, step) = (self.place(i), i.steps.last().map_or(0, |s| *s as isize));
+            for (n, row) in rows[k * ROWS..k * ROWS + many].iter_mut().enumerate() {
+                // In bounds: the view was checked against its memory.
+                *row = from.wrapping_offset(step * n as isize);
             }
-            positions[many] = reductions[0].walk.position().0;
-            next(&mut self.at, &plain.outer);
-            reductions.iter_mut().for_each(|r| r.walk.next_run());
-            many += 1;
         }
+        self.past(many as u64, reductions);
         let several = reductions.iter().map(|r| r.parts.len()).sum::<usize>() > 1;
         let block = if several { BLOCK / ROWS } else { plain.len };
         for from in (0..plain.len).step_by(block) {
@@ -193,8 +236,9 @@ impl Runs<'_> {
                     // memory that was checked.
                     Some(f) => unsafe { f(piece, &values[..many]) },
                     None => {
-                        for (v, position) in values[..many].iter().zip(positions) {
-                            (piece.values, piece.position) = (*v, position);
+                        for (n, v) in values[..many].iter().enumerate() {
+                            piece.values = *v;
+                            piece.position = first.wrapping_add(step.wrapping_mul(n as i64));
                             // SAFETY: as above.
                             unsafe { (part.fns.row)(piece) };
                         }
@@ -204,6 +248,37 @@ impl Runs<'_> {
         }
         self.count(many * plain.len, cancel)?;
         Ok(many as u64)
+    }
+
+    /// A run whose cells go to groups.
+    fn groups(
+        &mut self,
+        reductions: &mut [Reduction],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<u64, KernelError> {
+        let plain = self.plain;
+        for r in reductions.iter_mut() {
+            let out = r.walk.out();
+            for part in &mut r.parts {
+                let i = &plain.inputs[plain.input(part)];
+                let run = self.place(i);
+                let Some(f) = part.fns.lines else { continue };
+                for s in &plain.stretches {
+                    // A line of more cells goes through lanes, which those of a group do not.
+                    for from in (0..s.len).step_by(LANE_RUN as usize - 1) {
+                        let len = (s.len - from).min(LANE_RUN as usize - 1);
+                        part.piece.values = run.wrapping_add((s.from + from) * i.size);
+                        part.piece.out = out + s.group;
+                        // SAFETY: fields were given at the start for this state, the walk stays in it, codes were
+                        // checked to be below the number of groups, and the runs lie in memory that was checked.
+                        unsafe { f(&part.piece, len, s.many) };
+                    }
+                }
+            }
+        }
+        self.count(plain.len, cancel)?;
+        self.past(1, reductions);
+        Ok(1)
     }
 
     /// The runs that lie together here.
@@ -220,6 +295,7 @@ impl Runs<'_> {
             let many = block.min(plain.many - from);
             if plain.len > most {
                 self.line(reductions, from, most, cancel)?;
+                self.turn = (self.turn + plain.len) % N;
                 continue;
             }
             for r in reductions.iter_mut() {
@@ -227,7 +303,7 @@ impl Runs<'_> {
                 for part in &mut r.parts {
                     let i = &plain.inputs[plain.input(part)];
                     part.piece.values = self.place(i).wrapping_add(from * plain.len * i.size);
-                    part.piece.out = out;
+                    (part.piece.out, part.piece.from) = (out, self.turn);
                     if let Some(f) = part.fns.lines {
                         // SAFETY: fields were given at the start for this state, the walk stays in it, and the runs lie
                         // in memory that was checked.
@@ -235,6 +311,7 @@ impl Runs<'_> {
                     }
                 }
             }
+            self.turn = (self.turn + many * plain.len) % N;
             self.count(many * plain.len, cancel)?;
         }
         next(&mut self.at, &plain.outer);
@@ -251,23 +328,44 @@ impl Runs<'_> {
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), KernelError> {
         let plain = self.plain;
-        let cut = plain.len / N * N;
-        let blocks = (0..cut).step_by(block).map(|from| (from, block.min(cut - from)));
-        // The last cells are less than a tile: none of their lanes is met twice.
-        for (from, cells) in blocks.chain((cut < plain.len).then_some((cut, plain.len - cut))) {
+        let mut tile = [0u64; N];
+        for number_of_block in 0..plain.len.div_ceil(block) {
             for r in reductions.iter_mut() {
                 let out = r.walk.out() + number;
                 for part in &mut r.parts {
                     let i = &plain.inputs[plain.input(part)];
-                    let at = (number * plain.len + from) * i.size;
-                    part.piece.values = self.place(i).wrapping_add(at);
+                    let run = self.place(i).wrapping_add(number * plain.len * i.size);
                     part.piece.valid = std::ptr::null();
-                    (part.piece.out, part.piece.from, part.piece.to) = (out, 0, cells);
-                    // SAFETY: as for other lines.
-                    unsafe { (part.fns.lanes)(&part.piece) };
+                    part.piece.out = out;
+                    // Cells before the first block's first whole tile, where lanes are numbered by tiles.
+                    let turn = if part.fns.by_tiles { self.turn } else { 0 };
+                    let head = (N - turn) % N;
+                    let end = (head + (number_of_block + 1) * block).min(plain.len);
+                    let mut from =
+                        if number_of_block > 0 { head + number_of_block * block } else { 0 };
+                    while from < end {
+                        let at = run.wrapping_add(from * i.size);
+                        let first = if from == 0 { turn } else { 0 };
+                        let whole = (end - from) / N * N;
+                        if first == 0 && whole > 0 {
+                            part.piece.values = at;
+                            (part.piece.from, part.piece.to) = (0, whole);
+                        } else {
+                            // Less than a tile, which is made one.
+                            let n = (end - from).min(N - first);
+                            let to = tile.as_mut_ptr().cast::<u8>().wrapping_add(first * i.size);
+                            // SAFETY: the run has n more cells, of no more than the 8 bytes that the tile has for each.
+                            unsafe { std::ptr::copy_nonoverlapping(at, to, n * i.size) };
+                            part.piece.values = tile.as_ptr().cast();
+                            (part.piece.from, part.piece.to) = (first, first + n);
+                        }
+                        // SAFETY: as for other lines.
+                        unsafe { (part.fns.lanes)(&part.piece) };
+                        from += part.piece.to - part.piece.from;
+                    }
                 }
             }
-            self.count(cells, cancel)?;
+            self.count(block, cancel)?;
         }
         for part in reductions.iter_mut().flat_map(|r| &mut r.parts) {
             part.piece.from = 0;
@@ -276,6 +374,52 @@ impl Runs<'_> {
         }
         Ok(())
     }
+}
+
+/// The stretches of a run's groups; `None` where they are so short that cells are better taken one by one.
+fn stretches(codes: &[u32]) -> Option<SmallVec<[Stretch; 4]>> {
+    let mut found: SmallVec<[Stretch; 4]> = SmallVec::new();
+    let mut from = 0;
+    while from < codes.len() {
+        let group = codes[from] as usize;
+        let len = codes[from..].iter().take_while(|c| **c as usize == group).count();
+        match found.last_mut() {
+            // Cells of a long group are taken in parts, one group at a time.
+            Some(s) if s.len == len && s.group + s.many == group && len < LANE_RUN as usize => {
+                s.many += 1;
+            }
+            _ => found.push(Stretch { from, group, len, many: 1 }),
+        }
+        from += len;
+    }
+    (found.len() * STRETCH <= codes.len()).then_some(found)
+}
+
+/// The outer axes without those of length 1, neighbours made one along which every input steps evenly.
+fn merge(shape: &[u64], inputs: &mut [Input]) -> SmallVec<[u64; 6]> {
+    let mut outer: SmallVec<[u64; 6]> = SmallVec::new();
+    let mut steps: SmallVec<[SmallVec<[i64; 6]>; 2]> =
+        inputs.iter().map(|_| SmallVec::new()).collect();
+    for (a, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
+        let even = |(i, steps): (&Input, &SmallVec<[i64; 6]>)| {
+            i.steps[a].checked_mul(n as i64).is_some_and(|over| steps.last() == Some(&over))
+        };
+        let joins = outer.last().is_some() && inputs.iter().zip(&steps).all(even);
+        for (i, steps) in inputs.iter().zip(&mut steps) {
+            if joins {
+                steps.pop();
+            }
+            steps.push(i.steps[a]);
+        }
+        match outer.last_mut() {
+            Some(last) if joins => *last *= n,
+            _ => outer.push(n),
+        }
+    }
+    for (i, steps) in inputs.iter_mut().zip(steps) {
+        i.steps = steps;
+    }
+    outer
 }
 
 /// The first of the inner axes that have so many cells; `None` if none have.

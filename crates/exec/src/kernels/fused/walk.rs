@@ -232,6 +232,37 @@ impl Walk {
         self.at[last] == self.axes[last].len
     }
 
+    /// Runs from here on, at least one, that enter the same cells of the state and whose positions step evenly.
+    pub(super) fn alike(&self) -> u64 {
+        let Some(a) = self.last().checked_sub(1) else { return 1 };
+        let (axis, at) = (&self.axes[a], self.at[a]);
+        match (axis.run, &axis.codes) {
+            (Run::Reduced { .. }, _) => axis.len - at,
+            (Run::Grouped, Some((codes, start))) => {
+                let from = start + at as usize;
+                let left = &codes[from..from + (axis.len - at) as usize];
+                left.iter().take_while(|c| **c == left[0]).count() as u64
+            }
+            _ => 1,
+        }
+    }
+
+    /// Step of the position from run to run of those that are alike.
+    pub(super) fn run_step(&self) -> i64 {
+        self.last().checked_sub(1).map_or(0, |a| self.axes[a].position)
+    }
+
+    /// Moves past `many` runs that are alike.
+    pub(super) fn next_alike(&mut self, many: u64) {
+        if many > 1 {
+            let a = self.last() - 1;
+            self.at[a] += many - 1;
+            let moved = self.axes[a].position.wrapping_mul(many as i64 - 1);
+            self.position = self.position.wrapping_add(moved);
+        }
+        self.next_run();
+    }
+
     /// Moves past the next runs: one, or all of [`Walk::lines`].
     pub(super) fn next_lines(&mut self, many: usize) {
         if many > 1 {

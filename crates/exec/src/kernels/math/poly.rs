@@ -108,22 +108,30 @@ pub(crate) fn tanh(x: f64) -> f64 {
     (q + q_low).copysign(x)
 }
 
-/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough.
-pub(crate) const CIRCULAR_LIMIT: f64 = 65_536.0;
+/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough: 2^40.
+pub(crate) const CIRCULAR_LIMIT: f64 = 1_099_511_627_776.0;
 
 /// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`].
+///
+/// π/2 comes in three parts, some 160 bits, and nothing but the last difference is rounded:
+///
+/// * `high` is a multiple of 2^-53 below 1, as x and k `HIGH` are multiples of that where k is not 0,
+/// * k `MID` is `p` and what `p` rounds away,
+/// * `high - p` is `r` and what `r` rounds away: of that sum's two terms either the first is the larger, or it is a
+///   multiple of the last place of the second, which lies below 2^-13.
+///
+/// So `r` may be as near to 0 as a float of that size comes to a multiple of π/2, some 2^-60.
 #[inline(always)]
 pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
-    // π/2 in three parts.
     const HIGH: f64 = std::f64::consts::FRAC_PI_2;
     const MID: f64 = 6.123233995736766e-17;
     const LOW: f64 = -1.4973849048591833e-33;
     let t = x.mul_add(std::f64::consts::FRAC_2_PI, MAGIC);
     let k = t - MAGIC;
     let high = (-k).mul_add(HIGH, x);
-    let mid = (-k).mul_add(MID, high);
-    let r = (-k).mul_add(LOW, mid);
-    let low = (-k).mul_add(MID, high - mid) + (-k).mul_add(LOW, mid - r);
+    let p = k * MID;
+    let r = high - p;
+    let low = ((high - r) - p) - k.mul_add(LOW, k.mul_add(MID, -p));
     (r, low, t.to_bits())
 }
 

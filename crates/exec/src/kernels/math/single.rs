@@ -17,7 +17,10 @@ fn pow2_halves(t: f32) -> (f32, f32) {
     (s1, s2)
 }
 
-/// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
+/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough.
+pub(super) const CIRCULAR_LIMIT: f64 = 65_536.0;
+
+/// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`].
 ///
 /// The first difference is exact: both are multiples of 2^-24, and it is less than 1.
 #[inline(always)]
@@ -57,7 +60,7 @@ fn signed(y: f32, quarters: u32) -> f32 {
     f32::from_bits(y.to_bits() ^ ((quarters & 2) << 30))
 }
 
-/// Sine; anything for |x| beyond [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
+/// Sine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(super) fn sin(x: f32) -> f32 {
     let (r, low, q) = quarter_turns(x);
@@ -66,7 +69,7 @@ pub(super) fn sin(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// Cosine; anything for |x| beyond [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
+/// Cosine; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(super) fn cos(x: f32) -> f32 {
     let (r, low, q) = quarter_turns(x);
@@ -74,7 +77,7 @@ pub(super) fn cos(x: f32) -> f32 {
     signed(if q & 1 == 1 { s } else { c }, q.wrapping_add(1))
 }
 
-/// Tangent; anything for |x| beyond [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
+/// Tangent; anything for |x| beyond [`CIRCULAR_LIMIT`].
 #[inline(always)]
 pub(super) fn tan(x: f32) -> f32 {
     let (r, low, q) = quarter_turns(x);

@@ -149,6 +149,7 @@ pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         row: pick_arg_row::<B, T>(l),
         rows: None,
         lines: None,
+        by_tiles: false,
         group: arg_group::<B, T>,
         fold: nothing,
         init: arg_init::<B, T>,

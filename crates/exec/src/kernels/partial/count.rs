@@ -72,6 +72,7 @@ pub(crate) fn count(l: Level) -> Fns {
         row: pick_count_row::<Plain>(l),
         rows: None,
         lines: None,
+        by_tiles: false,
         group: count_group,
         fold: nothing,
         init: count_init,

@@ -151,8 +151,11 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
 /// run.
 #[inline(always)]
 fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
-    let mut acc = [M::id(); N];
     let (tiles, rest) = run.as_chunks::<N>();
+    if tiles.len() <= COLUMN_TILES {
+        return by_columns::<M>(tiles, last, rest.len());
+    }
+    let mut acc = [M::id(); N];
     for tile in tiles {
         for i in 0..N {
             acc[i] = M::put(acc[i], tile[i]);
@@ -168,6 +171,70 @@ fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
         acc[i] = if i < rest.len() { M::put(acc[i], last[i]) } else { acc[i] };
     }
     folded::<M>(&mut acc)
+}
+/// Lanes of a column.
+const COLUMN: usize = 8;
+/// Most tiles of a run whose lanes are taken column by column: its cells stay in the first-level cache.
+const COLUMN_TILES: usize = 8;
+/// The lanes of a run, a column of them after the other, in the order in which they are folded: so that few of them wait
+/// in registers, and none in memory.
+#[inline(always)]
+fn by_columns<M: Mono>(tiles: &[[M::T; N]], last: &[M::T], rest: usize) -> M::S {
+    let mut pairs = [[M::id(); COLUMN]; 2];
+    for (k, pair) in pairs.iter_mut().enumerate() {
+        let a =
+            joined::<M>(column::<M>(tiles, last, rest, k), column::<M>(tiles, last, rest, k + 4));
+        let b = joined::<M>(
+            column::<M>(tiles, last, rest, k + 2),
+            column::<M>(tiles, last, rest, k + 6),
+        );
+        *pair = joined::<M>(a, b);
+    }
+    let mut acc = joined::<M>(pairs[0], pairs[1]);
+    let mut w = COLUMN / 2;
+    while w > 0 {
+        for i in 0..w {
+            acc[i] = M::join(acc[i], acc[i + w]);
+        }
+        w /= 2;
+    }
+    acc[0]
+}
+#[inline(always)]
+fn joined<M: Mono>(mut a: [M::S; COLUMN], b: [M::S; COLUMN]) -> [M::S; COLUMN] {
+    for i in 0..COLUMN {
+        a[i] = M::join(a[i], b[i]);
+    }
+    a
+}
+/// Lanes `k * COLUMN..` of a run of some tiles and `rest` cells more, which are the first of `last`.
+#[inline(always)]
+fn column<M: Mono>(tiles: &[[M::T; N]], last: &[M::T], rest: usize, k: usize) -> [M::S; COLUMN] {
+    let from = k * COLUMN;
+    let mut acc = [M::id(); COLUMN];
+    for tile in tiles {
+        for i in 0..COLUMN {
+            acc[i] = M::put(acc[i], tile[from + i]);
+        }
+    }
+    if rest > from {
+        let cells = &last[from..];
+        let mut copy = [M::T::default(); COLUMN];
+        let cells = cells.first_chunk::<COLUMN>().unwrap_or_else(|| {
+            copy[..rest - from].copy_from_slice(&cells[..rest - from]);
+            &copy
+        });
+        if rest >= from + COLUMN {
+            for i in 0..COLUMN {
+                acc[i] = M::put(acc[i], cells[i]);
+            }
+        } else {
+            for i in 0..COLUMN {
+                acc[i] = if i < rest - from { M::put(acc[i], cells[i]) } else { acc[i] };
+            }
+        }
+    }
+    acc
 }
 unsafe fn mono_group<M: Mono>(p: &Piece) {
     for i in p.from..p.to {
@@ -231,6 +298,7 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
         row: pick_row::<M>(l),
         rows: Some(pick_rows::<M>(l)),
         lines: Some(pick_lines::<M>(l)),
+        by_tiles: false,
         group: mono_group::<M>,
         fold: pick_fold::<M>(l),
         init: mono_init::<M>,

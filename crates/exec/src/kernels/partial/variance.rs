@@ -5,7 +5,7 @@
 //! Variances: count, mean and sum of squared deviations, in one pass.
 
 use super::count::count_init;
-use super::{Fns, HELD, Piece, PieceFn, RowsFn};
+use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::Float;
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
@@ -80,37 +80,106 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
     }
     // SAFETY: the piece has so many tiles of values.
     let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N) };
-    let mut t = 0;
-    while t < tiles.len() {
-        if p.valid.is_null() {
-            if lanes.count == 0 {
-                // SAFETY: `out` is a cell of the state.
-                lanes.from = unsafe { var_mean(p) }
-                    .unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
-            }
-            // As many tiles as the block still takes.
-            let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
-            let some = &tiles[t..(t + room).min(tiles.len())];
-            var_tiles(some, lanes);
-            t += some.len();
+    if p.valid.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { var_whole(p, tiles, lanes) };
+        return;
+    }
+    for (t, tile) in tiles.iter().enumerate() {
+        // SAFETY: the piece has a tile of validity for each of values.
+        let valid = unsafe { &*p.valid.cast::<[u8; N]>().add(t) };
+        if lanes.count > 0 {
+            var_masked(tile, valid, lanes);
         } else {
-            // SAFETY: the piece has a tile of validity for each of values.
-            let valid = unsafe { &*p.valid.cast::<[u8; N]>().add(t) };
-            if lanes.count > 0 {
-                var_masked(&tiles[t], valid, lanes);
-            } else {
-                let mut one = *p;
-                (one.values, one.valid) = (tiles[t].as_ptr().cast(), valid.as_ptr());
-                one.to = N;
-                // SAFETY: a tile of the piece.
-                unsafe { var_some::<T>(&one, lanes) };
-            }
-            t += 1;
+            let mut one = *p;
+            (one.values, one.valid) = (tile.as_ptr().cast(), valid.as_ptr());
+            one.to = N;
+            // SAFETY: a tile of the piece.
+            unsafe { var_some::<T>(&one, lanes) };
         }
         if lanes.count >= VAR_BLOCK {
             // SAFETY: as the caller promises.
             unsafe { var_fold::<T>(p) };
         }
+    }
+}
+/// Takes in whole tiles of which no cell is masked, block by block.
+///
+/// # Safety
+/// As of [`var_lanes`]; the lanes are the piece's.
+#[inline(always)]
+unsafe fn var_whole<T: Float>(p: &Piece, tiles: &[[T; N]], lanes: &mut VarLanes) {
+    let mut t = 0;
+    while t < tiles.len() {
+        if lanes.count == 0 {
+            // SAFETY: `out` is a cell of the state.
+            lanes.from =
+                unsafe { var_mean(p) }.unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
+        }
+        // As many tiles as the block still takes.
+        let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
+        let some = &tiles[t..(t + room).min(tiles.len())];
+        var_tiles(some, lanes);
+        t += some.len();
+        if lanes.count >= VAR_BLOCK {
+            // SAFETY: as the caller promises.
+            unsafe { var_enter(p, lanes) };
+        }
+    }
+}
+#[inline(always)]
+unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
+    // SAFETY: the runs lie one after the other; there is room for the lanes.
+    let (v, lanes) = unsafe {
+        (
+            std::slice::from_raw_parts(p.values.cast::<T>(), many * len),
+            &mut *p.lanes.cast::<VarLanes>(),
+        )
+    };
+    let mut one = *p;
+    for run in v.chunks_exact(len) {
+        let turn = one.from;
+        // What of the run lies in its first tile.
+        let head = (N - turn).min(len);
+        if (len as u64) < LANE_RUN {
+            // SAFETY: `out` is a cell of the state, nothing is masked.
+            unsafe { var_short(&one, &run[..head]) };
+            // SAFETY: as above.
+            unsafe { var_short(&one, &run[head..]) };
+        } else {
+            let (head, rest) = if turn == 0 { (&run[..0], run) } else { run.split_at(head) };
+            // SAFETY: as above, and the lanes are the piece's.
+            unsafe { var_ends(&one, head, turn, lanes) };
+            let (tiles, last) = rest.as_chunks::<N>();
+            // SAFETY: as above.
+            unsafe { var_whole(&one, tiles, lanes) };
+            // SAFETY: as above.
+            unsafe { var_ends(&one, last, 0, lanes) };
+            // SAFETY: as above.
+            unsafe { var_enter(&one, lanes) };
+        }
+        one.out += 1;
+        one.from = (turn + len) % N;
+    }
+}
+/// Takes in cells `from..` of a tile, fewer than a whole one.
+///
+/// # Safety
+/// As of [`var_whole`].
+#[inline(always)]
+unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut VarLanes) {
+    if cells.is_empty() {
+        return;
+    }
+    let mut tile = [T::default(); N];
+    tile[from..from + cells.len()].copy_from_slice(cells);
+    let mut one = *p;
+    (one.from, one.to) = (from, from + cells.len());
+    // SAFETY: as the caller promises.
+    unsafe { var_part(&one, &tile, lanes) };
+    if lanes.count >= VAR_BLOCK {
+        // SAFETY: as the caller promises.
+        unsafe { var_enter(p, lanes) };
     }
 }
 /// Takes in tiles of which no cell is masked.
@@ -234,8 +303,15 @@ unsafe fn var_mean(p: &Piece) -> Option<f64> {
 }
 #[inline(always)]
 unsafe fn var_fold<T: Float>(p: &Piece) {
-    // SAFETY: there is room for the lanes.
-    let lanes = unsafe { &mut *p.lanes.cast::<VarLanes>() };
+    // SAFETY: there is room for the lanes, and `out` is a cell of the state.
+    unsafe { var_enter(p, &mut *p.lanes.cast::<VarLanes>()) };
+}
+/// Merges the lanes into the state and empties them.
+///
+/// # Safety
+/// As of [`var_merge`].
+#[inline(always)]
+unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     if lanes.count == 0 {
         return;
     }
@@ -419,6 +495,7 @@ leveled!(pick_var_lanes, var_lanes<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_seq, var_seq<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_fold, var_fold<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_rows, var_rows<T: Float>(p: &Piece, values: &[*const u8]) as RowsFn);
+leveled!(pick_var_lines, var_lines<T: Float>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_var_row, var_row<T: Float>(p: &Piece) as PieceFn);
 
 /// How a variance takes cells in.
@@ -428,7 +505,8 @@ pub(super) fn var<T: Float>(l: Level) -> Fns {
         seq: pick_var_seq::<T>(l),
         row: pick_var_row::<T>(l),
         rows: Some(pick_var_rows::<T>(l)),
-        lines: None,
+        lines: Some(pick_var_lines::<T>(l)),
+        by_tiles: true,
         group: var_group::<T>,
         fold: pick_var_fold::<T>(l),
         init: var_init,

@@ -294,6 +294,7 @@ pub(super) fn wide<W: Wide>(l: Level) -> Fns {
         row: pick_wide_row::<W>(l),
         rows: Some(pick_wide_rows::<W>(l)),
         lines: Some(pick_wide_lines::<W>(l)),
+        by_tiles: false,
         group: wide_group::<W>,
         fold: nothing,
         init: wide_init,

@@ -68,8 +68,8 @@ struct Job<'a> {
 const BINS_MAX: usize = 4096;
 /// How many places: neighbours count in different ones, so that one need not wait for the other where they are equal.
 const PLACES: usize = 4;
-/// Cells whose places are guessed together, by vectors.
-const BLOCK: usize = 256;
+/// Cells whose bins are found together, by vectors.
+const BLOCK: usize = 64;
 
 impl Job<'_> {
     fn run<T: Cell + Elem>(
@@ -87,14 +87,18 @@ impl Job<'_> {
         {
             let mut counts = Counts::new(edges.edges.len());
             rows(self.shape, &[value], self.cancelled, |_, at, steps, len| {
-                let cell = |i: usize| T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize);
                 if steps[0] == 1 {
                     let from = at[0] as usize * size_of::<T>();
                     let cells = &value.bytes[from..from + len * size_of::<T>()];
-                    let cells = cells.chunks_exact(size_of::<T>()).map(|c| T::read(c, 0));
                     at_best(|| even.count(cells, &mut counts));
                 } else {
-                    even.count((0..len).map(cell), &mut counts);
+                    let cell = |i| T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize);
+                    let mut some = [T::default(); BLOCK];
+                    for from in (0..len).step_by(BLOCK) {
+                        let n = BLOCK.min(len - from);
+                        some[..n].iter_mut().enumerate().for_each(|(i, x)| *x = cell(from + i));
+                        even.block(&some, n, &mut counts);
+                    }
                 }
                 Ok(())
             })?;
@@ -131,66 +135,85 @@ impl Job<'_> {
 
 /// Evenly spaced edges: the nearest one to a cell tells its bin.
 ///
-/// The place `p` of a cell, as it is rounded, rises with the cell. Each edge's own place is less than a quarter from its
-/// number. So a cell in bin `b` has a place between `b - 1/4` and `b + 5/4`; the number nearest to that is `b` or `b + 1`,
-/// and one comparison with that edge says which. This gives the bin exactly, however places are rounded.
+/// The place `p` of a cell, as it is rounded, rises with the cell. Each edge's own place is no more than `off` from its
+/// number, which is less than a quarter. So a cell whose place is further than that from a whole number lies on the side
+/// of that edge on which its place does. Of the others, which are as near to an edge as edges are to their numbers, one
+/// comparison with the edge tells. This gives the bin exactly, however places are rounded.
 struct Even<'e, T, W> {
     edges: &'e Edges<T, W>,
     /// The edges, the last one moved on by one cell: it belongs to the last bin.
     bounds: Vec<T>,
+    off: f64,
 }
 
 /// Added to a small number, leaves the nearest whole one in the lowest bits.
 const WHOLE: f64 = 1.5 / f64::EPSILON;
+/// Where cells beyond the edges are taken to be: nearest to the first or the last one, on its far side.
+const BEYOND: f64 = 0.4375;
 
-impl<'e, T: Elem, W: Fn(T) -> f64> Even<'e, T, W> {
+impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
     /// `None` where edges are not even, or too many.
     fn new(edges: &'e Edges<T, W>, next: impl Fn(T) -> Option<T>) -> Option<Self> {
         let mut bounds = edges.edges.clone();
-        let near = |(i, e): (usize, &T)| (edges.place(*e) - i as f64).abs() < 0.25;
-        if bounds.len() > BINS_MAX + 1 || !bounds.iter().enumerate().all(near) {
+        let off = |(i, e): (usize, &T)| (edges.place(*e) - i as f64).abs();
+        let offs = || bounds.iter().enumerate().map(off);
+        // An edge whose place is NaN is not near either.
+        if bounds.len() > BINS_MAX + 1 || !offs().all(|off| off < 0.25) {
             return None;
         }
+        let off = offs().fold(0.0, f64::max);
         let last = bounds.last_mut()?;
         *last = next(*last)?;
-        Some(Even { edges, bounds })
-    }
-
-    /// The number of the edge nearest to a cell; 0 for NaN.
-    #[inline(always)]
-    fn nearest(&self, x: T) -> u32 {
-        let last = (self.bounds.len() - 1) as f64;
-        let p = self.edges.place(x);
-        let p = if p > 0.0 { p } else { 0.0 };
-        let p = if p < last { p } else { last };
-        (p + WHOLE).to_bits() as u32
+        Some(Even { edges, bounds, off })
     }
 
     /// Counts a run of cells.
     #[inline(always)]
-    fn count(&self, mut cells: impl ExactSizeIterator<Item = T>, counts: &mut Counts) {
-        let (mut some, mut near) = ([T::default(); BLOCK], [0u32; BLOCK]);
-        while cells.len() > 0 {
-            let n = cells.len().min(BLOCK);
-            some[..n].iter_mut().zip(&mut cells).for_each(|(to, x)| *to = x);
-            near.iter_mut().zip(&some).for_each(|(n, x)| *n = self.nearest(*x));
-            let (some, last) = some[..n].as_chunks::<PLACES>();
-            let (near, last_near) = near[..n].as_chunks::<PLACES>();
-            for (some, near) in some.iter().zip(near) {
-                for k in 0..PLACES {
-                    counts.places[self.after(some[k], near[k])][k] += 1;
-                }
+    fn count(&self, cells: &[u8], counts: &mut Counts) {
+        let mut some = [T::default(); BLOCK];
+        let (blocks, rest) =
+            cells.split_at(cells.len() / size_of::<T>() / BLOCK * BLOCK * size_of::<T>());
+        for block in blocks.chunks_exact(BLOCK * size_of::<T>()) {
+            for i in 0..BLOCK {
+                some[i] = T::read(block, i);
             }
-            for (x, near) in last.iter().zip(last_near) {
-                counts.places[self.after(*x, *near)][0] += 1;
-            }
+            self.block(&some, BLOCK, counts);
         }
+        let n = rest.len() / size_of::<T>();
+        for (i, x) in some[..n].iter_mut().enumerate() {
+            *x = T::read(rest, i);
+        }
+        self.block(&some, n, counts);
     }
 
-    /// How many edges are not greater than a cell whose nearest edge is `n`: 0 for NaN.
+    /// Counts the first `n` cells.
     #[inline(always)]
-    fn after(&self, x: T, n: u32) -> usize {
-        n as usize + usize::from(x >= self.bounds[n as usize])
+    fn block(&self, some: &[T; BLOCK], n: usize, counts: &mut Counts) {
+        let end = (self.bounds.len() - 1) as f64 + BEYOND;
+        // The edge nearest to each cell, and how many edges are not greater.
+        let (mut near, mut after) = ([0u32; BLOCK], [0u32; BLOCK]);
+        let mut unsure = false;
+        for i in 0..BLOCK {
+            let p = self.edges.place(some[i]);
+            // NaN is near the first edge.
+            let p = if p > end { end } else { p };
+            let p = if p < -BEYOND { -BEYOND } else { p };
+            let p = if p.is_nan() { 0.0 } else { p };
+            let nearest = p + WHOLE;
+            let beside = p - (nearest - WHOLE);
+            near[i] = nearest.to_bits() as u32;
+            after[i] = near[i].wrapping_add(u32::from(beside > 0.0));
+            unsure |= beside.abs() <= self.off;
+        }
+        if unsure {
+            for i in 0..BLOCK {
+                let bound = self.bounds[near[i] as usize];
+                after[i] = near[i] + u32::from(some[i] >= bound);
+            }
+        }
+        for (i, after) in after[..n].iter().enumerate() {
+            counts.places[*after as usize][i % PLACES] += 1;
+        }
     }
 }
 

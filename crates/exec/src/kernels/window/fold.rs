@@ -80,7 +80,23 @@ macro_rules! real_fold {
 // -0.0 is the sum's neutral value: -0.0 + x is x for every x.
 real_fold!(FloatSum, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| if n == 0 { 0.0 } else { s });
 real_fold!(FloatProd, 1.0, |a: f64, b: f64| a * b, |s: f64, _| s);
-real_fold!(Average, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| s / n as f64);
+real_fold!(Average, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| quotient(s, n as f64));
+
+/// s / n for a whole number n, by the reciprocal, which cells with one n share: a vector of divisions takes as long as
+/// all else that a window does.
+///
+/// The reciprocal comes in two parts, and the product with both is off by less than 2^-100 of itself before the last
+/// sum rounds it. No such quotient lies as near as that to the middle of two floats: s would have more than 53 bits. So
+/// it is the division's, unless it is less than 2^-900; there it can be the float beside.
+#[inline(always)]
+fn quotient(s: f64, n: f64) -> f64 {
+    let high = 1.0 / n;
+    let low = (-n).mul_add(high, 1.0) * high;
+    let q = s * high;
+    let rest = s.mul_add(low, s.mul_add(high, -q));
+    // Nothing is added to a zero, which keeps its sign, nor to an infinity, whose rest is NaN.
+    if rest < 0.0 || rest > 0.0 { q + rest } else { q }
+}
 
 /// Variance: count, mean and sum of squared deviations.
 pub(super) struct Spread<T> {

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
+use super::Strategy;
 use super::*;
 use crate::build::Builder;
 use crate::catalog::SourceRef;

@@ -289,12 +289,7 @@ impl<'a> Source<'a> {
     }
 
     /// A field of parts of runs, where they are; what is in files is copied.
-    fn parts<'p>(
-        &self,
-        at: &[u64],
-        parts: &'p Parts,
-        field: usize,
-    ) -> Result<Read<'a, 'p>, Error> {
+    fn parts<'p>(&self, at: &[u64], parts: &'p Parts, field: usize) -> Result<Read<'a, 'p>, Error> {
         let size = self.op.plan().output(self.runs).fields[field].size();
         let all = (0..).zip(&parts.runs).filter(|(_, (from, to))| from < to);
         let (mut chunks, mut copied) = (Vec::with_capacity(parts.runs.len()), 0);

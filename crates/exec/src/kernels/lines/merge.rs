@@ -1,6 +1,5 @@
 //! Merging runs: which part of each run is needed, and their cells in order.
 
-use super::Cell;
 use super::key::{Key, Keyed};
 use crate::kernels::KernelError;
 use crate::kernels::elem::Kind;

@@ -40,14 +40,14 @@ fn graphs() -> Vec<(&'static str, Tiling)> {
         let r = b.scan(x, ScanKind::Sum, 1).unwrap();
         vec![b.contract(r, x).unwrap()]
     });
-    add("rechunk 4 GiB, rows to columns", &|b| {
-        let x = b.load(source("x", &[1 << 15, 1 << 14], &[64, 1 << 14])).unwrap();
-        vec![b.rechunk(x, &[1 << 15, 32]).unwrap()]
+    add("rechunk 1 GiB, rows to columns", &|b| {
+        let x = b.load(source("x", &[1 << 13, 1 << 14], &[64, 1 << 14])).unwrap();
+        vec![b.rechunk(x, &[1 << 13, 128]).unwrap()]
     });
     add("rechunk of what is computed", &|b| {
-        let x = b.load(source("x", &[1 << 15, 1 << 14], &[64, 1 << 14])).unwrap();
+        let x = b.load(source("x", &[1 << 13, 1 << 14], &[64, 1 << 14])).unwrap();
         let s = b.scan(x, ScanKind::Sum, 1).unwrap();
-        vec![b.rechunk(s, &[1 << 15, 32]).unwrap()]
+        vec![b.rechunk(s, &[1 << 13, 128]).unwrap()]
     });
     add("stencil", &|b| {
         let x = b.load(source("x", &[1 << 14, 1 << 14], &[1024, 1024])).unwrap();

@@ -174,8 +174,8 @@ impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
         let (blocks, rest) =
             cells.split_at(cells.len() / size_of::<T>() / BLOCK * BLOCK * size_of::<T>());
         for block in blocks.chunks_exact(BLOCK * size_of::<T>()) {
-            for i in 0..BLOCK {
-                some[i] = T::read(block, i);
+            for (i, x) in some.iter_mut().enumerate() {
+                *x = T::read(block, i);
             }
             self.block(&some, BLOCK, counts);
         }

@@ -95,7 +95,7 @@ fn quotient(s: f64, n: f64) -> f64 {
     let q = s * high;
     let rest = s.mul_add(low, s.mul_add(high, -q));
     // Nothing is added to a zero, which keeps its sign, nor to an infinity, whose rest is NaN.
-    if rest < 0.0 || rest > 0.0 { q + rest } else { q }
+    if rest.abs() > 0.0 { q + rest } else { q }
 }
 
 /// Variance: count, mean and sum of squared deviations.

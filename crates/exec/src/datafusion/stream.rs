@@ -140,6 +140,10 @@ impl State {
                 return self.batch(ready).map(Some);
             }
             if self.at >= self.total {
+                // All rows were there, so that this is the plan's end, which tells what it took.
+                while let Some(piece) = self.pieces.next().await {
+                    piece.map_err(DataFusionError::External)?;
+                }
                 break;
             }
             let ready = match self.parts.rooted.roots.is_empty() {

@@ -155,8 +155,9 @@ pub(super) fn model(
             time_us: 0,
         })
         .collect();
-    let (mut edges, mut bytes_again): (BTreeMap<(OutputRef, StageId), (u64, u64)>, u64) =
-        Default::default();
+    // Chunks and bytes of each edge.
+    let mut edges = BTreeMap::<(OutputRef, StageId), (u64, u64)>::new();
+    let mut bytes_again = 0;
     let mut counts = counts.to_vec();
     for (&of, moves) in moves {
         for flow in &moves.flows {

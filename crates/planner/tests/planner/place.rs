@@ -115,6 +115,7 @@ fn mib(bytes: u64) -> String {
 }
 
 #[test]
+#[ignore = "takes minutes in a debug build; to be pinned once all rows are read (docs/decisions/0009-placement.md)"]
 fn the_split_is_faster_than_the_seeds() {
     // Rounds cost nothing here: they would favour whoever has fewer phases.
     let rates = Rates { round_us: 0, ..Rates::default() };
@@ -211,7 +212,7 @@ fn check_orders(t: &Tiling, p: &Placement, m: &Modelled) {
     };
     let is_const = |s: StageId| matches!(t.plan().stage(s).task, Task::Const(_));
     // Where each operand runs, and when.
-    let mut ran: BTreeMap<(StageId, Vec<u64>), Vec<(u32, u32)>> = BTreeMap::new();
+    let mut ran = BTreeMap::<(StageId, Vec<u64>), Vec<(u32, u32)>>::new();
     let mut kept: BTreeSet<(OutputRef, Vec<u64>, u32)> = BTreeSet::new();
     for o in &orders {
         for share in &o.run {

@@ -130,8 +130,9 @@ fn ten_times_the_memory_is_sorted() {
     let stats = outcome.stats;
     assert!(stats.peak_bytes <= 3 << 20);
     assert_eq!((stats.restarts, stats.reruns), (0, 0));
-    // What does not fit is written once.
-    assert!(stats.bytes_spilled >= 28 << 20 && stats.bytes_spilled <= 33 << 20, "{stats:?}");
+    // What does not fit is written once; of the cells to be sorted some are, as there is room for twelve chunks and to
+    // sort one takes half as much again as it has.
+    assert!(stats.bytes_spilled >= 28 << 20 && stats.bytes_spilled <= 48 << 20, "{stats:?}");
     // Each part is read once, with the blocks and the cells around it; parts are short here.
     assert!(stats.bytes_read_back <= 160 << 20, "{stats:?}");
     bench.is_empty();

@@ -78,7 +78,6 @@ fn crossed(rows: u64) -> Tiling {
     compiled(|b| {
         let x = load(b, &[rows, rows], &[4, 4]);
         let mean = b.reduce_axes(x, ReduceKind::Mean, &[1]).unwrap();
-        let mean = b.expand_dims(mean, 1).unwrap();
         let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
         let d = b.rechunk(d, &[3, 5]).unwrap();
         let t = b.transpose(d, &[1, 0]).unwrap();

@@ -45,7 +45,7 @@ pub(crate) struct Store {
     seen: Option<Arc<Seen>>,
     /// What the statement has read until now, which has to stay what it was.
     versions: Option<Arc<Versions>>,
-    /// See [`Options::dropped_whole`].
+    /// See [`Options::dropped_whole`](super::Options::dropped_whole).
     dropped_whole: bool,
 }
 

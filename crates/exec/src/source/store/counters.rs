@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What reading has cost so far. Shared by all readers of a [`Stores`].
+/// What reading has cost so far. Shared by all readers of a [`Stores`](super::Stores).
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Reads of objects or parts of objects, metadata among them.

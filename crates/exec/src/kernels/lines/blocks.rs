@@ -7,10 +7,9 @@
 //!   block    1 2 2 2 3 3 4 4 5        put in order in a cache, and written as cells
 //! ```
 
-use super::key::{Key, Keyed, cell};
+use super::key::{Key, Keyed, by_cell, cell, other_size};
 use super::leading::Room;
 use crate::kernels::KernelError;
-use crate::kernels::elem::Kind;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::Blocks;
 use tessera_planner::sort::SortOrder;
@@ -44,25 +43,11 @@ pub(crate) fn merge_cells(
                 Pieces::$width(runs) => merged(runs, wanted, cancelled, |first, keys| {
                     write::<$t>(keys, order, out, (to.0 + first * to.1, to.1));
                 }),
-                _ => {
-                    let (got, expected) = (0, dtype.size() as u64);
-                    Err(KernelError::Buffer { what: "size of keys", got, expected })
-                }
+                _ => Err(other_size(dtype)),
             }
         };
     }
-    match Kind::of(dtype) {
-        Kind::Bool | Kind::U8 => run!(u8, U8),
-        Kind::I8 => run!(i8, U8),
-        Kind::I16 => run!(i16, U16),
-        Kind::U16 => run!(u16, U16),
-        Kind::I32 => run!(i32, U32),
-        Kind::U32 => run!(u32, U32),
-        Kind::F32 => run!(f32, U32),
-        Kind::I64 => run!(i64, U64),
-        Kind::U64 => run!(u64, U64),
-        Kind::F64 => run!(f64, U64),
-    }
+    by_cell!(dtype, run)
 }
 
 /// Writes the cells of keys from one place on, some steps apart.

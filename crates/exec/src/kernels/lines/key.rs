@@ -1,8 +1,10 @@
 //! Keys: unsigned integers in the order of the cells that they stand for.
 
 use super::Cell;
+use crate::kernels::KernelError;
 use crate::pool::Plain;
 use std::ops::Not;
+use tessera_planner::dtype::DType;
 use tessera_planner::sort::SortOrder;
 
 /// An unsigned integer that stands for a cell.
@@ -28,6 +30,31 @@ macro_rules! keys {
     )* };
 }
 keys! { u8 u16 u32 u64 }
+
+/// Calls `$run!` with the type of a dtype's cells, and the size of its keys as enums of keys name it.
+macro_rules! by_cell {
+    ($dtype:expr, $run:ident) => {{
+        use $crate::kernels::elem::Kind;
+        match Kind::of($dtype) {
+            Kind::Bool | Kind::U8 => $run!(u8, U8),
+            Kind::I8 => $run!(i8, U8),
+            Kind::I16 => $run!(i16, U16),
+            Kind::U16 => $run!(u16, U16),
+            Kind::I32 => $run!(i32, U32),
+            Kind::U32 => $run!(u32, U32),
+            Kind::F32 => $run!(f32, U32),
+            Kind::I64 => $run!(i64, U64),
+            Kind::U64 => $run!(u64, U64),
+            Kind::F64 => $run!(f64, U64),
+        }
+    }};
+}
+pub(super) use by_cell;
+
+/// Keys are of another size than a dtype's.
+pub(super) fn other_size(dtype: DType) -> KernelError {
+    KernelError::Buffer { what: "size of keys", got: 0, expected: dtype.size() as u64 }
+}
 
 /// A cell that has a key.
 pub(super) trait Keyed: Cell + Default {

@@ -8,10 +8,9 @@
 //! Equal keys keep the order of their positions.
 
 use super::buckets::Source;
-use super::key::{Key, Keyed, nan_key, ordered};
+use super::key::{Key, Keyed, by_cell, nan_key, ordered, other_size};
 use super::{LinesIn, first_sorted, order};
 use crate::kernels::KernelError;
-use crate::kernels::elem::Kind;
 use crate::pool::PooledBuf;
 use std::marker::PhantomData;
 use tessera_planner::runs::INDEX_HEAD;
@@ -77,25 +76,11 @@ pub(crate) fn runs(
                     };
                     each::<$t>(lines, order, keys, rest, buffer, cancelled)
                 }
-                _ => {
-                    let (got, expected) = (0, lines.dtype.size() as u64);
-                    Err(KernelError::Buffer { what: "size of keys", got, expected })
-                }
+                _ => Err(other_size(lines.dtype)),
             }
         };
     }
-    match Kind::of(lines.dtype) {
-        Kind::Bool | Kind::U8 => run!(u8, U8),
-        Kind::I8 => run!(i8, U8),
-        Kind::I16 => run!(i16, U16),
-        Kind::U16 => run!(u16, U16),
-        Kind::I32 => run!(i32, U32),
-        Kind::U32 => run!(u32, U32),
-        Kind::F32 => run!(f32, U32),
-        Kind::I64 => run!(i64, U64),
-        Kind::U64 => run!(u64, U64),
-        Kind::F64 => run!(f64, U64),
-    }
+    by_cell!(lines.dtype, run)
 }
 
 /// [`RunsOut`] without the keys.

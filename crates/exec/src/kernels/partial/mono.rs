@@ -170,7 +170,7 @@ fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
     for i in 0..N {
         acc[i] = if i < rest.len() { M::put(acc[i], last[i]) } else { acc[i] };
     }
-    folded::<M>(&mut acc)
+    folded::<M, N>(&mut acc)
 }
 /// Lanes of a column.
 const COLUMN: usize = 8;
@@ -190,15 +190,7 @@ fn by_columns<M: Mono>(tiles: &[[M::T; N]], last: &[M::T], rest: usize) -> M::S 
         );
         *pair = joined::<M>(a, b);
     }
-    let mut acc = joined::<M>(pairs[0], pairs[1]);
-    let mut w = COLUMN / 2;
-    while w > 0 {
-        for i in 0..w {
-            acc[i] = M::join(acc[i], acc[i + w]);
-        }
-        w /= 2;
-    }
-    acc[0]
+    folded::<M, COLUMN>(&mut joined::<M>(pairs[0], pairs[1]))
 }
 #[inline(always)]
 fn joined<M: Mono>(mut a: [M::S; COLUMN], b: [M::S; COLUMN]) -> [M::S; COLUMN] {
@@ -253,13 +245,13 @@ unsafe fn mono_fold<M: Mono>(p: &Piece) {
     if p.from > 0 {
         acc.rotate_left(p.from);
     }
-    *s = M::join(*s, folded::<M>(acc));
+    *s = M::join(*s, folded::<M, N>(acc));
     acc.fill(M::id());
 }
 /// All lanes, by halves.
 #[inline(always)]
-fn folded<M: Mono>(acc: &mut [M::S; N]) -> M::S {
-    let mut w = N / 2;
+fn folded<M: Mono, const LANES: usize>(acc: &mut [M::S; LANES]) -> M::S {
+    let mut w = LANES / 2;
     while w > 0 {
         for i in 0..w {
             acc[i] = M::join(acc[i], acc[i + w]);

@@ -352,16 +352,17 @@ fn log_parts_f32(x0: f32) -> (f32, f32, f32) {
     (k, f, poly)
 }
 
-/// cos(2πu) for u in [0, 1), within 1e-15.
+/// Sine and cosine of 2πu for u in [0, 1), within 1e-15.
 #[inline(always)]
-pub(crate) fn cos_turns(u: f64) -> f64 {
+pub(crate) fn sin_cos_turns(u: f64) -> (f64, f64) {
     const MAGIC: f64 = 6_755_399_441_055_744.0;
     let t = u.mul_add(4.0, MAGIC);
     let r = u.mul_add(4.0, -(t - MAGIC)) * std::f64::consts::FRAC_PI_2;
     let q = t.to_bits();
     let (s, c) = sin_cos_kernel(r);
-    let v = if q & 1 == 1 { s } else { c };
-    if (q.wrapping_add(1)) & 2 == 2 { -v } else { v }
+    let (sine, cosine) = if q & 1 == 1 { (c, s) } else { (s, c) };
+    let sine = if q & 2 == 2 { -sine } else { sine };
+    (sine, if q.wrapping_add(1) & 2 == 2 { -cosine } else { cosine })
 }
 
 /// Sine and cosine of |r| <= π/4.

@@ -9,6 +9,7 @@ mod pick;
 use super::elem::{self, CastTo, Elem, Float, Int};
 use super::level::{Level, leveled};
 use super::math;
+use super::random::{Distribution, Normal, Uniform};
 use tessera_planner::dtype::Calendar;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::time::DatePart;
@@ -241,9 +242,17 @@ impl Index for f64 {
         let exact = |x: Option<i64>| x.is_some_and(|x| x.unsigned_abs() <= EXACT);
         let last = step.checked_mul(to.len() as i64);
         if exact(Some(first)) && exact(last) && exact(last.map(|x| first.wrapping_add(x))) {
+            // Sums of whole numbers: exact, in whichever order.
             let (first, step) = (first as f64, step as f64);
-            for (i, to) in to.iter_mut().enumerate() {
-                *to = first + step * i as u32 as f64;
+            let mut next = [first; 8];
+            for (i, next) in next.iter_mut().enumerate() {
+                *next += step * i as u32 as f64;
+            }
+            for to in to.chunks_exact_mut(8) {
+                for (to, next) in to.iter_mut().zip(&mut next) {
+                    *to = *next;
+                    *next += 8.0 * step;
+                }
             }
         } else {
             for (i, to) in to.iter_mut().enumerate() {
@@ -340,7 +349,7 @@ unsafe fn body_where<A: Word>(
 leveled!(op_where, body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 #[inline(always)]
-unsafe fn body_random<R: Stream>(
+unsafe fn body_random<R: Distribution>(
     d: *mut u8,
     a: *const u8,
     _: *const u8,
@@ -351,37 +360,10 @@ unsafe fn body_random<R: Stream>(
     for t in 0..tiles {
         // SAFETY: as the type of the function demands.
         let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>().add(t), &*a.cast::<[i64; N]>().add(t)) };
-        R::draw(d, a, seed);
+        R::fill(d, a, seed);
     }
 }
-leveled!(op_random, body_random<R: Stream>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
-
-trait Stream {
-    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64);
-}
-struct Uniform;
-struct Normal;
-impl Stream for Uniform {
-    #[inline(always)]
-    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64) {
-        for (d, cell) in to.iter_mut().zip(cells) {
-            *d = super::random::uniform(*cell, seed);
-        }
-    }
-}
-impl Stream for Normal {
-    #[inline(always)]
-    fn draw(to: &mut [f64; N], cells: &[i64; N], seed: u64) {
-        // One loop for each half of the work: one for all of it would not find registers enough.
-        let mut turns = [0.0; N];
-        for i in 0..N {
-            (to[i], turns[i]) = super::random::pair(cells[i], seed);
-        }
-        for (d, turns) in to.iter_mut().zip(turns) {
-            *d = super::random::normal_of(*d, turns);
-        }
-    }
-}
+leveled!(op_random, body_random<R: Distribution>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 const CALENDARS: [Calendar; 5] =
     [Calendar::Standard, Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian];

@@ -158,6 +158,49 @@ fn groups_of_rows_and_spilled_chunks_stay_within_the_limit_together() {
 }
 
 /// Different values of so many cells: 16 bytes each while they are found, and as many once more at the end.
+/// A statement may be given less than there is: it puts chunks and rows aside as if that were all.
+#[test]
+fn a_statement_keeps_to_the_memory_that_its_session_gives_it() {
+    let p = Place::open(&[("memory-limit", "1GiB"), ("spill-limit", "1GiB")]);
+    p.run("SET tessera.chunk_bytes_target = '256KiB'; CREATE TENSOR wide AS SELECT random_normal([60, 250, 200], seed => 1, dims => ['t', 'y', 'x'], chunks => [10, 50, 100]) AS v");
+    let spilled = || p.host.runtime().store().figures().spilled_bytes;
+    let fold = "SELECT sum(s * arange(3000000)) AS a, min(s) AS b FROM (SELECT sort(reshape(v, [3000000])) AS s FROM wide)";
+    let rows = "SET tessera.lift = 'off'; WITH w AS (SELECT tensor(SELECT [t], [y], [x], v FROM wide) AS v) SELECT min(v) AS a, max(v) AS b FROM w";
+    let groups = "SELECT count(*) AS n, sum(c) AS s FROM (SELECT CAST(v * 100000 AS BIGINT) AS k, count(*) AS c FROM wide GROUP BY k)";
+    let table = |sql: &str| match p.run(sql).pop().unwrap().whole().unwrap().answer {
+        Answer::Rows { batches, .. } => batches,
+        other => panic!("{sql}: {other:?}"),
+    };
+    let all = [cells(&p, fold), cells(&p, rows)];
+    let grouped = table(groups);
+    assert_eq!(spilled(), 0, "there is room for all of it");
+    p.run("SET tessera.query_memory_limit = '16MiB'; SET tessera.lift = 'auto'");
+    assert_eq!(cells(&p, fold), all[0]);
+    let first = spilled();
+    assert!(first > 4 << 20, "{first} bytes were put aside");
+    assert_eq!(cells(&p, rows), all[1]);
+    assert!(spilled() > first + (8 << 20), "{} bytes were put aside", spilled() - first);
+    assert_eq!(table(groups), grouped);
+    match p.run(&format!("EXPLAIN ANALYZE {fold}")).pop().unwrap().answer {
+        Answer::Text(text) => {
+            let peak = text.split("measured: peak ").nth(1).unwrap().split(' ').next().unwrap();
+            assert!(peak.parse::<f64>().unwrap() <= 16.0, "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // What never fits is refused by the statement's own limit.
+    let e = p.try_run("SET tessera.chunk_bytes_target = '64MiB'; SELECT sort(random_normal([4000000], seed => 1))");
+    let e = e.unwrap_err();
+    assert_eq!(e.code(), "memory_exceeded", "{e}");
+    assert!(e.to_string().contains("16777216") || e.to_string().contains("16.0 MiB"), "{e}");
+    assert!(e.hint().unwrap().contains("query_memory_limit"), "{:?}", e.hint());
+    for (value, says) in [("1MiB", "less than 16MiB"), ("much", "much")] {
+        let e = p.try_run(&format!("SET tessera.query_memory_limit = '{value}'")).unwrap_err();
+        assert!(e.to_string().contains(says), "{e}");
+    }
+    p.is_quiet("statements with a limit of their own");
+}
+
 fn different(cells: u64) -> String {
     format!("SELECT sum(unique((arange({cells}) * 7) % {cells})) AS s")
 }

@@ -11,7 +11,7 @@ pub use dense::dense;
 
 use crate::error::Error;
 use crate::pool::{Plain, PooledBuf};
-use crate::quota::Charge;
+use crate::quota::{Charge, Quota};
 use crate::store::Spilled;
 use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
@@ -216,6 +216,11 @@ impl Chunk {
     /// Bytes of the quota that go back with the chunk.
     pub(crate) fn charged(&self) -> u64 {
         self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// True if they go back to that budget.
+    pub(crate) fn is_charged_to(&self, quota: &Arc<Quota>) -> bool {
+        self.charge.as_ref().is_some_and(|c| Arc::ptr_eq(c.account().quota(), quota))
     }
 
     /// The file with the same cells.

@@ -242,17 +242,17 @@ impl Error {
             {
                 Some(
                     "a matrix is factored whole, smaller chunks do not help: use float32 or fewer \
-                     columns, ask for fewer parts, or give the engine more memory"
+                     columns, ask for fewer parts, or give it more memory (`--memory-limit`, `SET tessera.query_memory_limit`)"
                         .into(),
                 )
             }
             Error::MemoryExceeded { .. } => Some(
-                "use smaller chunks (`SET tessera.chunk_bytes_target`, `chunks =>`), or give the \
-                     engine more memory"
+                "use smaller chunks (`SET tessera.chunk_bytes_target`, `chunks =>`), or give it more \
+                 memory (`--memory-limit`, `SET tessera.query_memory_limit`)"
                     .into(),
             ),
             Error::ResultTooLarge { .. } | Error::MemoryTaken { .. } => {
-                Some("ask for a slice or a reduction, or raise --memory-limit".into())
+                Some("ask for a slice or a reduction, or raise `--memory-limit` or the session's `tessera.query_memory_limit`".into())
             }
             Error::ScratchFull { .. } => Some(
                 "raise --spill-limit or --memory-limit, or put --spill-dir on a larger disk".into(),

@@ -8,6 +8,8 @@
 //! as long as the chunk, wherever it is held; the rest goes back. Free buffers in the [`crate::pool`] are not `used`,
 //! but they are given up as soon as a reservation needs their room.
 //!
+//! A statement may have a budget of its own [within](Quota::within) that of all: what is taken from it is taken from both.
+//!
 //! Not counted: up to an eighth by which the pool rounds a buffer's size up, the scheduler's own state (some hundred
 //! bytes for a live operand), and what code allocates beside the plan's arithmetic.
 
@@ -20,6 +22,8 @@ use std::sync::{Arc, OnceLock};
 /// A budget of bytes, shared by statements.
 pub struct Quota {
     limit: u64,
+    /// The budget that this one is a part of.
+    within: Option<Arc<Quota>>,
     used: AtomicU64,
     peak: AtomicU64,
     cached: AtomicU64,
@@ -48,8 +52,18 @@ impl fmt::Debug for Quota {
 impl Quota {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<Self> {
+        Quota::with(limit, None)
+    }
+
+    /// A part of this budget, of at most `limit` bytes: for a statement that may not take all there is.
+    pub fn within(self: &Arc<Self>, limit: u64) -> Arc<Self> {
+        Quota::with(limit.min(self.limit), Some(self.clone()))
+    }
+
+    fn with(limit: u64, within: Option<Arc<Quota>>) -> Arc<Self> {
         Arc::new(Quota {
             limit,
+            within,
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             cached: AtomicU64::new(0),
@@ -123,21 +137,28 @@ impl Quota {
 
     fn try_take(&self, bytes: u64) -> bool {
         let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= self.limit);
-        match self.used.fetch_update(Relaxed, Relaxed, add) {
-            Ok(before) => {
-                self.took(before + bytes);
-                true
-            }
-            Err(_) => false,
+        let Ok(before) = self.used.fetch_update(Relaxed, Relaxed, add) else { return false };
+        if self.within.as_ref().is_some_and(|all| !all.try_take(bytes)) {
+            self.used.fetch_sub(bytes, Relaxed);
+            return false;
         }
+        self.took(before + bytes);
+        true
     }
 
     fn force(&self, bytes: u64) {
-        self.overrun.fetch_add(bytes, Relaxed);
+        let mut budget = Some(self);
+        while let Some(b) = budget {
+            b.overrun.fetch_add(bytes, Relaxed);
+            budget = b.within.as_deref();
+        }
         self.take(bytes);
     }
 
     fn take(&self, bytes: u64) {
+        if let Some(all) = &self.within {
+            all.take(bytes);
+        }
         let before = self.used.fetch_add(bytes, Relaxed);
         self.took(before + bytes);
     }
@@ -155,6 +176,9 @@ impl Quota {
 
     fn give(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
+        if let Some(all) = &self.within {
+            all.give(bytes);
+        }
         if let Some(released) = self.released.get() {
             released(());
         }
@@ -203,16 +227,20 @@ impl Account {
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, Error> {
         let quota = &self.quota;
         self.try_reserve(bytes).ok_or_else(|| {
-            let (own_bytes, limit_bytes) = (self.used(), quota.limit());
+            // All of a statement's budget is its own.
+            let (own_bytes, all) = match &quota.within {
+                Some(all) => (quota.used(), all),
+                None => (self.used(), quota),
+            };
             match own_bytes.saturating_add(bytes) {
-                result_bytes if result_bytes > limit_bytes => {
-                    Error::ResultTooLarge { result_bytes, limit_bytes }
+                result_bytes if result_bytes > quota.limit() => {
+                    Error::ResultTooLarge { result_bytes, limit_bytes: quota.limit() }
                 }
                 _ => Error::MemoryTaken {
                     wanted_bytes: bytes,
                     own_bytes,
-                    used_bytes: quota.used(),
-                    limit_bytes,
+                    used_bytes: all.used(),
+                    limit_bytes: all.limit(),
                 },
             }
         })
@@ -242,6 +270,11 @@ pub struct Reservation {
 pub type Charge = Reservation;
 
 impl Reservation {
+    /// The account that they go back to.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// Bytes left in it.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -324,6 +357,31 @@ mod tests {
         assert_eq!((taken.code(), never.code()), ("memory_exceeded", "memory_exceeded"));
         drop(held);
         assert_eq!(quota.used(), 0);
+    }
+
+    #[test]
+    fn a_budget_within_another_takes_from_both() {
+        let all = Quota::new(100);
+        let part = all.within(60);
+        assert_eq!((part.limit(), all.within(200).limit()), (60, 100));
+        let (own, other) = (part.account(), all.account());
+        let mut held = own.try_reserve(50).unwrap();
+        assert_eq!((part.used(), all.used()), (50, 50));
+        // Too much for the part, whatever is free of the whole.
+        let never = own.reserve(11).unwrap_err();
+        assert_eq!(never.to_string(), "the result has 61 bytes, and the memory limit is 60");
+        // Enough for the part, but others have it; nothing of it stays taken.
+        let others = other.try_reserve(45).unwrap();
+        let taken = own.reserve(10).unwrap_err();
+        assert!(taken.may_fit(), "{taken}");
+        assert_eq!((part.used(), all.used()), (50, 95));
+        drop(others);
+        let chunk = held.split(55);
+        held.extend(7);
+        assert_eq!((part.used(), all.used(), part.overrun(), all.overrun()), (62, 62, 5, 5));
+        drop((held, chunk));
+        assert_eq!((part.used(), all.used(), own.used()), (0, 0, 0));
+        assert_eq!((part.peak(), all.peak()), (62, 95));
     }
 
     #[test]

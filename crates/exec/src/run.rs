@@ -46,6 +46,8 @@ pub struct How {
     pub here: bool,
     /// The most threads that compute its operands at a time; `None` for all.
     pub threads: Option<usize>,
+    /// The statement's own budget, [within](Quota::within) that of the runtime; `None` if it may take what there is.
+    pub budget: Option<Arc<Quota>>,
 }
 
 /// What threads have to come back when the runtime ends.
@@ -199,12 +201,12 @@ impl Runtime {
         how: How,
     ) -> Result<Running, Error> {
         cancel.check()?;
-        let How { stored, here, threads } = how;
+        let How { stored, here, threads, budget } = how;
         let (kept, recovery) = stored.map(|s| (s.kept, s.recovery)).unzip();
         let recovery = recovery.unwrap_or_default();
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
         let token = cancel.child();
-        let account = self.shared.quota.account();
+        let account = budget.as_ref().unwrap_or(&self.shared.quota).account();
         let (sender, outcome) = oneshot::channel();
         // The watcher ends with the statement: `ended` is dropped when the outcome is sent.
         let (ended, wait) = oneshot::channel::<()>();
@@ -466,7 +468,8 @@ impl Shared {
         if let (Ok(Some(chunks)), Some(kept), false) = (&result, &work.statement.kept, work.stored)
         {
             let operand = (work.key.stage, work.key.number);
-            kept.keep(&self.io, operand, chunks, nanos, self.quota.limit() / KEEPING);
+            let room = work.statement.account.quota().limit() / KEEPING;
+            kept.keep(&self.io, operand, chunks, nanos, room);
         }
         let (slot, fetch, frees) = (work.slot, work.fetch, work.frees);
         let again = result.is_err().then(|| Box::new(work));

@@ -230,9 +230,10 @@ impl Origins<'_> {
     }
 }
 
+/// Less than this cannot hold a chunk of each operand of a small query.
+pub(crate) const MEMORY_LEAST: u64 = 16 << 20;
+
 fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Config, Error> {
-    /// Less than this cannot hold a chunk of each operand of a small query.
-    const MEMORY_LEAST: u64 = 16 << 20;
     let memory_limit_bytes = at.bytes("memory-limit", &raw.memory_limit)?;
     if memory_limit_bytes < MEMORY_LEAST {
         return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));

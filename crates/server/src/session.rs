@@ -51,6 +51,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tables::TableFormat;
 use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::durable::DurableStore;
+use tessera_exec::quota::Quota;
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Stores};
 use tessera_frontend::Parsed;
@@ -250,8 +251,8 @@ impl Host {
     }
 
     /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
-    fn task_context(&self, state: &SessionState) -> TaskContext {
-        let pool = self.rows.pool();
+    fn task_context(&self, state: &SessionState, budget: Option<&Arc<Quota>>) -> TaskContext {
+        let pool = self.rows.pool(budget);
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
         let (id, config) = (state.session_id().to_string(), state.config().clone());
@@ -311,6 +312,11 @@ impl Session {
         self.temps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a statement takes its memory from.
+    fn quota(&self, cancel: &CancelToken) -> Arc<Quota> {
+        cancel.budget().unwrap_or_else(|| self.host.runtime.quota().clone())
+    }
+
     fn settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -322,8 +328,12 @@ impl Session {
         if let Some(done) = cancel.step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
+        let settings = self.settings();
+        if let Some(bytes) = settings.query_memory_bytes {
+            cancel.takes_at_most(bytes, self.host.runtime.quota());
+        }
         let served = self.served(parsed, cancel);
-        let reply = match self.settings().query_timeout_s {
+        let reply = match settings.query_timeout_s {
             Some(limit_s) => tokio::select! {
                 reply = served => reply,
                 () = cancel.has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),

@@ -36,6 +36,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore};
+use tessera_exec::quota::Quota;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 use tessera_frontend::secrets;
@@ -149,6 +150,8 @@ struct Tracked {
     totals: Totals,
     /// What a server elsewhere tells of its own statement.
     told: Option<Progress>,
+    /// The memory that the statement of the script may take, if that is limited.
+    budget: Option<Arc<Quota>>,
 }
 
 impl Default for Handle {
@@ -189,6 +192,7 @@ impl Handle {
     /// A part of this one with another recipe, which is planned and run for it: it is cancelled with it.
     pub(crate) fn part(&self, recipe: Recipe) -> Self {
         let part = Handle::with(self.0.id.clone(), self.0.cancel.child_token(), recipe);
+        part.lock().budget.clone_from(&self.lock().budget);
         part.move_to(State::Planning);
         part
     }
@@ -216,6 +220,7 @@ impl Handle {
                 next_plan: 0,
                 totals: Totals::default(),
                 told: None,
+                budget: None,
             }),
         }))
     }
@@ -327,8 +332,19 @@ impl Handle {
             (t.number, t.count) = (number, count);
             t.totals = Totals::default();
             t.told = None;
+            t.budget = None;
         }
         self.move_to(State::Planning);
+    }
+
+    /// The statement of the script takes its memory from a budget of at most `bytes` within that of `all`, from now on.
+    pub(crate) fn takes_at_most(&self, bytes: u64, all: &Arc<Quota>) {
+        self.lock().budget = Some(all.within(bytes));
+    }
+
+    /// The statement's own budget; `None` if it may take all there is.
+    pub(crate) fn budget(&self) -> Option<Arc<Quota>> {
+        self.lock().budget.clone()
     }
 
     /// The text, for a statement that still waits.

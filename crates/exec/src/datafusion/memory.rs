@@ -40,6 +40,8 @@ pub struct RowsMemory {
 struct RowsPool {
     of: Arc<RowsMemory>,
     account: Arc<Account>,
+    /// What the budget of the statement allows, whatever the others do.
+    most: u64,
     /// `None` as long as it never held anything.
     held: Mutex<Option<Held>>,
 }
@@ -60,7 +62,7 @@ impl RowsMemory {
 
     /// What one statement may have if no other uses rows.
     pub fn share(&self) -> u64 {
-        (self.quota.limit() / SHARE).max(LEAST)
+        share_of(&self.quota)
     }
 
     /// Bytes that rows hold.
@@ -68,13 +70,11 @@ impl RowsMemory {
         self.used.load(Relaxed)
     }
 
-    /// The pool of one statement.
-    pub fn pool(self: &Arc<Self>) -> Arc<dyn MemoryPool> {
-        Arc::new(RowsPool {
-            of: self.clone(),
-            account: self.quota.account(),
-            held: Mutex::default(),
-        })
+    /// The pool of one statement. `budget` is the statement's own, if it has one.
+    pub fn pool(self: &Arc<Self>, budget: Option<&Arc<Quota>>) -> Arc<dyn MemoryPool> {
+        let quota = budget.unwrap_or(&self.quota);
+        let (account, most) = (quota.account(), share_of(quota));
+        Arc::new(RowsPool { of: self.clone(), account, most, held: Mutex::default() })
     }
 
     /// What each of the statements may have that use rows now.
@@ -113,7 +113,17 @@ impl RowsMemory {
     }
 }
 
+/// What one statement may have of a budget.
+fn share_of(quota: &Quota) -> u64 {
+    (quota.limit() / SHARE).max(LEAST)
+}
+
 impl RowsPool {
+    /// What the statement may have now.
+    fn part(&self) -> u64 {
+        self.of.part().min(self.most)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,7 +136,7 @@ impl RowsPool {
             Held { bytes: 0, counted: self.account.nothing() }
         });
         let own = held.bytes;
-        let room = self.of.part().saturating_sub(own);
+        let room = self.part().saturating_sub(own);
         let all = (2 * self.of.share()).saturating_sub(self.of.used());
         // The least is everybody's, however many there are.
         let room = room.min(all).max(LEAST.saturating_sub(own));
@@ -165,7 +175,7 @@ impl MemoryPool for RowsPool {
                 "`{}` asks for {additional} bytes beside {}, and {room} are left of the {} that rows may have",
                 reservation.consumer().name(),
                 reservation.size(),
-                self.of.part()
+                self.part()
             ))
         })
     }
@@ -175,13 +185,13 @@ impl MemoryPool for RowsPool {
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.of.part() as usize)
+        MemoryLimit::Finite(self.part() as usize)
     }
 }
 
 impl fmt::Display for RowsPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes for rows", self.reserved(), self.of.part())
+        write!(f, "{} of {} bytes for rows", self.reserved(), self.part())
     }
 }
 
@@ -208,7 +218,7 @@ mod tests {
     fn rows_are_a_part_of_the_budget_and_share_it() {
         let quota = Quota::new(64 << 20);
         let rows = RowsMemory::new(quota.clone());
-        let (a, b) = (rows.pool(), rows.pool());
+        let (a, b) = (rows.pool(None), rows.pool(None));
         let first = MemoryConsumer::new("sort").register(&a);
         first.try_grow(16 << 20).unwrap();
         assert_eq!((quota.used(), rows.used(), quota.aside()), (16 << 20, 16 << 20, 0));
@@ -240,7 +250,7 @@ mod tests {
     fn everybody_gets_the_least() {
         let quota = Quota::new(8 << 20);
         let rows = RowsMemory::new(quota.clone());
-        let pools: Vec<_> = (0..3).map(|_| rows.pool()).collect();
+        let pools: Vec<_> = (0..3).map(|_| rows.pool(None)).collect();
         let held: Vec<_> = pools
             .iter()
             .map(|p| {

@@ -37,6 +37,24 @@ pub(crate) struct Limits {
     pub(crate) claim: Option<(u64, u64)>,
 }
 
+/// How much of a budget operands may fill while others of the plan run.
+#[derive(Clone, Copy)]
+enum Share {
+    Half,
+    ThreeQuarters,
+    Whole,
+}
+
+impl Share {
+    fn of(self, limit: u64) -> u64 {
+        match self {
+            Share::Half => limit / 2,
+            Share::ThreeQuarters => limit - limit / 4,
+            Share::Whole => limit,
+        }
+    }
+}
+
 impl Limits {
     /// What a statement's operands may fill.
     fn open_to(&self, statement: u64) -> u64 {
@@ -84,9 +102,11 @@ impl Job {
             // The one operand that runs may have been fetched.
             return self.compute(out, |job, out| out.extend(job.take_fetched()));
         }
+        self.short = false;
         self.walk(limits, false);
         if let Some(demand) = self.impossible.take() {
-            let (limit_bytes, used_bytes) = (limits.quota.limit(), limits.quota.used());
+            let quota = self.statement.account.quota();
+            let (limit_bytes, used_bytes) = (quota.limit(), quota.used());
             let error = Error::MemoryExceeded { limit_bytes, used_bytes, worst: vec![demand] };
             return self.fail(error, None, trash);
         }
@@ -104,6 +124,7 @@ impl Job {
         }
         if out.len() > before {
             self.stalled = None;
+            self.relief = None;
             self.hungry = None;
         }
     }
@@ -112,15 +133,16 @@ impl Job {
     fn walk(&mut self, limits: &Limits, regardless: bool) {
         let threads = limits.threads;
         let roots = threads * 4 * BATCH;
-        let half = limits.quota.limit() / 2;
         loop {
             let startable = self.startable();
             let enough = if self.serial {
                 startable > 0
             } else {
-                let used = limits.quota.used().saturating_sub(self.idle_bytes);
-                let short = used > half && !regardless && startable + self.running > 0;
-                short
+                let half_full = |q: &Arc<Quota>| {
+                    q.used().saturating_sub(self.idle_bytes) > Share::Half.of(q.limit())
+                };
+                let short = half_full(&limits.quota) || self.own(limits).is_some_and(half_full);
+                (short && !regardless && startable + self.running > 0)
                     || (self.edges > EDGES && startable + self.running > 0)
                     || self.ready.len() >= threads * BATCH
                     || self.loads.len() + self.fetching >= limits.fetches + threads * 4
@@ -135,7 +157,7 @@ impl Job {
         let mut denied: SmallVec<[Ready; 16]> = SmallVec::new();
         while self.fetching < limits.fetches && !(self.serial && self.running > 0) {
             let Some(ready) = self.loads.pop() else { break };
-            match self.admit(ready.slot, limits.quota.limit() / 2, limits) {
+            match self.admit(ready.slot, Share::Half, limits) {
                 Some(admitted) => {
                     self.fetching += 1;
                     out.push(self.work(ready.slot, admitted, true));
@@ -175,9 +197,8 @@ impl Job {
             let Some(ready) = self.ready.pop() else { break };
             let operand = self.table.at(ready.slot);
             let (small, leaf) = (operand.peak <= SMALL, operand.reads.is_empty());
-            let limit = limits.quota.limit();
-            let limit = if leaf { limit - limit / 4 } else { limit };
-            if let Some(admitted) = self.admit(ready.slot, limit, limits) {
+            let share = if leaf { Share::ThreeQuarters } else { Share::Whole };
+            if let Some(admitted) = self.admit(ready.slot, share, limits) {
                 out.push(self.work(ready.slot, admitted, false));
                 taken += 1;
                 if !small {
@@ -269,28 +290,45 @@ impl Job {
         bytes.saturating_add(staging)
     }
 
+    /// The statement's own budget, if it has one within that of all.
+    pub(crate) fn own(&self, limits: &Limits) -> Option<&Arc<Quota>> {
+        let quota = self.statement.account.quota();
+        (!Arc::ptr_eq(quota, &limits.quota)).then_some(quota)
+    }
+
     /// Reserves what an operand needs, dropping idle chunks if they are in the way.
-    fn admit(&mut self, slot: Slot, limit: u64, limits: &Limits) -> Option<Admitted> {
+    fn admit(&mut self, slot: Slot, share: Share, limits: &Limits) -> Option<Admitted> {
         let (more, prepared) = self.pin(slot);
         let need = self.need(slot).saturating_add(more);
         let open = limits.open_to(self.statement.id);
         // What rows may ask for is left free as long as the plan gets on without it.
         let limit = match self.running {
             0 => open,
-            _ => limit.min(open.saturating_sub(self.statement.account.quota().aside())),
+            _ => share.of(limits.quota.limit()).min(open.saturating_sub(limits.quota.aside())),
         };
+        let own = self.own(limits).cloned();
         let mut trash = Trash::new();
         loop {
-            let account = &self.statement.account;
-            let used = account.quota().used();
-            if used.saturating_add(need) <= limit
-                && let Some(reservation) = account.try_reserve(need)
+            let idle = self.idle_bytes;
+            let fits = |quota: &Quota, limit: u64, idle: u64| {
+                quota.used().saturating_sub(idle).saturating_add(need) <= limit
+            };
+            let fits_own = |idle: u64| {
+                own.as_ref().is_none_or(|own| {
+                    let limit = if self.running == 0 { own.limit() } else { share.of(own.limit()) };
+                    fits(own, limit, idle)
+                })
+            };
+            if fits(&limits.quota, limit, 0)
+                && fits_own(0)
+                && let Some(reservation) = self.statement.account.try_reserve(need)
             {
                 return Some(Admitted { reservation, prepared });
             }
             // Chunks are dropped only if that makes enough room.
-            let least = used.saturating_sub(self.idle_bytes);
-            if least.saturating_add(need) > limit || !self.evict(&mut trash) {
+            let may_fit = fits_own(idle);
+            self.short |= !may_fit;
+            if !may_fit || !fits(&limits.quota, limit, idle) || !self.evict(&mut trash) {
                 return None;
             }
             // Dropped here and now, since the next attempt needs the room.

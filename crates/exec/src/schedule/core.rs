@@ -7,10 +7,11 @@
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::operand::{State, StateCounts};
+use crate::quota::Quota;
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::job::{Done, Job, Statement, Trash};
 use crate::schedule::miss::lost_file;
-use crate::schedule::spill::{Claim, Spill, SpillDone, Victim};
+use crate::schedule::spill::{Claim, PATIENCE, Spill, SpillDone, Victim};
 use crate::schedule::table::Slot;
 use crate::schedule::{Outcome, Stats};
 use smallvec::SmallVec;
@@ -243,7 +244,9 @@ impl Core {
                 job.note_hunger();
                 if !out.is_empty() {
                     self.last = self.jobs[i].statement.id;
-                    self.feed();
+                    if self.relieve(after).is_none() {
+                        self.feed();
+                    }
                     self.reap(after);
                     return None;
                 }
@@ -277,6 +280,9 @@ impl Core {
 
     /// What to do when nothing can start.
     fn resolve(&mut self, after: &mut After) -> Resolved {
+        if let Some(resolved) = self.relieve(after) {
+            return resolved;
+        }
         let busy = self.is_spilling() || self.jobs.iter().any(|j| j.running > 0);
         if self.jobs.is_empty() || self.settling > 0 || busy {
             if self.feed() {
@@ -326,9 +332,42 @@ impl Core {
             after.trash.clear();
             return Resolved::Again;
         }
-        let job = &mut self.jobs[0];
+        let quota = self.limits.quota.clone();
+        self.stuck(0, &quota, after)
+    }
+
+    /// Looks after a statement that stands still for want of memory of its own budget: that others end does not help it.
+    fn relieve(&mut self, after: &mut After) -> Option<Resolved> {
+        if self.is_spilling() || !self.victims.is_empty() || self.settling > 0 {
+            return None;
+        }
+        let again = |j: &Job| j.relief.is_none_or(|since| since.elapsed() > PATIENCE);
+        let i = self.jobs.iter().position(|j| j.short && j.stands_still() && again(j))?;
+        let job = &mut self.jobs[i];
         self.looked_at = Some(job.statement.id);
-        let quota = &self.limits.quota;
+        while job.evict(&mut after.trash) {}
+        if after.trash.is_empty() && self.choose(i, true) {
+            return Some(Resolved::Again);
+        }
+        let job = &mut self.jobs[i];
+        // What is in the trash still counts.
+        if !after.trash.is_empty() || job.drop_dear(&mut after.trash) {
+            after.trash.clear();
+            return Some(Resolved::Again);
+        }
+        job.relief = Some(Instant::now());
+        let own = job.own(&self.limits)?.clone();
+        if job.statement.is_writing() || self.may_fit(i, &own) {
+            return None;
+        }
+        Some(self.stuck(i, &own, after))
+    }
+
+    /// What becomes of a statement that nothing helps any more to room in a budget.
+    fn stuck(&mut self, i: usize, quota: &Arc<Quota>, after: &mut After) -> Resolved {
+        let spills = self.limits.store.is_on();
+        let job = &mut self.jobs[i];
+        self.looked_at = Some(job.statement.id);
         // Bytes outside the scheduler come back when clients let chunks go. Those of a sink that collects do not.
         let outside = quota.used().saturating_sub(job.held_bytes);
         let collected = match job.statement.sink.drains() {

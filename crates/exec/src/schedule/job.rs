@@ -124,6 +124,10 @@ pub(crate) struct Job {
     pub(crate) parked: bool,
     /// Since when it waits for memory that others hold.
     pub(crate) stalled: Option<Instant>,
+    /// True if an operand was refused memory of the statement's own budget when it was last looked at.
+    pub(crate) short: bool,
+    /// When there was last nothing that could be done about that.
+    pub(crate) relief: Option<Instant>,
     /// Since when it has stood still for want of memory while others ran.
     pub(crate) hungry: Option<Instant>,
     pub(crate) stats: Stats,
@@ -207,6 +211,8 @@ impl Job {
             restarted: false,
             parked: false,
             stalled: None,
+            short: false,
+            relief: None,
             hungry: None,
             stats: Stats::default(),
         })

@@ -16,6 +16,7 @@
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::operand::State;
+use crate::quota::Quota;
 use crate::schedule::core::Core;
 use crate::schedule::job::{Job, Trash};
 use crate::schedule::table::{Key, Slot};
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use tessera_planner::plan::OutputRef;
 
 /// How long a plan stands still before others make room for it.
-const PATIENCE: Duration = Duration::from_millis(20);
+pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 /// How long memory is kept free for an operand before it is looked at again.
 const CLAIM: Duration = Duration::from_secs(1);
 
@@ -79,6 +80,8 @@ struct Candidate {
     needed: (u64, u64),
     bytes: u64,
     job: usize,
+    /// True if its bytes are of the own budget of the statement that asks.
+    own: bool,
     victim: Victim,
 }
 
@@ -168,7 +171,7 @@ impl Core {
 
     /// Chooses chunks whose memory lets an operand of a statement start. While others run (`fair`), only plans that
     /// hold more than their share are asked, unless the statement is the oldest.
-    fn choose(&mut self, i: usize, fair: bool) -> bool {
+    pub(super) fn choose(&mut self, i: usize, fair: bool) -> bool {
         self.looked_at = Some(self.jobs[i].statement.id);
         let (store, quota) = (&self.limits.store, &self.limits.quota);
         if let Some((_, used)) = &self.refused
@@ -180,44 +183,59 @@ impl Core {
             return false;
         }
         self.refused = None;
+        let own = self.jobs[i].own(&self.limits);
         let share = quota.limit() / self.jobs.len() as u64;
         let mut candidates: Vec<Candidate> = Vec::new();
         for (j, job) in self.jobs.iter().enumerate() {
             if j == i || !fair || i == 0 || job.held_bytes > share {
                 // The youngest give first, the one that asks last.
                 let order = if j == i { usize::MAX } else { self.jobs.len() - j };
-                job.candidates(j, order, &mut candidates);
+                job.candidates(j, order, j == i, &mut candidates);
             }
         }
-        self.residents(&mut candidates);
-        let all: u64 = candidates.iter().map(|c| c.bytes).sum();
-        let used = quota.used();
+        self.residents(own, &mut candidates);
         let job = &self.jobs[i];
         for slot in job.wants() {
             let want = job.want(slot);
-            let kept =
-                |c: &Candidate| c.job == i && c.slot().is_some_and(|s| want.keep.contains(&s));
-            let keep: u64 = candidates.iter().filter(|c| kept(c)).map(|c| c.bytes).sum();
-            let least = used.saturating_sub(all - keep);
-            if least.saturating_add(want.bytes) > quota.limit() {
+            let is_own = |c: &Candidate| c.own;
+            if !want.may_fit(i, quota, &candidates, |_| true)
+                || own.is_some_and(|own| !want.may_fit(i, own, &candidates, is_own))
+            {
                 continue;
             }
-            candidates.retain(|c| !kept(c));
+            candidates.retain(|c| !want.keeps(i, c));
             candidates.sort_by_key(|c| (c.order, Reverse(c.needed), Reverse(c.bytes)));
             // Some more than is missing, so that all threads write and this is not done for every operand.
-            let missing = used.saturating_add(want.bytes).saturating_sub(quota.limit());
-            let goal = missing + quota.limit() / 8;
-            let mut sum = 0;
-            for c in candidates {
-                if sum >= goal {
-                    break;
+            let goal = |quota: &Quota| {
+                let missing = quota.used().saturating_add(want.bytes).saturating_sub(quota.limit());
+                match (missing, own) {
+                    (0, Some(_)) => 0,
+                    _ => missing + quota.limit() / 8,
                 }
-                sum += c.bytes;
+            };
+            let (mut left, mut left_own) = (goal(quota), own.map_or(0, |own| goal(own)));
+            for c in candidates {
+                if left == 0 && (left_own == 0 || !c.own) {
+                    continue;
+                }
+                left = left.saturating_sub(c.bytes);
+                left_own = left_own.saturating_sub(if c.own { c.bytes } else { 0 });
                 self.victims.push_back(c.victim);
             }
             return !self.victims.is_empty();
         }
         false
+    }
+
+    /// True if an operand of a statement fits into the statement's own budget once all is spilled that can be.
+    pub(super) fn may_fit(&self, i: usize, own: &Arc<Quota>) -> bool {
+        let mut candidates = Vec::new();
+        let job = &self.jobs[i];
+        if self.limits.store.is_on() {
+            job.candidates(i, 0, true, &mut candidates);
+            self.residents(Some(own), &mut candidates);
+        }
+        job.wants().into_iter().any(|slot| job.want(slot).may_fit(i, own, &candidates, |c| c.own))
     }
 
     /// True while a thread writes a chunk.
@@ -226,13 +244,15 @@ impl Core {
     }
 
     /// Chunks of arrays beside plans: they go before all others, those read longest ago first.
-    fn residents(&self, out: &mut Vec<Candidate>) {
+    fn residents(&self, own: Option<&Arc<Quota>>, out: &mut Vec<Candidate>) {
         let arrays = self.limits.store.residents();
         for (age, array) in (0..).zip(&arrays) {
-            array.in_memory(&mut |number, bytes| {
+            array.in_memory(&mut |number, chunk| {
                 let victim = Victim::Resident(Arc::downgrade(array), number);
                 let needed = (u64::MAX - age, 0);
-                out.push(Candidate { order: 0, needed, bytes, job: usize::MAX, victim });
+                let (bytes, job) = (chunk.charged(), usize::MAX);
+                let own = own.is_some_and(|own| chunk.is_charged_to(own));
+                out.push(Candidate { order: 0, needed, bytes, job, own, victim });
             });
         }
     }
@@ -245,10 +265,10 @@ impl Core {
         for (j, job) in self.jobs.iter().enumerate() {
             running += job.reserved;
             if self.limits.store.is_on() {
-                job.candidates(j, 0, &mut candidates);
+                job.candidates(j, 0, false, &mut candidates);
             }
         }
-        self.residents(&mut candidates);
+        self.residents(None, &mut candidates);
         let spillable: u64 = candidates.iter().map(|c| c.bytes).sum();
         let quota = &self.limits.quota;
         let rest = quota.used().saturating_sub(running).saturating_sub(spillable);
@@ -275,15 +295,39 @@ fn resident(array: Weak<Resident>, number: u64, store: &Arc<Store>, trash: &mut 
     }
 }
 
+impl Want {
+    /// True if a chunk stays where it is, for this is read of it as a whole.
+    fn keeps(&self, job: usize, c: &Candidate) -> bool {
+        c.job == job && c.slot().is_some_and(|s| self.keep.contains(&s))
+    }
+
+    /// True if there is room in a budget once those candidates that count in it are spilled.
+    fn may_fit(
+        &self,
+        job: usize,
+        quota: &Quota,
+        candidates: &[Candidate],
+        counts: impl Fn(&Candidate) -> bool,
+    ) -> bool {
+        let goes = |c: &&Candidate| counts(c) && !self.keeps(job, c);
+        let spilled: u64 = candidates.iter().filter(goes).map(|c| c.bytes).sum();
+        quota.used().saturating_sub(spilled).saturating_add(self.bytes) <= quota.limit()
+    }
+}
+
 impl Job {
-    /// Notes since when the plan stands still with operands that could start.
-    pub(super) fn note_hunger(&mut self) {
-        let still = self.running == 0
+    /// True if nothing of the plan runs, and there are operands that could.
+    pub(super) fn stands_still(&self) -> bool {
+        self.running == 0
             && self.error.is_none()
             && !self.parked
             && self.startable() > 0
-            && self.spilling == 0;
-        self.hungry = still.then(|| self.hungry.unwrap_or_else(Instant::now));
+            && self.spilling == 0
+    }
+
+    /// Notes since when the plan stands still.
+    pub(super) fn note_hunger(&mut self) {
+        self.hungry = self.stands_still().then(|| self.hungry.unwrap_or_else(Instant::now));
     }
 
     /// Operands to make room for, the first that can be helped: the most urgent, the most urgent load, the smallest.
@@ -326,7 +370,7 @@ impl Job {
     }
 
     /// Chunks of this plan that only its table holds.
-    fn candidates(&self, job: usize, order: usize, out: &mut Vec<Candidate>) {
+    fn candidates(&self, job: usize, order: usize, own: bool, out: &mut Vec<Candidate>) {
         if self.error.is_some() || self.held_bytes == 0 {
             return;
         }
@@ -352,7 +396,8 @@ impl Job {
                     let made = MadeBy { statement, slot, key: operand.key, output };
                     let victim = Victim::Made(made);
                     let needed = needed[slot as usize];
-                    out.push(Candidate { order, needed, bytes: chunk.charged(), job, victim });
+                    let bytes = chunk.charged();
+                    out.push(Candidate { order, needed, bytes, job, own, victim });
                 }
             }
         }

@@ -271,7 +271,7 @@ impl Store {
     }
 
     /// Parts of an object, in the order asked for, concurrently; `None` if it does not exist. A part beyond the end of
-    /// the object comes out short.
+    /// the object comes out short. An empty part is no request, as stores refuse those.
     pub(crate) async fn get_ranges(
         &self,
         key: &str,
@@ -280,7 +280,10 @@ impl Store {
         match &self.kind {
             Kind::Local(_) => self.get_ranges_local(key, ranges),
             Kind::Object { client, prefix } => {
-                let one = |r: Range<u64>| self.fetch(client, prefix, key, GetRange::Bounded(r));
+                let one = async |r: Range<u64>| match r.is_empty() {
+                    true => Ok(Some(Bytes::new())),
+                    false => self.fetch(client, prefix, key, GetRange::Bounded(r)).await,
+                };
                 let parts: Vec<Option<Bytes>> = stream::iter(ranges.to_vec())
                     .map(one)
                     .buffered(CONCURRENT_MAX)
@@ -330,15 +333,15 @@ impl Store {
         }
     }
 
-    /// True if nothing can be seen below the place: neither objects nor prefixes.
+    /// True if nothing can be seen at the place or below it: neither objects nor prefixes.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {
             Kind::Local(root) => !root.exists(),
             Kind::Object { client, prefix } => {
                 let Ok(path) = self.path(prefix, "") else { return true };
                 match self.guard("", client.list_with_delimiter(Some(&path))).await {
-                    Ok(Some(l)) => l.objects.is_empty() && l.common_prefixes.is_empty(),
-                    _ => true,
+                    Ok(Some(l)) if !l.objects.is_empty() || !l.common_prefixes.is_empty() => false,
+                    _ => prefix.is_empty() || !matches!(self.head("").await, Ok(Some(_))),
                 }
             }
         }

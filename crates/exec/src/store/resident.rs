@@ -88,17 +88,17 @@ impl Resident {
         self.touched.load(Relaxed)
     }
 
-    /// Calls `f` with the number of each chunk in memory that could be let go, and the bytes that go back then.
+    /// Calls `f` with each chunk in memory that could be let go, and its number.
     ///
     /// Besides the array one more may hold a chunk: a plan that made it for its other readers lets go of it too.
-    pub(crate) fn in_memory(&self, f: &mut dyn FnMut(u64, u64)) {
+    pub(crate) fn in_memory(&self, f: &mut dyn FnMut(u64, &Chunk)) {
         for n in 0..self.slots.len() as u64 {
             if let Some(slot) = self.slot(n)
                 && let Some(Held::Memory(chunk)) = &*slot
                 && chunk.charged() > 0
                 && Arc::strong_count(chunk) <= 2
             {
-                f(n, chunk.charged());
+                f(n, chunk);
             }
         }
     }

@@ -163,7 +163,7 @@ impl Session {
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
         let physical = planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
         let physical = in_order(physical).map_err(rows_error)?;
-        let context = self.host.task_context(&planned.state);
+        let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
         execute_stream(physical, Arc::new(context)).map_err(rows_error)
     }
 
@@ -367,7 +367,12 @@ impl Runner {
         debug_assert!(tiling.stages() > 0, "a scan has a column");
         let stages = operands(&tiling);
         let (runtime, token) = (self.host.runtime(), ExecCancel::new());
-        let how = How { stored, here: is_small(&tiling), threads: self.threads };
+        let how = How {
+            stored,
+            here: is_small(&tiling),
+            threads: self.threads,
+            budget: self.handle.budget(),
+        };
         let running = runtime.start_as(tiling, runner, sink.clone(), &token, how)?;
         let tracked = self.handle.plan(running.watch(), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.

@@ -96,8 +96,8 @@ impl Session {
         overwrite: bool,
         cancel: &CancelToken,
     ) -> Result<Written, Error> {
-        let out =
-            ObjectWriter::create(target, overwrite, &self.sink_host()).map_err(Error::stage)?;
+        let out = ObjectWriter::create(target, overwrite, &self.sink_host(cancel))
+            .map_err(Error::stage)?;
         let failure = out.failure();
         let extension = target.display().rsplit('.').next().unwrap_or_default();
         let options = FormatOptions {

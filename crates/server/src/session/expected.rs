@@ -27,9 +27,10 @@ impl Session {
     /// What a plan will probably take.
     pub(super) fn expected(&self, tiling: &Tiling, sources: &Sources) -> Expected {
         let runtime = &self.host.runtime;
+        let (settings, limit_bytes) = (self.settings(), runtime.quota().limit());
         let machine = Machine {
-            limit_bytes: runtime.quota().limit(),
-            threads: self.settings().threads.unwrap_or(runtime.config().threads) as u64,
+            limit_bytes: settings.query_memory_bytes.map_or(limit_bytes, |b| b.min(limit_bytes)),
+            threads: settings.threads.unwrap_or(runtime.config().threads) as u64,
             spills: runtime.store().is_on(),
             remote: is_remote(tiling, sources),
         };

@@ -180,13 +180,13 @@ impl Session {
                 grid.axes.truncate(shape.len());
                 binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
                 let runtime = &self.host.runtime;
-                let whole =
-                    dense(&grid, chunks, runtime.pool(), runtime.quota()).map_err(Error::stage)?;
+                let whole = dense(&grid, chunks, runtime.pool(), &self.quota(cancel))
+                    .map_err(Error::stage)?;
                 Ok(Done::Values(values(&whole, dtype, &shape)?))
             }
             Work::Compress(rooted) => {
                 let (tiling, dtype, _) = plan(rooted, &binding.config)?;
-                let sink = Arc::new(Select::new(grid(&tiling), self.room()));
+                let sink = Arc::new(Select::new(grid(&tiling), self.room(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
                 binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
@@ -199,7 +199,7 @@ impl Session {
             }
             Work::Distinct(rooted) => {
                 let (tiling, dtype, _) = plan(rooted, &binding.config)?;
-                let sink = Arc::new(Distinct::new(dtype, self.host.runtime.quota()));
+                let sink = Arc::new(Distinct::new(dtype, &self.quota(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
                 binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
@@ -225,10 +225,9 @@ impl Session {
     }
 
     /// Where results of islands are kept: in memory, or in files when that is short.
-    fn room(&self) -> Room {
+    fn room(&self, cancel: &CancelToken) -> Room {
         let runtime = &self.host.runtime;
-        let (quota, pool) = (runtime.quota().clone(), runtime.pool().clone());
-        Room::new(quota, pool, runtime.store().clone())
+        Room::new(self.quota(cancel), runtime.pool().clone(), runtime.store().clone())
     }
 
     /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
@@ -268,7 +267,8 @@ impl Session {
                     RowsColumn::Value(_) => Role::Value(counted(field)),
                 })
                 .collect();
-            let mut assemble = Assemble::new(&schema, &roles, self.room()).map_err(Error::stage)?;
+            let mut assemble =
+                Assemble::new(&schema, &roles, self.room(cancel)).map_err(Error::stage)?;
             while let Some(batch) = stream.next().await {
                 assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
             }

@@ -270,7 +270,7 @@ impl Session {
             .zip(chunks)
             .map(|(l, chunks)| item(l, name.filter(|_| single && !l.named), chunks))
             .collect();
-        let host = self.sink_host();
+        let host = self.sink_host(cancel);
         let how = (overwrite, warehouse, warehouse);
         if !warehouse {
             self.publishes(target, cancel).await?;
@@ -314,10 +314,10 @@ impl Session {
     }
 
     /// What writers need of this process.
-    pub(super) fn sink_host(&self) -> SinkHost {
+    pub(super) fn sink_host(&self, cancel: &CancelToken) -> SinkHost {
         SinkHost {
             stores: self.host.stores.clone(),
-            quota: self.host.runtime.quota().clone(),
+            quota: self.quota(cancel),
             io: self.host.io.clone(),
             threads: self.host.config.threads,
             store: self.host.runtime.store().clone(),

@@ -103,7 +103,7 @@ impl Session {
         if cost.result_bytes > limit || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX) {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
                 result_bytes: cost.result_bytes,
-                limit_bytes: limit.max(self.host.runtime.quota().limit()),
+                limit_bytes: limit.max(self.quota(cancel).limit()),
             }));
         }
         let store = Arc::new(Store::new(grids, &self.host.scratch)?);
@@ -121,7 +121,7 @@ impl Session {
     ) -> Result<Vec<Arc<Resident>>, Error> {
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
         let cost = cost(tiling);
-        let limit = runtime.quota().limit().saturating_add(runtime.store().limit());
+        let limit = self.quota(cancel).limit().saturating_add(runtime.store().limit());
         let many = grids(tiling).iter().any(|g| g.count() > RESULT_CHUNKS_MAX);
         if cost.result_bytes > limit || many {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
@@ -206,7 +206,7 @@ impl Session {
     {
         let grids = grids(tiling);
         let cost = cost(tiling);
-        let quota = self.host.runtime.quota();
+        let quota = self.quota(cancel);
         if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX)
         {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
@@ -241,7 +241,8 @@ impl Session {
             Some(durable) => durable.plan(tiling).await,
             None => None,
         };
-        let how = How { stored, here: is_small(tiling) && !sink.waits(), threads };
+        let here = is_small(tiling) && !sink.waits();
+        let how = How { stored, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));

@@ -1,6 +1,6 @@
 //! `SET tessera.…`: what a session may change.
 
-use crate::config::Config;
+use crate::config::{Config, MEMORY_LEAST};
 use crate::error::Error;
 use crate::session::failure::Failure;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(super) struct Settings {
     pub(super) threads: Option<usize>,
     /// Seconds that each statement may take; `None` for no limit but the server's.
     pub(super) query_timeout_s: Option<u64>,
+    /// Bytes of memory that each statement may take; `None` for all that the server has.
+    pub(super) query_memory_bytes: Option<u64>,
     /// Threads that there are.
     threads_max: usize,
     /// What was SET, as it was written, by name without the prefix.
@@ -80,6 +82,13 @@ impl Settings {
                 };
                 self.query_timeout_s = Some(seconds);
             }
+            "query_memory_limit" => {
+                let bytes = crate::config::parse_bytes(value).map_err(|e| fail(e.to_string()))?;
+                if bytes < MEMORY_LEAST {
+                    return Err(fail("less than 16MiB is not enough to work with".into()));
+                }
+                self.query_memory_bytes = Some(bytes);
+            }
             "lift" => self.lift = value.parse().map_err(fail)?,
             "durability" => self.durability = value.parse().map_err(fail)?,
             _ => return Err(fail("there is no such setting".into())),
@@ -105,6 +114,10 @@ impl Settings {
             (
                 "tessera.query_timeout",
                 self.query_timeout_s.map_or("none".into(), |seconds| seconds.to_string()),
+            ),
+            (
+                "tessera.query_memory_limit",
+                self.query_memory_bytes.map_or("none".into(), crate::config::format_bytes),
             ),
             ("tessera.lift", self.lift.to_string()),
             ("tessera.durability", self.durability.to_string()),

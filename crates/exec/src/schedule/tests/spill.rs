@@ -84,6 +84,63 @@ fn one_byte_less_than_one_operand_needs_fails() {
     }
 }
 
+/// A plan that keeps a thread busy until it is cancelled, with next to no memory.
+fn endless() -> Arc<Toy> {
+    let mut toy = Toy::default();
+    let load = toy.load(1_000_000_000, 1000);
+    toy.stage(1_000_000_000, 1000, Box::new(move |n| vec![(load, n)]));
+    toy.stages[1].depth = 1;
+    toy.stages[1].readers = Box::new(|_, _| 0);
+    toy.results = vec![out(1, 0)];
+    Arc::new(toy)
+}
+
+#[test]
+fn a_statement_keeps_to_its_own_budget_while_others_run() {
+    let busy = endless();
+    let plan = rechunk(80, 20, 8 << 10, true);
+    let wide = rechunk(8, 5, 100, false);
+    let watchdog = CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+    for spill in [1 << 30, 0] {
+        let b = spilling(2, 64 << 20, spill);
+        let hooked = ToyRunner::hooked(&busy, |_, _, _| {
+            std::thread::sleep(Duration::from_micros(200));
+            Ok(())
+        });
+        let first =
+            b.runtime.start(busy.clone(), hooked, Arc::new(Collect::default()), &watchdog).unwrap();
+        let run = |plan: &Arc<Toy>, bytes: u64| {
+            let sink = Arc::new(Collect::default());
+            let budget = b.quota().within(bytes);
+            let how = How { budget: Some(budget.clone()), ..How::default() };
+            let runner = Arc::new(ToyRunner::new(plan));
+            let running = b.runtime.start_as(plan.clone(), runner, sink.clone(), &watchdog, how);
+            let outcome = running.unwrap().wait();
+            if outcome.result.is_ok() {
+                check(plan, &sink);
+            }
+            assert!(budget.peak() <= bytes, "{budget:?}");
+            outcome
+        };
+        // All that there is would hold it; its budget holds a tenth.
+        if spill > 0 {
+            let outcome = run(&plan, 512 << 10);
+            outcome.result.unwrap();
+            assert!(outcome.stats.spills >= 72, "{}", outcome.stats.spills);
+            assert_eq!((outcome.stats.restarts, outcome.stats.reruns), (0, 0));
+        }
+        let least = narrowest(&wide);
+        run(&wide, least).result.unwrap();
+        // It fails although others run that will not end, and says by which limit.
+        let error = run(&wide, least - 1).result.unwrap_err();
+        let Error::MemoryExceeded { limit_bytes, .. } = &error else { panic!("{error}") };
+        assert_eq!(*limit_bytes, least - 1);
+        first.cancel();
+        assert_eq!(first.wait().result.unwrap_err().code(), "cancelled");
+        b.is_empty();
+    }
+}
+
 #[test]
 fn two_rechunks_at_once_share_memory_and_disk() {
     let plans = [rechunk(60, 10, 8 << 10, true), rechunk(50, 30, 8 << 10, true)];
@@ -136,15 +193,7 @@ fn a_large_statement_does_not_starve_a_small_one() {
 #[test]
 fn small_statements_do_not_starve_a_large_one() {
     // One operand that needs nearly all memory, while two threads are kept busy by a plan of operands that always fit.
-    let small = {
-        let mut toy = Toy::default();
-        let load = toy.load(1_000_000_000, 1000);
-        toy.stage(1_000_000_000, 1000, Box::new(move |n| vec![(load, n)]));
-        toy.stages[1].depth = 1;
-        toy.stages[1].readers = Box::new(|_, _| 0);
-        toy.results = vec![out(1, 0)];
-        Arc::new(toy)
-    };
+    let small = endless();
     let large = rechunk(4, 3, 30_000, false);
     let b = spilling(2, narrowest(&large) + 1000, 1 << 30);
     let watchdog = CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
@@ -363,18 +412,25 @@ proptest! {
         results in any::<u64>(),
         threads in 1usize..4,
         fetch in any::<bool>(),
+        budgets in prop::collection::vec(any::<bool>(), 4),
+        plenty in any::<bool>(),
     ) {
         let plans: Vec<_> = shapes.iter().map(|s| random_plan(s, results)).collect();
         let quota = plans.iter().map(|p| narrowest(p)).max().unwrap_or(0);
+        let quota = if plenty { quota * 8 } else { quota };
         let b = spilling(threads, quota, 1 << 30);
         let token = CancelToken::new();
-        let running: Vec<_> = plans.iter().map(|plan| {
+        // Some have no more than that of all there is.
+        let budgets: Vec<_> = plans.iter().zip(budgets)
+            .map(|(p, own)| own.then(|| b.quota().within(narrowest(p)))).collect();
+        let running: Vec<_> = plans.iter().zip(&budgets).map(|(plan, budget)| {
             let runner = Arc::new(ToyRunner {
                 fetch: fetch.then(|| Arc::new(|_| Ok(())) as _),
                 ..ToyRunner::new(plan)
             });
             let sink = Arc::new(Collect::default());
-            (b.runtime.start(plan.clone(), runner, sink.clone(), &token).unwrap(), sink)
+            let how = How { budget: budget.clone(), ..How::default() };
+            (b.runtime.start_as(plan.clone(), runner, sink.clone(), &token, how).unwrap(), sink)
         }).collect();
         for ((running, sink), plan) in running.into_iter().zip(&plans) {
             let outcome = running.wait();
@@ -386,6 +442,9 @@ proptest! {
         }
         prop_assert!(b.quota().peak() <= quota);
         b.is_empty();
+        for budget in budgets.iter().flatten() {
+            prop_assert!(budget.peak() <= budget.limit() && budget.used() == 0, "{:?}", budget);
+        }
         prop_assert_eq!(b.quota().overrun(), 0);
     }
 

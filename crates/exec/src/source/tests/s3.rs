@@ -28,7 +28,7 @@ fn server() -> S3 {
 }
 
 fn filled(server: S3) -> S3 {
-    for name in ["colpex.v2.zarr", "zarr_zoo/v3.zarr", "npy"] {
+    for name in ["colpex.v2.zarr", "zarr_zoo/v3.zarr", "npy", "bad"] {
         copy(Path::new(&data(name)), &server.path(name));
     }
     server
@@ -104,6 +104,8 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
         ("s3://bkt/nothing.npy", good, "not_found"),
         ("s3://bkt/colpex.v2.zarr#inner", good, "not_found"),
         ("s3://bkt/npy", good, "not_an_array"),
+        ("s3://bkt/bad/a_file.zarr", good, "not_an_array"),
+        ("s3://bkt/bad/npy_nothing.npy", good, "invalid_metadata"),
     ];
     for (url, key, code) in cases {
         let begin = Instant::now();

@@ -40,7 +40,7 @@ use wide::{Half, Narrow, Signed, Unsigned, wide};
 
 pub(crate) use best::{Best, Highest, Lowest};
 pub(crate) use count::count;
-pub(crate) use tail::{Comparison, Tail, TailFn};
+pub(crate) use tail::{Comparison, Tail, TailFn, TailFns};
 pub(crate) use variance::chan;
 
 /// Shortest reduced run that goes through the lanes.
@@ -125,7 +125,7 @@ pub(crate) struct Fns {
     pub(crate) init: PieceFn,
     /// Sets the lanes to the identity.
     pub(crate) reset: PieceFn,
-    /// `lanes` that do the last operations themselves.
+    /// `lanes` and `row` that do the last operations themselves.
     pub(crate) tails: Option<TailFn>,
     /// True if `lanes` really uses lanes, and `fold` must run.
     pub(crate) uses_lanes: bool,

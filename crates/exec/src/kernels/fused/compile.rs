@@ -12,7 +12,7 @@ mod registers;
 
 use crate::kernels::elem::Kind;
 use crate::kernels::ops::{IotaFn, OpFn, TileOp};
-use crate::kernels::partial::{self, Fns, PieceFn, Tail};
+use crate::kernels::partial::{self, Fns, Tail, TailFns};
 use crate::kernels::stream::StreamFn;
 use crate::kernels::{KernelError, Level, unsupported};
 use tessera_planner::dtype::DType;
@@ -121,14 +121,14 @@ pub(super) struct PartSlot {
     pub(super) first_field: usize,
     pub(super) value: Slot,
     pub(super) valid: Option<Slot>,
-    /// How long runs enter without the last instructions before the value.
+    /// How kept and long runs enter without the last instructions before the value.
     pub(super) tail: Option<TailSlot>,
 }
 
 /// The last operations before a value that nobody else reads, done by the sum itself.
 #[derive(Debug, Clone)]
 pub(super) struct TailSlot {
-    pub(super) lanes: PieceFn,
+    pub(super) fns: TailFns,
     /// Instructions that need not run.
     pub(super) instead: Vec<usize>,
     pub(super) value: Slot,

@@ -63,6 +63,11 @@ fn values(dtype: DType) -> Vec<Make> {
             let d = p.push(S::Sub, dtype, &[a, b]);
             p.push(S::Abs, dtype, &[d])
         }),
+        Box::new(move |p| p.push(S::Sqrt, dtype, &[a])),
+        Box::new(move |p| {
+            let r = p.push(S::Add, dtype, &[a, b]);
+            p.push(S::Sqrt, dtype, &[r])
+        }),
         // A condition that is no comparison with a constant.
         Box::new(move |p| {
             let c = p.push(S::Lt, DType::Bool, &[a, b]);
@@ -101,10 +106,10 @@ fn a_sum_that_does_the_last_operations_gives_the_bits_of_one_that_reads_them() {
                 DType::Float64 => [dense(&a, &strides, dtype), dense(&b, &strides, dtype)],
                 _ => [dense(&a4, &strides, dtype), dense(&b4, &strides, dtype)],
             };
-            for keep in [false, true] {
+            for keep in [None, Some(0), Some(shape.len() - 1)] {
                 let mut axes: Vec<AxisReduce> = shape.iter().map(|_| AxisReduce::All).collect();
-                if keep {
-                    axes[0] = AxisReduce::Keep;
+                if let Some(axis) = keep {
+                    axes[axis] = AxisReduce::Keep;
                 }
                 let sum = |value| FusedOutput::Reduce {
                     kind: ReduceKind::Sum,

@@ -265,12 +265,8 @@ impl Row {
                 (piece.out, piece.from, piece.to) = (r.walk.out(), 0, N);
                 (piece.position, piece.step) = (position, step);
                 piece.codes = std::ptr::null();
-                self.entries.push(Entry {
-                    f: part.fns.row,
-                    piece,
-                    value: part.value,
-                    valid: part.valid,
-                });
+                let (f, value, valid) = part.enters(true);
+                self.entries.push(Entry { f, piece, value, valid });
             }
             r.walk.advance(len as u64);
             r.ended();

@@ -70,8 +70,19 @@ pub(super) struct Part {
     pub(super) value: usize,
     pub(super) valid: Option<usize>,
     pub(super) piece: Piece,
-    /// How the lanes take in what these two come to, instead of the value.
+    /// How the lanes or rows take in what these two come to, instead of the value.
     pub(super) tail: Option<(PieceFn, usize, usize)>,
+}
+
+impl Part {
+    /// What takes in whole tiles of a kept run or of one through the lanes, and of which registers: values, and their
+    /// validity or companions.
+    pub(super) fn enters(&self, kept: bool) -> (PieceFn, usize, Option<usize>) {
+        match self.tail {
+            Some((f, a, b)) => (f, a, Some(b)),
+            None => (if kept { self.fns.row } else { self.fns.lanes }, self.value, self.valid),
+        }
+    }
 }
 
 pub(super) struct Reduction {
@@ -331,17 +342,15 @@ impl Reduction {
                 piece.codes = codes;
                 piece.values = ptr[part.value];
                 piece.valid = part.valid.map_or(std::ptr::null(), |v| ptr[v].cast_const());
-                let f = match run {
-                    Run::Kept => part.fns.row,
-                    Run::Grouped => part.fns.group,
-                    Run::Reduced { lanes: false } => part.fns.seq,
-                    Run::Reduced { lanes: true } => match part.tail {
-                        None => part.fns.lanes,
-                        Some((f, a, b)) => {
-                            (piece.values, piece.valid) = (ptr[a], ptr[b]);
-                            f
-                        }
-                    },
+                let f = match (part.tail, run) {
+                    (Some((f, a, b)), _) => {
+                        (piece.values, piece.valid) = (ptr[a], ptr[b]);
+                        f
+                    }
+                    (None, Run::Kept) => part.fns.row,
+                    (None, Run::Grouped) => part.fns.group,
+                    (None, Run::Reduced { lanes: false }) => part.fns.seq,
+                    (None, Run::Reduced { lanes: true }) => part.fns.lanes,
                 };
                 // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
                 // tiles are valid.
@@ -403,9 +412,13 @@ fn begin(
             (p.fns.init)(&piece);
             (p.fns.reset)(&piece);
         }
-        // Where all runs go through the lanes, the last operations need not store what they come to.
-        let tail = p.tail.as_ref().filter(|_| walk.run() == Run::Reduced { lanes: true });
-        if let Some(t) = tail {
+        // Where all runs are rows, or go through the lanes, the last operations need not store what they come to.
+        let tail = p.tail.as_ref().and_then(|t| match walk.run() {
+            Run::Kept => Some((t, t.fns.row)),
+            Run::Reduced { lanes: true } => Some((t, t.fns.lanes)),
+            _ => None,
+        });
+        if let Some((t, _)) = tail {
             skipped.extend(&t.instead);
         }
         parts.push(Part {
@@ -413,7 +426,7 @@ fn begin(
             value: p.value as usize,
             valid: p.valid.map(usize::from),
             piece,
-            tail: tail.map(|t| (t.lanes, t.value as usize, t.beside as usize)),
+            tail: tail.map(|(t, f)| (f, t.value as usize, t.beside as usize)),
         });
     }
     let mut copies = Vec::new();

@@ -219,12 +219,7 @@ fn even_parts(reductions: &[Reduction], even: &mut Vec<Even>) {
             (piece.out, piece.from, piece.to) = (r.walk.out(), 0, N);
             (piece.position, piece.step) = (position, step);
             piece.codes = std::ptr::null();
-            let (mut f, mut values, mut valid) = (part.fns.lanes, part.value, part.valid);
-            if kept {
-                f = part.fns.row;
-            } else if let Some((lanes, a, b)) = part.tail {
-                (f, values, valid) = (lanes, a, Some(b));
-            }
+            let (f, values, valid) = part.enters(kept);
             even.push(Even {
                 f,
                 piece,

@@ -2,10 +2,10 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Sums that do the last operations of a program by themselves, on the way into their lanes.
+//! Sums that do the last operations of a program by themselves, on the way into their lanes or rows.
 //!
-//! What a cheap operation writes for a sum to read again costs more than the operation, and memory waits in between.
-//! Each of these rounds as the operations do one after the other, so no bit depends on who does them.
+//! What a cheap operation writes for a sum to read again costs more than the operation, and memory waits in between. What
+//! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the operations do one after the other, so no bit depends on who does them.
 
 use super::mono::Mono;
 use super::{Piece, PieceFn};
@@ -26,6 +26,8 @@ pub(crate) enum Tail {
     Masked,
     /// `a` where `b` stands so to the parameter, else 0.
     Chosen(Comparison),
+    /// `sqrt(a)`.
+    Root,
 }
 
 /// How two floats stand to each other.
@@ -39,8 +41,18 @@ pub(crate) enum Comparison {
     Ge,
 }
 
-/// Picks the function of a sum with a tail.
-pub(crate) type TailFn = fn(Tail, Level) -> PieceFn;
+/// How a sum with a tail takes in cells: as [`super::Fns`], but for the companions, which lie where other pieces have
+/// their validity.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TailFns {
+    /// A reduced run, through the lanes.
+    pub(crate) lanes: PieceFn,
+    /// A kept run.
+    pub(crate) row: PieceFn,
+}
+
+/// Picks the functions of a sum with a tail.
+pub(crate) type TailFn = fn(Tail, Level) -> TailFns;
 
 /// What is added of a value and its companion, whose type is `C`.
 trait Joint<T: Float> {
@@ -70,9 +82,10 @@ joints! {
     WhereLe: T, |a, b, k| a.kept(b <= k);
     WhereGt: T, |a, b, k| a.kept(b > k);
     WhereGe: T, |a, b, k| a.kept(b >= k);
+    Root: T, |a, _b, _k| a.sqrt();
 }
 
-/// As the lanes of [`Mono`]; the companions lie where other pieces have their validity.
+/// As the lanes of [`Mono`].
 #[inline(always)]
 unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
     // SAFETY: there are N lanes.
@@ -104,20 +117,42 @@ unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
         }
     }
 }
+/// As the rows of [`Mono`].
+#[inline(always)]
+unsafe fn tail_row<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
+    let (n, k) = (p.to - p.from, M::T::from_word(p.parameter));
+    // SAFETY: a kept run's cells are cells of the state from `out` on; the piece has so many of both.
+    let (s, a, b) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n),
+            std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n),
+            std::slice::from_raw_parts(p.valid.cast::<J::C>().add(p.from), n),
+        )
+    };
+    for ((s, a), b) in s.iter_mut().zip(a).zip(b) {
+        *s = M::put(*s, J::of(*a, *b, k));
+    }
+}
 leveled!(pick_tail_lanes, tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) as PieceFn);
+leveled!(pick_tail_row, tail_row<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) as PieceFn);
 
-/// The lanes of a sum with a tail.
-pub(super) fn tail<M: Mono<T: Float>>(tail: Tail, l: Level) -> PieceFn {
+fn fns<M: Mono<T: Float>, J: Joint<M::T>>(l: Level) -> TailFns {
+    TailFns { lanes: pick_tail_lanes::<M, J>(l), row: pick_tail_row::<M, J>(l) }
+}
+
+/// The functions of a sum with a tail.
+pub(super) fn tail<M: Mono<T: Float>>(tail: Tail, l: Level) -> TailFns {
     match tail {
-        Tail::Product => pick_tail_lanes::<M, Product>(l),
-        Tail::SquaredDifference => pick_tail_lanes::<M, SquaredDifference>(l),
-        Tail::AbsoluteDifference => pick_tail_lanes::<M, AbsoluteDifference>(l),
-        Tail::Masked => pick_tail_lanes::<M, Masked>(l),
-        Tail::Chosen(Comparison::Eq) => pick_tail_lanes::<M, WhereEq>(l),
-        Tail::Chosen(Comparison::Ne) => pick_tail_lanes::<M, WhereNe>(l),
-        Tail::Chosen(Comparison::Lt) => pick_tail_lanes::<M, WhereLt>(l),
-        Tail::Chosen(Comparison::Le) => pick_tail_lanes::<M, WhereLe>(l),
-        Tail::Chosen(Comparison::Gt) => pick_tail_lanes::<M, WhereGt>(l),
-        Tail::Chosen(Comparison::Ge) => pick_tail_lanes::<M, WhereGe>(l),
+        Tail::Product => fns::<M, Product>(l),
+        Tail::SquaredDifference => fns::<M, SquaredDifference>(l),
+        Tail::AbsoluteDifference => fns::<M, AbsoluteDifference>(l),
+        Tail::Masked => fns::<M, Masked>(l),
+        Tail::Chosen(Comparison::Eq) => fns::<M, WhereEq>(l),
+        Tail::Chosen(Comparison::Ne) => fns::<M, WhereNe>(l),
+        Tail::Chosen(Comparison::Lt) => fns::<M, WhereLt>(l),
+        Tail::Chosen(Comparison::Le) => fns::<M, WhereLe>(l),
+        Tail::Chosen(Comparison::Gt) => fns::<M, WhereGt>(l),
+        Tail::Chosen(Comparison::Ge) => fns::<M, WhereGe>(l),
+        Tail::Root => fns::<M, Root>(l),
     }
 }

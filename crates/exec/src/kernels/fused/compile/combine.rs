@@ -188,6 +188,9 @@ impl Body {
                     None => of(Tail::Masked, value, condition, 0, None),
                 }
             }
+            TileOp::Scalar(S::Sqrt) if n.arg == n.dtype => {
+                of(Tail::Root, n.args[0], n.args[0], 0, None)
+            }
             _ => None,
         }
     }

@@ -222,8 +222,8 @@ impl<'a> Slots<'a> {
 
     fn part(&mut self, p: &Part, index_of: &[usize]) -> Result<PartSlot, KernelError> {
         let tail = match (&p.tail, p.fns.tails) {
-            (Some(t), Some(lanes)) => Some(TailSlot {
-                lanes: lanes(t.tail, self.body.level),
+            (Some(t), Some(fns)) => Some(TailSlot {
+                fns: fns(t.tail, self.body.level),
                 instead: t.instead.iter().map(|i| index_of[*i]).collect(),
                 value: self.of(t.value)?,
                 beside: self.of(t.beside)?,

@@ -1,0 +1,1 @@
+//! Workers that the server knows.

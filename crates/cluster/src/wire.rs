@@ -1,6 +1,15 @@
 //! What server and workers tell each other: JSON, but for chunks.
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tessera_exec::error::Told;
+use tessera_exec::task::Place;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::plan::{Plan, StageId};
+use tessera_planner::recover::Bitmap;
+
+/// The address of the server, among those of parties that have chunks: a worker knows where it joined.
+pub const THE_SERVER: &str = "server";
 
 /// A worker introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,4 +83,90 @@ pub enum Advice {
     Join,
     /// Finish and start again as a new process.
     Restart,
+}
+
+/// A plan that a worker is to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PlanMessage {
+    /// Its name; orders and tickets say it.
+    pub id: String,
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// Where the stored arrays are that it names.
+    pub sources: Vec<(SourceRef, Place)>,
+}
+
+/// What a worker is told to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OrderMessage {
+    /// The plan.
+    pub plan: String,
+    /// The operands, by stage.
+    pub run: Vec<(StageId, Bitmap)>,
+    /// Stages whose chunks stay on the shelf if they are made on the way.
+    pub hold: Vec<StageId>,
+    /// Chunks that are there.
+    pub there: Vec<There>,
+    /// The most threads that compute; all of the worker's if none.
+    pub threads: Option<usize>,
+}
+
+/// Operands whose chunks a party has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct There {
+    /// The stage.
+    pub stage: StageId,
+    /// Where the party answers.
+    pub address: String,
+    /// The operands.
+    pub operands: Bitmap,
+}
+
+/// How an order ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// What went wrong.
+    pub error: Option<Told>,
+    /// For each stage, operands that ran, and seconds of threads.
+    pub stages: Vec<(u64, f64)>,
+    /// Requests to storage.
+    pub requests: u64,
+    /// Bytes that came from storage.
+    pub bytes_read: u64,
+    /// Bytes of chunks that were fetched from other parties.
+    pub bytes_moved: u64,
+    /// The most bytes that the order held at a time.
+    pub peak_bytes: u64,
+    /// Chunks written to files for want of memory.
+    pub spills: u64,
+    /// Their bytes.
+    pub bytes_spilled: u64,
+}
+
+/// What a worker says of an order while it runs; the last is its end.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// It runs.
+    Runs,
+    /// It is over.
+    Done(Box<Done>),
+}
+
+/// A chunk's operand, as it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkTicket {
+    /// The plan.
+    pub plan: String,
+    /// The stage.
+    pub stage: StageId,
+    /// The operand.
+    pub number: u64,
+}
+
+/// A plan that nobody needs any more.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Forget {
+    /// Its name.
+    pub plan: String,
 }

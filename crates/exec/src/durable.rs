@@ -20,7 +20,7 @@
 //! process is at worst not found.
 
 mod collect;
-mod format;
+pub(crate) mod format;
 mod reads;
 mod statement;
 mod stored;

@@ -3,6 +3,7 @@
 use crate::kernels::KernelError;
 use crate::sink::SinkError;
 use crate::source::SourceError;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use tessera_planner::error::Class;
@@ -150,6 +151,17 @@ pub enum Error {
         /// What to write instead.
         hint: Option<String>,
     },
+    /// What another process said of an operand that it ran.
+    #[error("{0}")]
+    Told(Box<Told>),
+    /// A process that has chunks, or was to make them, does not answer; others may.
+    #[error("{party} does not answer: {reason}")]
+    PartyLost {
+        /// Who it is.
+        party: String,
+        /// What was seen of it.
+        reason: String,
+    },
     /// Code of an operand panicked.
     #[error("{operand} panicked: {message}")]
     Panicked {
@@ -166,6 +178,48 @@ pub enum Error {
     },
 }
 
+/// What an error of another process says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Its stable name.
+    pub code: String,
+    /// Who has to act.
+    pub class: Class,
+    /// What went wrong, with its causes.
+    pub message: String,
+    /// The way out.
+    pub hint: Option<String>,
+    /// True if memory was refused that is there if nothing else has any.
+    pub may_fit: bool,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<&Error> for Told {
+    fn from(error: &Error) -> Self {
+        let mut message = error.to_string();
+        let mut next = std::error::Error::source(error);
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            next = cause.source();
+        }
+        Told {
+            code: error.code().into(),
+            class: error.class(),
+            message,
+            hint: error.hint(),
+            may_fit: error.may_fit(),
+        }
+    }
+}
+
 impl From<KernelError> for Error {
     fn from(e: KernelError) -> Self {
         match e {
@@ -177,9 +231,11 @@ impl From<KernelError> for Error {
 
 impl Error {
     /// Stable name for programs.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Error::Plan(e) => e.code(),
+            Error::Told(told) => &told.code,
+            Error::PartyLost { .. } => "worker_lost",
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
             | Error::MemoryTaken { .. } => "memory_exceeded",
@@ -203,6 +259,8 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),
+            Error::Told(told) => told.class,
+            Error::PartyLost { .. } => Class::Retry,
             Error::Kernel(e) => e.class(),
             Error::Source(e) => e.class(),
             Error::Sink(e) => e.class(),
@@ -225,6 +283,7 @@ impl Error {
     pub fn may_fit(&self) -> bool {
         match self {
             Error::MemoryTaken { .. } => true,
+            Error::Told(told) => told.may_fit,
             Error::MemoryExceeded { limit_bytes, worst, .. } => {
                 worst.iter().all(|d| d.peak_bytes.saturating_add(d.input_bytes) <= *limit_bytes)
             }
@@ -237,6 +296,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Plan(e) => e.hint(),
+            Error::Told(told) => told.hint.clone(),
+            Error::PartyLost { .. } => Some("try again later; `SHOW WORKERS` tells who is there".into()),
             Error::MemoryExceeded { worst, .. }
                 if worst.iter().any(|demand| demand.stage.contains(WHOLE)) =>
             {

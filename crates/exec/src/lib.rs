@@ -9,6 +9,7 @@
 //! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader. When memory is short,
 //!    those that are needed last wait in files ([`store`]); those that are dear to make again are kept where a run after
 //!    a failure finds them ([`durable`]).
+//! 6. On a worker of a cluster the same threads run a part of a plan ([`order`]); chunks of other parts are fetched.
 //!
 //! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
 
@@ -22,6 +23,7 @@ pub mod error;
 pub mod fail;
 pub mod kernels;
 pub mod operand;
+pub mod order;
 pub mod pool;
 pub mod quota;
 pub mod run;

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::durable::Stored;
 use crate::error::Error;
 use crate::operand::StateCounts;
+use crate::order::{Found, Shelved};
 use crate::pool::Pool;
 use crate::quota::Quota;
 use crate::schedule::admit::{Limits, Work};
@@ -19,7 +20,7 @@ use crate::schedule::job::{Job, Statement};
 use crate::schedule::spill::{Spill, SpillDone};
 use crate::schedule::table::Key;
 use crate::schedule::{Inputs, Outcome, Sink, Stats, TaskContext, TaskRunner, Tiling};
-use crate::store::{Held, Store};
+use crate::store::{Held, Spilled, Store};
 use bytes::Bytes;
 use futures::FutureExt;
 use smallvec::SmallVec;
@@ -28,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tessera_planner::plan::OutputRef;
+use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Dims;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -41,6 +42,8 @@ const KEEPING: u64 = 8;
 pub struct How {
     /// What is there of it and what is kept: chunks that are there are loaded, and those that are computed are written.
     pub stored: Option<Stored>,
+    /// What is there of it in other processes, where it is one that several work at. Not together with `stored`.
+    pub shelved: Option<Shelved>,
     /// For a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: it is run on the
     /// thread that starts it as far as it goes without waiting, most often to its end.
     pub here: bool,
@@ -180,6 +183,56 @@ impl Runtime {
         &self.shared.config
     }
 
+    /// Brings a spilled chunk back on this thread, for somebody else than a plan; `None` if there is no memory for it.
+    pub fn bring_back(&self, file: &Arc<Spilled>) -> Option<Result<Arc<Chunk>, Error>> {
+        let mut room = self.shared.quota.account().try_reserve(file.bytes() + file.staging())?;
+        let read = AtomicU64::new(0);
+        Some(file.load(&self.shared.pool, &read).map(|mut chunk| {
+            chunk.charge(room.split(chunk.bytes()));
+            Arc::new(chunk)
+        }))
+    }
+
+    /// Runs an operand that reads no chunks on this thread, for somebody else than a plan; `None` if there is no memory
+    /// for it.
+    pub fn load_here(
+        &self,
+        plan: &dyn Tiling,
+        runner: &dyn TaskRunner,
+        stage: StageId,
+        number: u64,
+    ) -> Option<Result<Vec<Arc<Chunk>>, Error>> {
+        let index = plan.grid(stage).unravel(number);
+        let (more, prepared) = match runner.pins(stage) {
+            true => runner.pin(stage, &index),
+            false => (0, None),
+        };
+        let need = plan.peak(stage, &index).saturating_add(more);
+        let mut room = self.shared.quota.account().try_reserve(need)?;
+        let (cancel, read_back) = (CancelToken::new(), AtomicU64::new(0));
+        let cx = TaskContext {
+            pool: &self.shared.pool,
+            reserved: room.bytes(),
+            cancel: &cancel,
+            read_back: &read_back,
+        };
+        let run = || runner.run(stage, &index, &Inputs::default(), prepared, &cx);
+        let made = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|p| {
+            let operand = plan.name(stage);
+            let message = crate::schedule::core::panic_message(p.as_ref());
+            Err(Error::Panicked { operand, message })
+        });
+        Some(made.map(|chunks| {
+            let charged = chunks.into_iter().map(|mut chunk| {
+                if !chunk.is_shared() {
+                    chunk.charge(room.split(chunk.bytes()));
+                }
+                Arc::new(chunk)
+            });
+            charged.collect()
+        }))
+    }
+
     /// Starts a plan and returns at once.
     pub fn start(
         &self,
@@ -201,9 +254,10 @@ impl Runtime {
         how: How,
     ) -> Result<Running, Error> {
         cancel.check()?;
-        let How { stored, here, threads, budget } = how;
+        let How { stored, shelved, here, threads, budget } = how;
         let (kept, recovery) = stored.map(|s| (s.kept, s.recovery)).unzip();
-        let recovery = recovery.unwrap_or_default();
+        let (shelf, there) = shelved.map(|s| (s.shelf, s.recovery)).unzip();
+        let recovery = recovery.or(there).unwrap_or_default();
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
         let token = cancel.child();
         let account = budget.as_ref().unwrap_or(&self.shared.quota).account();
@@ -219,6 +273,7 @@ impl Runtime {
             account,
             read_back: AtomicU64::new(0),
             kept,
+            shelf,
             threads: threads.unwrap_or(self.shared.config.threads).max(1),
         };
         let done = Box::new(move |outcome| {
@@ -438,6 +493,11 @@ impl Shared {
                     tokio::time::sleep(delay).await;
                 }
                 let index = statement.tiling.grid(key.stage).unravel(key.number);
+                if stored && let Some(shelf) = &statement.shelf {
+                    let bytes = statement.tiling.output_bytes(key.stage, &index);
+                    let found = shelf.fetch(key.stage, key.number, bytes).await?;
+                    return Ok(found.map(|f| Box::new(f) as crate::schedule::Prepared));
+                }
                 if stored && let Some(kept) = &statement.kept {
                     let bytes = statement.tiling.output_bytes(key.stage, &index);
                     let object = kept.fetch(key.stage, key.number, bytes).await;
@@ -470,6 +530,11 @@ impl Shared {
             let operand = (work.key.stage, work.key.number);
             let room = work.statement.account.quota().limit() / KEEPING;
             kept.keep(&self.io, operand, chunks, nanos, room);
+        }
+        if let (Ok(Some(chunks)), Some(shelf), false) =
+            (&result, &work.statement.shelf, work.stored)
+        {
+            shelf.made(work.key.stage, work.key.number, chunks);
         }
         let (slot, fetch, frees) = (work.slot, work.fetch, work.frees);
         let again = result.is_err().then(|| Box::new(work));
@@ -537,11 +602,16 @@ impl Shared {
     /// The chunks in the object that was fetched.
     fn load(&self, work: &mut Work, index: &[u64]) -> Option<Vec<Chunk>> {
         let (statement, Key { stage, number }) = (&work.statement, work.key);
-        let object = work.prepared.take()?.downcast::<Bytes>().ok()?;
+        let prepared = work.prepared.take()?;
         let shapes: Vec<Dims> = (0..statement.tiling.outputs(stage) as u32)
             .map(|output| OutputRef { stage, output })
             .map(|of| statement.tiling.output_grid(of).region(index).shape())
             .collect();
+        if statement.shelf.is_some() {
+            let found = prepared.downcast::<Found>().ok()?;
+            return found.chunks((stage, number), &shapes, &self.pool, &statement.read_back);
+        }
+        let object = prepared.downcast::<Bytes>().ok()?;
         statement.kept.as_ref()?.load(&object, stage, number, &shapes, &self.pool)
     }
 

@@ -53,6 +53,11 @@ pub trait Tiling: Send + Sync {
     fn stages(&self) -> usize;
     /// The outputs that are the answer.
     fn results(&self) -> &[OutputRef];
+    /// The first chunk of a result, not below a number, that is asked for. All are, but by an
+    /// [order](crate::order::Order).
+    fn next_wanted(&self, _result: usize, from: u64) -> Option<u64> {
+        Some(from)
+    }
     /// The operands of a stage, as the chunks of a grid.
     fn grid(&self, stage: StageId) -> &Grid;
     /// Number of outputs of a stage.

@@ -31,8 +31,9 @@ use crate::error::Error;
 use crate::kernels::{self, fused::Compiled};
 use crate::pool::PooledBuf;
 use crate::schedule::{Inputs, Prepared, TaskContext, TaskRunner};
-use crate::source::{ArrayReader, Counters};
+use crate::source::{ArrayReader, Counters, Options};
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tessera_planner::catalog::SourceRef;
@@ -49,16 +50,36 @@ pub enum Origin {
     Resident(Arc<Resident>),
 }
 
+/// Where a stored array was opened, for another process that has to open it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The path or URL, as [`crate::source::open`] takes it.
+    pub url: String,
+    /// How.
+    pub options: Options,
+}
+
 /// The sources that a statement's plans may name.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     origins: HashMap<SourceRef, Origin>,
+    places: HashMap<SourceRef, Arc<Place>>,
 }
 
 impl Sources {
     /// Makes a source known.
     pub fn add(&mut self, source: SourceRef, origin: Origin) {
         self.origins.insert(source, origin);
+    }
+
+    /// Says where a source was opened.
+    pub fn opened_at(&mut self, source: SourceRef, place: Arc<Place>) {
+        self.places.insert(source, place);
+    }
+
+    /// Where a source was opened; `None` for arrays in memory.
+    pub fn place(&self, source: &SourceRef) -> Option<&Arc<Place>> {
+        self.places.get(source)
     }
 
     fn get(&self, source: &SourceRef) -> Result<Origin, Error> {

@@ -4,7 +4,8 @@ use crate::dtype::DType;
 use thiserror::Error;
 
 /// Who has to act on an error, as every crate of Tessera classes its errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Class {
     /// The query or its data must change.
     User,

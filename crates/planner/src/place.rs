@@ -1,8 +1,8 @@
 //! Which worker runs which operand, and what that costs: pure functions of a plan and of the workers that there are.
 //!
 //! ```text
-//!   grids of operands ──split──▶ one layout a stage ──∩ reads──▶ bytes moved ──cut──▶ phases ──▶ work orders
-//!     ■■■■■■■■                    ■■■□□□▪▪▪                       a ▸ b 3 chunks        0, 1        one a phase, worker
+//!   grids of operands ──split──▶ one layout a stage ──∩ reads──▶ what crosses ──▶ steps ──▶ work orders
+//!     ■■■■■■■■                    ■■■□□□▪▪▪                       a ▸ b 3 chunks    0, 1     one a step, worker
 //! ```
 //! 1. [`place`] gives every operand a worker. [`Strategy::Split`] cuts the grid of each stage into one run of an
 //!    [`Order`] for each worker, as long as its threads are many: balanced within an operand, neighbours together,
@@ -11,8 +11,8 @@
 //! 2. [`Placement::model`] says what is moved between workers, and about how long the plan takes. It cuts the plan into
 //!    phases: a stage begins a new one if its operands read chunks that other workers make and it is not only
 //!    neighbours, a tree or a carry by which they meet.
-//! 3. [`Placement::orders`] are the phases as data, one order for each phase and worker: which operands to run, which
-//!    chunks to get from whom, which to keep.
+//! 3. [`Placement::orders`] are the placement as data, one order for each worker and step: which operands to run, and
+//!    which chunks to get from whom.
 //! 4. [`Placement::without`] takes workers out: what they had goes to the others, and nothing else moves.
 //!
 //! A load whose chunks several workers want is read by each of them from where the array is, if moving its chunks
@@ -45,7 +45,7 @@ use model::Facts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use traffic::{Flow, Moves};
+use traffic::{Flow, Moves, readers};
 
 /// The most operands that can be placed: numbers of operands are added up in 64 bits.
 const OPERANDS_MAX: u64 = 1 << 56;

@@ -93,6 +93,23 @@ impl Bitmap {
         self.words.get(&(n / 64)).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
+    /// The first number of it that is not below `n`.
+    pub fn first_from(&self, n: u64) -> Option<u64> {
+        let (&at, &word) = self.words.range(n / 64..).find(|&(&at, &word)| {
+            let below = if at == n / 64 { n % 64 } else { 0 };
+            word >> below != 0
+        })?;
+        let below = if at == n / 64 { n % 64 } else { 0 };
+        Some(at * 64 + below + u64::from((word >> below).trailing_zeros()))
+    }
+
+    /// Adds all numbers of another set.
+    pub fn extend(&mut self, other: &Bitmap) {
+        for (&at, &word) in &other.words {
+            *self.words.entry(at).or_default() |= word;
+        }
+    }
+
     /// How many numbers are in it.
     pub fn len(&self) -> u64 {
         self.words.values().map(|w| u64::from(w.count_ones())).sum()
@@ -194,6 +211,13 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
 }
 
 impl Recovery {
+    /// For whoever runs some operands of a plan, and counts their readers: the chunks of the operands `there` are
+    /// loaded.
+    pub fn loading(there: Vec<Bitmap>) -> Self {
+        let part = |there| Part { there, ..Part::default() };
+        Recovery { parts: there.into_iter().map(part).collect(), lost: false }
+    }
+
     fn part(&self, stage: StageId) -> Option<&Part> {
         self.parts.get(stage.0 as usize)
     }

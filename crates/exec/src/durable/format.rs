@@ -11,9 +11,9 @@ use crate::pool::Pool;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::fmt::Display;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
-use tessera_planner::key::Key;
 use tessera_planner::region::{Dims, cells};
 
 /// The first line; its number is counted up with the format.
@@ -24,7 +24,7 @@ const MAGIC: &[u8; 16] = match cfg!(target_endian = "little") {
 /// Bytes before the header.
 const FRONT: usize = 24;
 /// Most that a header has: that of three outputs of three fields has some 700 bytes.
-pub(super) const HEADER_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const HEADER_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
@@ -51,7 +51,12 @@ impl AsRef<[u8]> for Cells {
 }
 
 /// The object in parts, without a copy of the cells.
-pub(super) fn encode(key: Key, number: u64, nanos: u64, chunks: &[Arc<Chunk>]) -> Vec<Bytes> {
+pub(crate) fn encode(
+    key: &impl Display,
+    number: u64,
+    nanos: u64,
+    chunks: &[Arc<Chunk>],
+) -> Vec<Bytes> {
     let output = |chunk: &Arc<Chunk>| Output {
         shape: chunk.shape().into(),
         fields: chunk.fields().iter().map(|f| (f.dtype(), crc32fast::hash(f.buffer()))).collect(),
@@ -76,9 +81,9 @@ pub(super) fn encode(key: Key, number: u64, nanos: u64, chunks: &[Arc<Chunk>]) -
 ///
 /// # Errors
 /// What is wrong with the object: it is not this operand's, was cut off, or changed.
-pub(super) fn decode(
+pub(crate) fn decode(
     object: &[u8],
-    key: Key,
+    key: &impl Display,
     number: u64,
     shapes: &[Dims],
     pool: &Arc<Pool>,

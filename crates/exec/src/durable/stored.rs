@@ -65,7 +65,7 @@ impl Kept {
         pool: &Arc<Pool>,
     ) -> Option<Vec<Chunk>> {
         let key = self.key(stage)?;
-        match format::decode(object, key, number, shapes, pool) {
+        match format::decode(object, &key, number, shapes, pool) {
             Ok((chunks, nanos)) => {
                 self.durable.count(|c| &c.reused, 1);
                 self.durable.count(|c| &c.bytes_reused, chunks.iter().map(Chunk::bytes).sum());
@@ -93,7 +93,7 @@ impl Kept {
         let bytes = chunks.iter().map(|c| c.bytes()).sum();
         match self.durable.queue(bytes, room) {
             Some(queued) => {
-                let parts = format::encode(key, number, nanos, chunks);
+                let parts = format::encode(&key, number, nanos, chunks);
                 self.durable.put(io, queued, self.durable.object(self.part, key, number), parts);
             }
             None => self.durable.count(|c| &c.skipped, 1),

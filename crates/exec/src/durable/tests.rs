@@ -62,12 +62,12 @@ fn shapes() -> Vec<Dims> {
 }
 
 fn object() -> Vec<u8> {
-    format::encode(key("k"), 7, 12_345, &chunks()).concat()
+    format::encode(&key("k"), 7, 12_345, &chunks()).concat()
 }
 
 #[test]
 fn chunks_come_back_as_they_were() {
-    let (back, nanos) = format::decode(&object(), key("k"), 7, &shapes(), &pool()).unwrap();
+    let (back, nanos) = format::decode(&object(), &key("k"), 7, &shapes(), &pool()).unwrap();
     assert_eq!((back.len(), nanos), (3, 12_345));
     for (a, b) in chunks().iter().zip(&back) {
         assert_eq!((a.shape(), a.fields().len()), (b.shape(), b.fields().len()));
@@ -80,7 +80,7 @@ fn chunks_come_back_as_they_were() {
 #[test]
 fn whatever_is_changed_is_noticed() {
     let (good, pool) = (object(), pool());
-    let decode = |bytes: &[u8]| format::decode(bytes, key("k"), 7, &shapes(), &pool);
+    let decode = |bytes: &[u8]| format::decode(bytes, &key("k"), 7, &shapes(), &pool);
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
@@ -88,9 +88,9 @@ fn whatever_is_changed_is_noticed() {
         assert!(decode(&good[..at]).is_err(), "cut off at {at}");
     }
     assert!(decode(&[good.as_slice(), b"x"].concat()).is_err());
-    assert!(format::decode(&good, key("k"), 8, &shapes(), &pool).is_err());
-    assert!(format::decode(&good, key("l"), 7, &shapes(), &pool).is_err());
-    assert!(format::decode(&good, key("k"), 7, &shapes()[..2], &pool).is_err());
+    assert!(format::decode(&good, &key("k"), 8, &shapes(), &pool).is_err());
+    assert!(format::decode(&good, &key("l"), 7, &shapes(), &pool).is_err());
+    assert!(format::decode(&good, &key("k"), 7, &shapes()[..2], &pool).is_err());
     assert!(decode(&good).is_ok());
 }
 

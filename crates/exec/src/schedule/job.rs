@@ -5,6 +5,7 @@ use crate::chunk::Chunk;
 use crate::durable::Kept;
 use crate::error::{Demand, Error};
 use crate::operand::State;
+use crate::order::Shelf;
 use crate::quota::Account;
 use crate::schedule::admit::Work;
 use crate::schedule::ranges::RangeSet;
@@ -32,6 +33,8 @@ pub(crate) struct Statement {
     pub(crate) read_back: AtomicU64,
     /// Where its chunks are kept.
     pub(crate) kept: Option<Kept>,
+    /// Where chunks of other parts of its plan are.
+    pub(crate) shelf: Option<Arc<dyn Shelf>>,
     /// The most threads that compute its operands at a time.
     pub(crate) threads: usize,
 }

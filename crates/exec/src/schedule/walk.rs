@@ -72,8 +72,13 @@ impl Job {
                     }
                 }
                 let Some(r) = next else { return false };
-                let number = self.roots[r].0;
-                self.roots[r].0 += 1;
+                let (next, count) = self.roots[r];
+                let wanted = self.statement.tiling.next_wanted(r, next);
+                let Some(number) = wanted.filter(|n| *n < count) else {
+                    self.roots[r].0 = count;
+                    return true;
+                };
+                self.roots[r].0 = number + 1;
                 if self.early[r].remove(number) {
                     return true;
                 }
@@ -121,7 +126,8 @@ impl Job {
             .collect();
         let mut pending = SmallVec::new();
         for &(r, _) in &info.results {
-            let unseen = key.number >= self.roots[r as usize].0;
+            let unseen = key.number >= self.roots[r as usize].0
+                && tiling.next_wanted(r as usize, key.number) == Some(key.number);
             if claim == Some(r)
                 || (unseen && self.early[r as usize].insert(key.number))
                 || self.redo.remove(&(key.number, r))

@@ -2,11 +2,14 @@
 
 use crate::source::error::SourceError;
 use std::fmt;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use url::Url;
 
 /// How to open a table: `OPTIONS (…)` of `CREATE EXTERNAL TABLE`, checked.
-#[derive(Clone, PartialEq, Eq)]
+///
+/// Their serde form has the secrets: it is for other processes of the same cluster.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,

@@ -9,7 +9,8 @@
 //!    strip         └───────┘        └───────┘
 //! ```
 //! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
-//! products cost more than the copy.
+//! products cost more than the copy. A product with a vector reads each cell of its matrix once, so that a copy would
+//! cost more than the product: its strips are those of the matrix' chunks.
 
 use super::Operand;
 use super::gather::{Steps, lie};
@@ -146,7 +147,7 @@ fn block(
     while at < matrix.end[k] {
         op.cx.cancel.check()?;
         let mut strip = matrix.clone();
-        (strip.start[k], strip.end[k]) = (at, strip_end(&right.pieces, matrix, at));
+        (strip.start[k], strip.end[k]) = (at, strip_end(&left.pieces, &right.pieces, matrix, at));
         let a = gather(op, left, &strip, n, dtype, left_scratch)?;
         let b = gather(op, right, &strip, m, dtype, right_scratch)?;
         let cells =
@@ -166,11 +167,19 @@ fn block(
 }
 
 /// Where the strip that begins at `at` ends: with the right side's chunk if that is long enough, as it is read in place
-/// then; else after [`PRODUCT_STRIP`].
-fn strip_end(right: &[Piece], matrix: &Region, at: u64) -> u64 {
+/// then; else after [`PRODUCT_STRIP`]. With a vector, where the next chunk of the matrix ends.
+fn strip_end(left: &[Piece], right: &[Piece], matrix: &Region, at: u64) -> u64 {
     let k = matrix.rank() - 1;
-    let far = matrix.end[k].min(at + PRODUCT_STRIP);
     let cut = |p: &Piece| p.seen.end[k];
+    let beside_vector = match (matrix.len(k - 2), matrix.len(k - 1)) {
+        (_, 1) => Some(left),
+        (1, _) => Some(right),
+        _ => None,
+    };
+    if let Some(pieces) = beside_vector {
+        return pieces.iter().map(cut).filter(|&e| e > at).min().unwrap_or(matrix.end[k]);
+    }
+    let far = matrix.end[k].min(at + PRODUCT_STRIP);
     right.iter().map(cut).filter(|&e| e < far && e >= at + STRIP_MIN).max().unwrap_or(far)
 }
 

@@ -1,12 +1,23 @@
-//! Phases as data: what each worker is told.
+//! A placement as data: what each worker is told to do, and when it can.
+//!
+//! ```text
+//!   worker 0   x ▸ partial ▸ mean ─┐             x ▸ x − mean         what stands between two orders of a worker is made
+//!                        step 0    └─▶ step 1 ─▶      step 2          on the way, by the second, unless it is held
+//!   worker 1   x ▸ partial ─────────▲
+//! ```
+//! 1. A chunk that a worker reads and another one makes *crosses*. Operands whose chunks cross, or are results, are told
+//!    to their worker; all that they read and that does not cross is found by the worker itself, depth-first.
+//! 2. What crosses is there one step later than what it is made of; so each run of a [`Layout`](super::Layout) has a
+//!    step, and an order is all that a worker is told in a step. It can start when the orders that it reads are done.
 
-use super::Placement;
-use super::model::Modelled;
-use super::traffic::{is_everywhere, read_by, readers};
-use crate::plan::{OutputRef, StageId};
+use super::traffic::is_everywhere;
+use super::{Placement, readers};
+use crate::error::Error;
+use crate::plan::{OutputRef, StageId, Task};
 use crate::region::Region;
 use crate::tile::{Tiling, add_disjoint};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Operands of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,98 +39,165 @@ pub struct Chunks {
     pub chunks: Vec<Region>,
 }
 
-/// What one worker does in one phase. Beside the plan it is all that the worker needs to know.
+/// What one worker does in one step. Beside the plan it is all that the worker needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkOrder {
-    /// The phase.
-    pub phase: u32,
+    /// The step.
+    pub step: u32,
     /// Number of the worker.
     pub worker: u32,
-    /// Operands that it runs. Each operand of a plan is in one order, but for those of arrays that are read where they
-    /// are wanted, and of constants.
+    /// Operands whose chunks are results or are read by other workers: each of them is in one order.
     pub run: Vec<Share>,
-    /// Chunks that its operands read and others make: in an earlier phase, or, of neighbours, trees, carries and loads,
-    /// in this one.
+    /// Chunks that it reads and that others make, in orders of earlier steps.
     pub fetch: Vec<Chunks>,
-    /// Chunks that it makes and that are results, are read in a later phase, or by others.
-    pub keep: Vec<Chunks>,
+    /// Stages whose chunks are made on the way and are read again in a later step of the same worker.
+    pub hold: Vec<StageId>,
+    /// The orders that make what it fetches: step and worker.
+    pub after: Vec<(u32, u32)>,
+}
+
+/// A run of a layout: operands of one stage and one worker.
+struct Unit {
+    stage: StageId,
+    worker: u32,
+    operands: Vec<Region>,
+    step: u32,
+    /// Operands whose chunks cross or are results.
+    run: Vec<Region>,
+}
+
+/// Chunks that one run makes and another one reads.
+struct Flow {
+    of: OutputRef,
+    from: usize,
+    to: usize,
+    chunks: Vec<Region>,
 }
 
 impl Placement {
-    /// The work orders by phase and worker; none for a worker that has nothing to do in a phase. `model` is
-    /// [`Placement::model`]'s. They grow with the boxes of the layouts, and take time with their square.
-    pub fn orders(&self, tiling: &Tiling, model: &Modelled) -> Vec<WorkOrder> {
+    /// The work orders by step and worker; none for a worker that is told nothing in a step. They grow with the runs of
+    /// the layouts, and take time with their square.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if operands of one stage read each other against the order of their runs: no layout of ours has
+    /// that.
+    pub fn orders(&self, tiling: &Tiling) -> Result<Vec<WorkOrder>, Error> {
         let plan = tiling.plan();
-        let workers = self.workers.len();
-        let boxes: Vec<Vec<Vec<Region>>> = plan
-            .stages
-            .iter()
-            .zip(&self.layouts)
-            .map(|(s, l)| l.boxes(&s.grid.counts(), workers))
-            .collect();
-        let of_stage = |s: StageId| model.phase[s.0 as usize];
-        let is_again = |s: StageId| self.again[s.0 as usize];
-        let mut orders = Vec::new();
-        for phase in 0..model.phases.len() as u32 {
-            for worker in 0..workers as u32 {
-                let mut order =
-                    WorkOrder { phase, worker, run: vec![], fetch: vec![], keep: vec![] };
-                for (stage, s) in (0..).map(StageId).zip(&plan.stages) {
-                    if is_everywhere(tiling, stage) {
-                        continue;
-                    }
-                    let homes = &boxes[stage.0 as usize];
-                    let mine = &homes[worker as usize];
-                    if of_stage(stage) == phase && !is_again(stage) && !mine.is_empty() {
-                        order.run.push(Share { stage, operands: mine.clone() });
-                    }
-                    for output in 0..s.outputs.len() as u32 {
-                        let of = OutputRef { stage, output };
-                        // What operands here read of it in this phase, and what is read of it later or elsewhere.
-                        let (mut here, mut beyond) = (Vec::new(), Vec::new());
-                        for reader in readers(tiling, of) {
-                            let reads = |w: u32| {
-                                let operands = &boxes[reader.0 as usize][w as usize];
-                                read_by(tiling, of, reader, operands)
-                            };
-                            let is_later = of_stage(reader) > of_stage(stage);
-                            if of_stage(reader) == phase {
-                                reads(worker).into_iter().for_each(|r| add_disjoint(&mut here, r));
-                            }
-                            if of_stage(stage) == phase && !is_again(stage) {
-                                for w in (0..workers as u32).filter(|w| *w != worker || is_later) {
-                                    reads(w).into_iter().for_each(|r| add_disjoint(&mut beyond, r));
-                                }
-                            }
-                        }
-                        if is_again(stage) {
-                            if !here.is_empty() {
-                                order.run.push(Share { stage, operands: here });
-                            }
-                            continue;
-                        }
-                        for (w, home) in (0..).zip(homes).filter(|(w, _)| *w != worker) {
-                            let chunks = common(home, &here);
-                            if !chunks.is_empty() {
-                                order.fetch.push(Chunks { of, worker: w, chunks });
-                            }
-                        }
-                        if of_stage(stage) == phase {
-                            let is_result = plan.results.contains(&of);
-                            let chunks =
-                                if is_result { mine.clone() } else { common(mine, &beyond) };
-                            if !chunks.is_empty() {
-                                order.keep.push(Chunks { of, worker, chunks });
-                            }
-                        }
-                    }
+        let mut units: Vec<Unit> = Vec::new();
+        let mut of_stage: Vec<std::ops::Range<usize>> = Vec::with_capacity(plan.stages.len());
+        for ((stage, s), layout) in (0..).map(StageId).zip(&plan.stages).zip(&self.layouts) {
+            let begin = units.len();
+            let counts = s.grid.counts();
+            let is_result = plan.results.iter().any(|r| r.stage == stage);
+            units.extend(layout.parts().map(|(place, run)| {
+                let operands = layout.order.boxes(&counts, place, run.end);
+                let run_ = if is_result { operands.clone() } else { Vec::new() };
+                Unit { stage, worker: run.worker, operands, step: 0, run: run_ }
+            }));
+            of_stage.push(begin..units.len());
+        }
+        let flows = self.flows(tiling, &units, &of_stage);
+        for flow in &flows {
+            if units[flow.from].worker != units[flow.to].worker {
+                let run = &mut units[flow.from].run;
+                flow.chunks.iter().for_each(|c| add_disjoint(run, c.clone()));
+            }
+        }
+        self.set_steps(&mut units, &flows)?;
+
+        let mut orders: BTreeMap<(u32, u32), WorkOrder> = BTreeMap::new();
+        for unit in units.iter().filter(|u| !u.run.is_empty()) {
+            let (step, worker) = (unit.step, unit.worker);
+            let order = orders.entry((step, worker)).or_insert_with(|| WorkOrder {
+                step,
+                worker,
+                run: vec![],
+                fetch: vec![],
+                hold: vec![],
+                after: vec![],
+            });
+            match order.run.last_mut() {
+                Some(last) if last.stage == unit.stage => last.operands.extend(unit.run.clone()),
+                _ => order.run.push(Share { stage: unit.stage, operands: unit.run.clone() }),
+            }
+        }
+        for ((step, worker), order) in &mut orders {
+            let mut after: BTreeSet<(u32, u32)> = BTreeSet::new();
+            let mut fetch: BTreeMap<(OutputRef, u32), Vec<Region>> = BTreeMap::new();
+            let mut hold: BTreeSet<StageId> = BTreeSet::new();
+            // What was made on the way in an earlier step may be made once more.
+            for flow in &flows {
+                let (from, to) = (&units[flow.from], &units[flow.to]);
+                if to.worker != *worker {
+                    continue;
                 }
-                if !(order.run.is_empty() && order.fetch.is_empty()) {
-                    orders.push(order);
+                if from.worker == *worker {
+                    let is_computed = !matches!(plan.stage(from.stage).task, Task::Load { .. });
+                    if is_computed && from.step <= *step && to.step > *step {
+                        hold.insert(from.stage);
+                    }
+                } else if to.step <= *step {
+                    after.insert((from.step, from.worker));
+                    let all = fetch.entry((flow.of, from.worker)).or_default();
+                    flow.chunks.iter().for_each(|c| add_disjoint(all, c.clone()));
+                }
+            }
+            order.after = after.into_iter().collect();
+            order.hold = hold.into_iter().collect();
+            let chunks = |((of, worker), chunks)| Chunks { of, worker, chunks };
+            order.fetch = fetch.into_iter().map(chunks).collect();
+        }
+        Ok(orders.into_values().collect())
+    }
+
+    /// What runs read of each other. Constants are everywhere, and what is read again is read where it is wanted.
+    fn flows(
+        &self,
+        tiling: &Tiling,
+        units: &[Unit],
+        of_stage: &[std::ops::Range<usize>],
+    ) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        for of in super::outputs(tiling) {
+            let s = of.stage.0 as usize;
+            if is_everywhere(tiling, of.stage) || self.again[s] {
+                continue;
+            }
+            for reader in readers(tiling, of) {
+                for to in of_stage[reader.0 as usize].clone() {
+                    let reads = super::traffic::read_by(tiling, of, reader, &units[to].operands);
+                    for from in of_stage[s].clone() {
+                        let chunks = common(&units[from].operands, &reads);
+                        if !chunks.is_empty() && from != to {
+                            flows.push(Flow { of, from, to, chunks });
+                        }
+                    }
                 }
             }
         }
-        orders
+        flows
+    }
+
+    /// A run is a step later than what it reads of others, and not before what it reads of its own worker.
+    fn set_steps(&self, units: &mut [Unit], flows: &[Flow]) -> Result<(), Error> {
+        let mut into: Vec<Vec<usize>> = vec![Vec::new(); units.len()];
+        for flow in flows {
+            if flow.from > flow.to {
+                return Err(Error::Range {
+                    what: "runs of a stage whose operands read each other".into(),
+                    value: format!("run {} reads run {}", flow.to, flow.from),
+                    expected: "each reads what stands before it in the order".into(),
+                });
+            }
+            into[flow.to].push(flow.from);
+        }
+        for to in 0..units.len() {
+            let after = |&from: &usize| {
+                units[from].step + u32::from(units[from].worker != units[to].worker)
+            };
+            units[to].step = into[to].iter().map(after).max().unwrap_or(0);
+        }
+        Ok(())
     }
 }
 

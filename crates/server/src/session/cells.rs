@@ -369,6 +369,7 @@ impl Runner {
         let (runtime, token) = (self.host.runtime(), ExecCancel::new());
         let how = How {
             stored,
+            shelved: None,
             here: is_small(&tiling),
             threads: self.threads,
             budget: self.handle.budget(),

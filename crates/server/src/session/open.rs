@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_exec::source::{self, Opened, Options};
-use tessera_exec::task::{Origin, Resident, Sources};
+use tessera_exec::task::{Origin, Place, Resident, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 
@@ -274,10 +274,10 @@ impl<'a> Opener<'a> {
     async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
         let (versions, stores) = (self.handle.versions(), &self.session.host.stores);
         let opened = source::open_for(&versions, url, options, stores).await;
-        self.add(opened.map_err(Error::stage)?)
+        self.add(opened.map_err(Error::stage)?, &Arc::new(Place { url: absolute(url), options: options.clone() }))
     }
 
-    fn add(&mut self, opened: Opened) -> Result<Arc<Dataset>, Error> {
+    fn add(&mut self, opened: Opened, place: &Arc<Place>) -> Result<Arc<Dataset>, Error> {
         for reader in &opened.readers {
             let source = reader.source();
             if let Some(version) = &source.version {
@@ -287,6 +287,7 @@ impl<'a> Opener<'a> {
                 }
             }
             self.sources.add(reader.source().clone(), Origin::Stored(reader.clone()));
+            self.sources.opened_at(reader.source().clone(), place.clone());
         }
         Ok(Arc::new(opened.dataset))
     }
@@ -417,4 +418,10 @@ fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<
 /// A place of the frontend as one that is reported.
 pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
     p.map(|p| Position { line: p.line, column: p.column, length: p.length })
+}
+
+/// A path as processes with other working directories find it; URLs are left as they are.
+fn absolute(url: &str) -> String {
+    let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
+    path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())
 }

@@ -242,7 +242,7 @@ impl Session {
             None => None,
         };
         let here = is_small(tiling) && !sink.waits();
-        let how = How { stored, here, threads, budget: cancel.budget() };
+        let how = How { stored, shelved: None, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));

@@ -1,0 +1,203 @@
+//! The asking side.
+
+use super::credentials::Credentials;
+use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, STREAM_WINDOW};
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{Action, Ticket};
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Connections that are kept.
+const KEPT_MAX: usize = 1024;
+
+/// Connections to other parties, one for each address.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    credentials: Credentials,
+    open: Arc<Mutex<BTreeMap<String, Channel>>>,
+}
+
+fn late(what: &str, within: Duration) -> Fault {
+    Fault::Unreachable(format!("{what} took longer than {} ms", within.as_millis()))
+}
+
+async fn timed<T>(
+    what: &str,
+    within: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(within, call).await {
+        Ok(answer) => answer.map_err(Fault::from),
+        Err(_) => Err(late(what, within)),
+    }
+}
+
+impl Peers {
+    /// No connection is made before it is needed.
+    pub fn new(credentials: &Credentials) -> Self {
+        Peers { credentials: credentials.clone(), open: Arc::default() }
+    }
+
+    /// Asks for an action; the first answer, or the refusal, comes `within` the time. Dropping the stream ends it.
+    ///
+    /// # Errors
+    /// What the other party says, or [`Fault::Unreachable`].
+    pub async fn action(
+        &self,
+        address: &str,
+        kind: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        let mut client = self.client(address)?;
+        let mut request = Request::new(Action { r#type: kind.into(), body });
+        self.credentials.show(&mut request)?;
+        let answers = timed(kind, within, client.do_action(request)).await?.into_inner();
+        Ok(answers.map_ok(|answer| answer.body).map_err(Fault::from).boxed())
+    }
+
+    /// An action with one answer, in JSON.
+    ///
+    /// # Errors
+    /// As [`Peers::action`]; [`Fault::Broken`] for an answer that is none.
+    pub async fn call<A: Serialize + Sync, B: DeserializeOwned>(
+        &self,
+        address: &str,
+        kind: &str,
+        body: &A,
+        within: Duration,
+    ) -> Result<B, Fault> {
+        let broken = |e: serde_json::Error| Fault::Broken(format!("`{kind}` has no JSON: {e}"));
+        let body = Bytes::from(serde_json::to_vec(body).map_err(broken)?);
+        let ask = async {
+            let mut answers = self.action(address, kind, body, within).await?;
+            let none = || Fault::Broken(format!("`{kind}` was not answered"));
+            serde_json::from_slice(&answers.next().await.ok_or_else(none)??).map_err(broken)
+        };
+        tokio::time::timeout(within, ask).await.map_err(|_| late(kind, within))?
+    }
+
+    /// An object of at most `limit` bytes; pieces follow each other within `idle`.
+    ///
+    /// # Errors
+    /// [`Fault::NotFound`], [`Fault::Unreachable`], [`Fault::Broken`] for one that is too large or not whole.
+    pub async fn object(
+        &self,
+        address: &str,
+        ticket: Bytes,
+        limit: u64,
+        idle: Duration,
+    ) -> Result<Bytes, Fault> {
+        let mut client = self.client(address)?;
+        let mut request = Request::new(Ticket { ticket });
+        self.credentials.show(&mut request)?;
+        let mut pieces = timed("a chunk", idle, client.do_get(request)).await?.into_inner();
+        let first = timed("a chunk", idle, pieces.message()).await?;
+        let total = first
+            .and_then(|f| Some(u64::from_le_bytes(f.app_metadata.as_ref().try_into().ok()?)))
+            .ok_or_else(|| Fault::Broken("a chunk without its size".into()))?;
+        if total > limit {
+            return Err(Fault::Broken(format!(
+                "a chunk of {total} bytes, where at most {limit} are expected"
+            )));
+        }
+        let mut object = BytesMut::with_capacity(total as usize);
+        while let Some(piece) = timed("a piece of a chunk", idle, pieces.message()).await? {
+            if (object.len() + piece.data_body.len()) as u64 > total {
+                return Err(Fault::Broken(format!("a chunk has more than its {total} bytes")));
+            }
+            object.extend_from_slice(&piece.data_body);
+        }
+        match object.len() as u64 == total {
+            true => Ok(object.freeze()),
+            false => Err(Fault::Unreachable(format!(
+                "a chunk ended after {} of {total} bytes",
+                object.len()
+            ))),
+        }
+    }
+
+    /// True if somebody who has the secret answers there within the time: dead is told from slow.
+    pub async fn answers(&self, address: &str, within: Duration) -> bool {
+        let Ok(endpoint) = self.endpoint(address) else { return false };
+        let ask = async {
+            let channel = endpoint.connect().await.ok()?;
+            let mut client = FlightServiceClient::new(channel);
+            let mut request = Request::new(Action { r#type: "ping".into(), body: Bytes::new() });
+            self.credentials.show(&mut request).ok()?;
+            let answer = client.do_action(request).await.map_err(Fault::from);
+            (!matches!(answer, Err(Fault::Unreachable(_)))).then_some(())
+        };
+        matches!(tokio::time::timeout(within, ask).await, Ok(Some(())))
+    }
+
+    /// Closes the connection to a party that is gone.
+    pub fn forget(&self, address: &str) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+    }
+
+    fn client(&self, address: &str) -> Result<FlightServiceClient<Channel>, Fault> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match open.get(address) {
+            Some(channel) => channel.clone(),
+            None => {
+                let channel = self.endpoint(address)?.connect_lazy();
+                if open.len() >= KEPT_MAX {
+                    // Calls under way keep theirs.
+                    open.clear();
+                }
+                open.insert(address.into(), channel.clone());
+                channel
+            }
+        };
+        Ok(FlightServiceClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+
+    fn endpoint(&self, address: &str) -> Result<Endpoint, Fault> {
+        let tls = self.credentials.client();
+        if tls.is_none() && !is_loopback(address) {
+            return Err(Fault::Denied(format!(
+                "will not call {address} without TLS: give `cluster-certificate`, `cluster-key` \
+                 and `cluster-authority`"
+            )));
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+            .map_err(|e| Fault::Broken(format!("`{address}` is no address: {e}")))?
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(ALIVE)
+            .keep_alive_timeout(ALIVE)
+            .keep_alive_while_idle(true);
+        match tls {
+            Some(tls) => endpoint
+                .tls_config(tls)
+                .map_err(|e| Fault::Denied(format!("the certificates cannot be used: {e}"))),
+            None => Ok(endpoint),
+        }
+    }
+}
+
+/// True for `127.0.0.1:1`, `[::1]:1` and `localhost:1`.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        || address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_loopback())
+}

@@ -1,0 +1,178 @@
+//! The server's side: who joins, and what the server gives to workers.
+
+use crate::net::{Credentials, Fault, Peers, Server, Service};
+use crate::registry::{Limits, Registry};
+use crate::wire::{Advice, Beat, ChunkTicket, Hello};
+use crate::worker::{one, read};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error;
+use tessera_exec::order::encode;
+use tessera_planner::plan::StageId;
+use tokio_util::sync::CancellationToken;
+
+/// How long memory is waited for, for a chunk that a worker wants of an array in the server's memory.
+const ROOM: Duration = Duration::from_secs(5);
+
+/// Gives the chunks of a load whose array is in the server's memory; `None` if there is no memory for them now.
+pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error>> + Send + Sync>;
+
+/// The cluster, as the server has it.
+pub struct Cluster {
+    registry: Arc<Registry>,
+    peers: Peers,
+    address: SocketAddr,
+    homes: Arc<Mutex<BTreeMap<String, Home>>>,
+    end: CancellationToken,
+    server: Mutex<Option<Server>>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Accepts workers at an address. Inside a tokio runtime.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on.
+    pub async fn open(
+        listen: SocketAddr,
+        limits: Limits,
+        credentials: &Credentials,
+        version: &str,
+    ) -> Result<Arc<Self>, Fault> {
+        let registry = Registry::new(limits);
+        let homes: Arc<Mutex<BTreeMap<String, Home>>> = Arc::default();
+        let desk =
+            Desk { registry: registry.clone(), homes: homes.clone(), version: version.to_owned() };
+        let server = Server::bind(listen, Arc::new(desk), credentials).await?;
+        let end = CancellationToken::new();
+        let (watched, ended) = (registry.clone(), end.clone());
+        let every = (limits.dead_after / 10).max(Duration::from_millis(20));
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(every) => {}
+                    () = ended.cancelled() => return,
+                }
+                watched.expire(Instant::now());
+            }
+        });
+        Ok(Arc::new(Cluster {
+            registry,
+            peers: Peers::new(credentials),
+            address: server.address(),
+            homes,
+            end,
+            server: Mutex::new(Some(server)),
+        }))
+    }
+
+    /// The workers.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Where workers join.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn give(&self, plan: &str, home: Home) {
+        self.homes().insert(plan.into(), home);
+    }
+
+    pub(crate) fn take_back(&self, plan: &str) {
+        self.homes().remove(plan);
+    }
+
+    /// Accepts nobody any more.
+    pub async fn close(&self) {
+        self.end.cancel();
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(server) = server {
+            server.shutdown().await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+/// Where workers come to.
+struct Desk {
+    registry: Arc<Registry>,
+    homes: Arc<Mutex<BTreeMap<String, Home>>>,
+    version: String,
+}
+
+#[async_trait]
+impl Service for Desk {
+    async fn action(
+        &self,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        let now = Instant::now();
+        match kind {
+            "ping" => Ok(one(&())),
+            "join" => {
+                let hello: Hello = read(&body)?;
+                let joined = self.registry.join(&hello, &self.version, now);
+                Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
+            }
+            "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
+            "leave" => {
+                let beat: Beat = read(&body)?;
+                self.registry.leave(beat.worker, beat.incarnation);
+                Ok(one(&Advice::Go))
+            }
+            kind => Err(Fault::Broken(format!("a server does not do `{kind}`"))),
+        }
+    }
+
+    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault> {
+        let ChunkTicket { plan, stage, number } = read(&ticket)?;
+        let home = {
+            let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+            homes.get(&plan).cloned()
+        };
+        let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
+        let until = Instant::now() + ROOM;
+        loop {
+            let home = home.clone();
+            let given = tokio::task::spawn_blocking(move || {
+                let chunks = home(stage, number)?;
+                Some(chunks.map(|chunks| encode(stage, number, &chunks)))
+            });
+            match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
+                Some(Ok(parts)) => return Ok(parts),
+                Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),
+                None if Instant::now() > until => {
+                    return Err(Fault::Unreachable("the server has no memory for a chunk".into()));
+                }
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Chunks of one plan that a worker keeps for others, and those that it fetches from them.
+
+use crate::net::{Fault, Peers};
+use crate::wire::{ChunkTicket, There};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error;
+use tessera_exec::order::{Found, Shelf, object_bytes_max};
+use tessera_exec::store::{Held, Resident, Store};
+use tessera_planner::plan::{OutputRef, StageId};
+use tessera_planner::recover::Bitmap;
+use tessera_planner::tile::Tiling;
+
+/// Pieces of a chunk follow each other within this time.
+pub(crate) const IDLE: Duration = Duration::from_secs(10);
+
+/// The chunks of a plan that are here. They may be spilled when memory is short.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    tiling: Arc<Tiling>,
+    store: Arc<Store>,
+    arrays: Mutex<BTreeMap<StageId, Array>>,
+}
+
+/// The chunks of a stage: an array for each of its outputs.
+#[derive(Debug)]
+struct Array {
+    outputs: Vec<Arc<Resident>>,
+    operands: Bitmap,
+}
+
+impl Kept {
+    pub(crate) fn new(tiling: Arc<Tiling>, store: Arc<Store>) -> Self {
+        Kept { tiling, store, arrays: Mutex::default() }
+    }
+
+    fn arrays(&self) -> MutexGuard<'_, BTreeMap<StageId, Array>> {
+        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
+        let mut arrays = self.arrays();
+        let array = arrays.entry(stage).or_insert_with(|| {
+            let outputs = 0..self.tiling.plan().stage(stage).outputs.len() as u32;
+            let outputs = outputs.map(|output| {
+                let of = OutputRef { stage, output };
+                let array = Resident::empty(self.tiling.plan().output(of).grid.clone());
+                self.store.adopt(&array);
+                array
+            });
+            Array { outputs: outputs.collect(), operands: Bitmap::default() }
+        });
+        for (output, chunk) in array.outputs.iter().zip(chunks) {
+            output.put(number, chunk.clone());
+        }
+        array.operands.insert(number);
+    }
+
+    /// The chunks of an operand, where they are.
+    pub(crate) fn held(&self, stage: StageId, number: u64) -> Option<Vec<Held>> {
+        let outputs = {
+            let arrays = self.arrays();
+            let array = arrays.get(&stage).filter(|a| a.operands.contains(number))?;
+            array.outputs.clone()
+        };
+        outputs.iter().map(|o| o.held(number)).collect()
+    }
+
+    /// The operands whose chunks are here.
+    pub(crate) fn operands(&self) -> Vec<(StageId, Bitmap)> {
+        self.arrays().iter().map(|(s, a)| (*s, a.operands.clone())).collect()
+    }
+
+    /// How many chunks there are, their bytes in memory, and those in files.
+    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+        let outputs: Vec<(u64, Vec<Arc<Resident>>)> =
+            self.arrays().values().map(|a| (a.operands.len(), a.outputs.clone())).collect();
+        outputs.iter().fold((0, 0, 0), |(n, memory, files), (operands, outputs)| {
+            let places = outputs.iter().map(|o| o.places());
+            let (m, f) = places.fold((0, 0), |(m, f), place| (m + place.0, f + place.1));
+            (n + operands * outputs.len() as u64, memory + m, files + f)
+        })
+    }
+}
+
+/// The shelf of one order.
+#[derive(Debug)]
+pub(crate) struct OrderShelf {
+    pub(crate) plan: String,
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) peers: Peers,
+    /// What is elsewhere, by stage.
+    pub(crate) there: BTreeMap<StageId, Vec<There>>,
+    /// Operands that others wait for.
+    pub(crate) run: BTreeMap<StageId, Bitmap>,
+    /// Stages whose chunks are kept if they are made.
+    pub(crate) hold: Vec<StageId>,
+    pub(crate) fetched: Arc<AtomicU64>,
+    /// The same of all orders.
+    pub(crate) fetched_by_all: Arc<AtomicU64>,
+}
+
+impl Shelf for OrderShelf {
+    fn fetch(
+        &self,
+        stage: StageId,
+        number: u64,
+        bytes: u64,
+    ) -> BoxFuture<'static, Result<Option<Found>, Error>> {
+        if let Some(held) = self.kept.held(stage, number) {
+            return std::future::ready(Ok(Some(Found::Here(held.into())))).boxed();
+        }
+        let parties = self.there.get(&stage).into_iter().flatten();
+        let parties: Vec<String> =
+            parties.filter(|t| t.operands.contains(number)).map(|t| t.address.clone()).collect();
+        let (peers, ticket) = (self.peers.clone(), ticket(&self.plan, stage, number));
+        let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());
+        async move {
+            let mut lost = None;
+            for party in parties {
+                match peers.object(&party, ticket.clone(), object_bytes_max(bytes), IDLE).await {
+                    Ok(object) => {
+                        fetched.fetch_add(object.len() as u64, Relaxed);
+                        by_all.fetch_add(object.len() as u64, Relaxed);
+                        return Ok(Some(Found::Object(object)));
+                    }
+                    // Whoever had it does not any more: it is made here.
+                    Err(Fault::NotFound(what)) => {
+                        tracing::warn!(party, what, "a chunk is not where it was said to be");
+                    }
+                    Err(fault) => {
+                        lost = Some(Error::PartyLost { party, reason: fault.to_string() })
+                    }
+                }
+            }
+            lost.map_or(Ok(None), Err)
+        }
+        .boxed()
+    }
+
+    fn made(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
+        if self.run.get(&stage).is_some_and(|told| told.contains(number))
+            || self.hold.contains(&stage)
+        {
+            self.kept.put(stage, number, chunks);
+        }
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.fetched.load(Relaxed)
+    }
+}
+
+/// What is asked for.
+pub(crate) fn ticket(plan: &str, stage: StageId, number: u64) -> Bytes {
+    let ticket = ChunkTicket { plan: plan.into(), stage, number };
+    // Names and numbers always have a JSON form; without one the other party says that it cannot read it.
+    serde_json::to_vec(&ticket).unwrap_or_default().into()
+}

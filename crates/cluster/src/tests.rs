@@ -1,0 +1,409 @@
+//! Workers and a server in one process, which talk as processes do.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use crate::net::{Credentials, Fault, Security};
+use crate::registry::{Limits, State};
+use crate::{Cluster, Drive, Home, Joining, Totals, Worker};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tessera_exec::cancel::CancelToken;
+use tessera_exec::config::Config;
+use tessera_exec::error::Error;
+use tessera_exec::run::{How, Runtime};
+use tessera_exec::source::{self, Options, Stores};
+use tessera_exec::store::{Fill, Held, Resident};
+use tessera_exec::task::{Origin, Place, PlanRunner, Sources};
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::compile;
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::{NodeId, ScanKind};
+use tessera_planner::optimize::Rooted;
+use tessera_planner::plan::Task;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::reduce::ReduceKind;
+use tessera_planner::tile::Tiling;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const MEMORY: u64 = 256 << 20;
+
+fn runtime(memory: u64) -> Runtime {
+    let config = Config { threads: 2, quota_bytes_max: memory, ..Config::default() };
+    Runtime::new(config, tokio::runtime::Handle::current()).unwrap()
+}
+
+fn stores() -> Stores {
+    Stores::with_environment(Duration::from_secs(5), [])
+}
+
+/// A server, its workers and the files that all of them see.
+struct Bench {
+    files: tempfile::TempDir,
+    credentials: Credentials,
+    cluster: Arc<Cluster>,
+    workers: Vec<(CancellationToken, JoinHandle<Result<crate::Ended, Fault>>)>,
+    own: Arc<Runtime>,
+}
+
+impl Bench {
+    async fn new(workers: usize) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("secret");
+        Credentials::make(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let security = Security { secret: path, ..Security::default() };
+        let credentials = Credentials::load(&security).unwrap();
+        let limits = Limits {
+            beat: Duration::from_millis(50),
+            dead_after: Duration::from_millis(1500),
+            ..Limits::default()
+        };
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let cluster = Cluster::open(listen, limits, &credentials, "1").await.unwrap();
+        let own = Arc::new(runtime(MEMORY));
+        let mut bench = Bench { files, credentials, cluster, workers: Vec::new(), own };
+        for _ in 0..workers {
+            bench.start(MEMORY);
+        }
+        bench.wait_for(workers).await;
+        bench
+    }
+
+    fn start(&mut self, memory: u64) {
+        let worker = Worker::new(runtime(memory), stores(), &self.credentials);
+        let joining = Joining {
+            scheduler: self.cluster.address().to_string(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
+            name: None,
+            version: "1".into(),
+        };
+        let (end, credentials) = (CancellationToken::new(), self.credentials.clone());
+        let ended = end.clone();
+        let task = tokio::spawn(async move { worker.work(&joining, &credentials, &ended).await });
+        self.workers.push((end, task));
+    }
+
+    async fn wait_for(&self, workers: usize) {
+        let asked = Instant::now();
+        while self.cluster.registry().alive().len() != workers {
+            assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", self.cluster.registry());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Kills a worker: it answers nobody any more.
+    fn kill(&mut self, at: usize) {
+        self.workers[at].1.abort();
+    }
+
+    /// The bytes of all results: of the plan on the cluster, and on this machine alone.
+    async fn both(&self, t: &Arc<Tiling>, sources: &Sources) -> (Vec<Vec<u8>>, Totals) {
+        let alone = run(&self.own, t, sources, None).await.unwrap();
+        let (spread, totals) = self.spread(t, sources).await.unwrap();
+        assert!(spread == alone, "other bits");
+        (spread, totals)
+    }
+
+    async fn spread(
+        &self,
+        t: &Arc<Tiling>,
+        sources: &Sources,
+    ) -> Result<(Vec<Vec<u8>>, Totals), Error> {
+        let drive = self.drive(t, sources);
+        let shelved = drive.prepare().await?;
+        let all = run(&self.own, t, sources, Some(shelved)).await?;
+        Ok((all, drive.totals()))
+    }
+
+    fn drive(&self, t: &Arc<Tiling>, sources: &Sources) -> Arc<Drive> {
+        let runner = Arc::new(PlanRunner::new(t.clone(), sources).unwrap());
+        let (own, tiling) = (self.own.clone(), t.clone());
+        let home: Home =
+            Arc::new(move |stage, number| own.load_here(&*tiling, &*runner, stage, number));
+        Drive::new(&self.cluster, t, sources, None, home).unwrap().unwrap()
+    }
+}
+
+async fn run(
+    own: &Runtime,
+    t: &Arc<Tiling>,
+    sources: &Sources,
+    shelved: Option<tessera_exec::order::Shelved>,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let runner = Arc::new(PlanRunner::new(t.clone(), sources).unwrap());
+    let grids = t.plan().results.iter().map(|of| t.plan().output(*of).grid.clone());
+    let arrays: Vec<Arc<Resident>> = grids.map(Resident::empty).collect();
+    let sink = Arc::new(Fill(arrays.clone()));
+    let how = How { shelved, ..How::default() };
+    let running = own.start_as(t.clone(), runner, sink, &CancelToken::new(), how)?;
+    running.outcome().await.result?;
+    let bytes = arrays.iter().map(|array| {
+        let mut all = Vec::new();
+        for n in 0..array.grid.count() {
+            let Some(Held::Memory(chunk)) = array.held(n) else { panic!("chunk {n} is not there") };
+            chunk.fields().iter().for_each(|f| all.extend_from_slice(f.buffer()));
+        }
+        all
+    });
+    Ok(bytes.collect())
+}
+
+/// A plan over what `f` builds.
+fn plan(bytes: u64, f: impl FnOnce(&mut Builder) -> Vec<NodeId>) -> Arc<Tiling> {
+    let config = PlanConfig { chunk_bytes_target: bytes, batch_cells: 0 };
+    let mut b = Builder::new(config.clone());
+    let roots = f(&mut b);
+    let rooted = Rooted { graph: b.graph, roots };
+    Arc::new(compile(rooted, &config, &mut |_, _| {}).unwrap())
+}
+
+fn numbers(b: &mut Builder, shape: &[u64], chunk: &[u64]) -> NodeId {
+    let n = b.iota(shape, Some(chunk)).unwrap();
+    let n = b.cast(n, DType::Float64).unwrap();
+    b.map(ScalarOp::Sin, &[n]).unwrap()
+}
+
+/// Plans in which workers meet: trees, transposes, products, scans, sorts, and all of them after one another.
+fn plans() -> Vec<(&'static str, Arc<Tiling>)> {
+    let size = 2048;
+    vec![
+        (
+            "sum",
+            plan(size, |b| {
+                let x = numbers(b, &[100_000], &[256]);
+                vec![b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap()]
+            }),
+        ),
+        (
+            "standardised columns",
+            plan(size, |b| {
+                let x = numbers(b, &[96, 70], &[16, 16]);
+                let mean = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+                let std = b.reduce_axes(x, ReduceKind::Var { ddof: 0 }, &[0]).unwrap();
+                let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
+                vec![b.map(ScalarOp::Div, &[d, std]).unwrap()]
+            }),
+        ),
+        (
+            "x + its transpose",
+            plan(size, |b| {
+                let x = numbers(b, &[90, 90], &[16, 11]);
+                let t = b.transpose(x, &[1, 0]).unwrap();
+                vec![b.map(ScalarOp::Add, &[x, t]).unwrap()]
+            }),
+        ),
+        (
+            "product",
+            plan(size, |b| {
+                let x = numbers(b, &[64, 80], &[16, 16]);
+                let y = numbers(b, &[80, 48], &[16, 16]);
+                vec![b.contract(x, y).unwrap()]
+            }),
+        ),
+        (
+            "running sums and their rows as columns",
+            plan(size, |b| {
+                let x = numbers(b, &[60, 64], &[8, 8]);
+                let s = b.scan(x, ScanKind::Sum, 1).unwrap();
+                let s = b.scan(s, ScanKind::Sum, 0).unwrap();
+                vec![b.rechunk(s, &[64, 3]).unwrap()]
+            }),
+        ),
+        (
+            "two results that share",
+            plan(size, |b| {
+                let x = numbers(b, &[64, 64], &[8, 16]);
+                let y = b.map(ScalarOp::Exp, &[x]).unwrap();
+                let m = b.reduce_axes(y, ReduceKind::Max, &[1]).unwrap();
+                vec![y, m]
+            }),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bits_are_those_of_one_machine() {
+    for workers in [1, 2, 3, 5] {
+        let bench = Bench::new(workers).await;
+        let mut moved = 0;
+        for (name, t) in plans() {
+            let (_, totals) = bench.both(&t, &Sources::default()).await;
+            assert_eq!((totals.lost, totals.again), (0, 0), "{name}: {totals:?}");
+            assert_eq!(totals.workers, workers as u64);
+            assert!(totals.orders >= 1, "{name}: {totals:?}");
+            moved += totals.bytes_moved;
+        }
+        assert_eq!(moved > 0, workers > 1);
+        // Nothing is left of what is over.
+        let asked = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let chunks: u64 = bench.cluster.registry().alive().iter().map(|m| m.load.chunks).sum();
+            if chunks == 0 {
+                break;
+            }
+            assert!(asked.elapsed() < Duration::from_secs(5), "{chunks} chunks are left");
+        }
+    }
+}
+
+/// Stored arrays are opened by each worker, arrays in memory come from the server.
+async fn two_arrays(bench: &Bench) -> (Arc<Tiling>, Sources) {
+    let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    let header = "{'descr': '<f8', 'fortran_order': False, 'shape': (4000,), }";
+    npy.extend(format!("{header:<117}\n").bytes());
+    npy.extend((0..4000).flat_map(|n| f64::from(n).sqrt().to_le_bytes()));
+    let path = bench.files.path().join("x.npy");
+    std::fs::write(&path, npy).unwrap();
+    two_arrays_at(bench, &path).await
+}
+
+async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
+    let (url, options) = (path.to_str().unwrap().to_owned(), Options::default());
+    let opened = source::open(&url, &options, &stores()).await.unwrap();
+    let mut sources = Sources::default();
+    let stored = opened.dataset.variables[0].source.clone();
+    sources.add(stored.clone(), Origin::Stored(opened.readers[0].clone()));
+    sources.opened_at(stored.clone(), Arc::new(Place { url, options }));
+    // The other one is made here.
+    let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
+    let grid = t.plan().output(t.plan().results[0]).grid.clone();
+    let array = Resident::empty(grid.clone());
+    let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
+    let sink = Arc::new(Fill(vec![array.clone()]));
+    let running = bench.own.start(t, runner, sink, &CancelToken::new()).unwrap();
+    running.outcome().await.result.unwrap();
+    let resident = SourceRef {
+        url: "temp:t@0".into(),
+        path: "t".into(),
+        dtype: DType::Float64,
+        shape: [4000].as_slice().into(),
+        grid,
+        nullable: false,
+        version: None,
+    };
+    sources.add(resident.clone(), Origin::Resident(array));
+    let t = plan(512, |b| {
+        let x = b.load(stored.into()).unwrap();
+        let y = b.load(resident.into()).unwrap();
+        let z = b.map(ScalarOp::Mul, &[x, y]).unwrap();
+        let s = b.scan(z, ScanKind::Sum, 0).unwrap();
+        vec![b.reduce_axes(s, ReduceKind::Max, &[0]).unwrap(), z]
+    });
+    assert!(t.plan().stages.iter().filter(|s| matches!(s.task, Task::Load { .. })).count() >= 2);
+    (t, sources)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrays_come_from_where_they_are() {
+    let bench = Bench::new(3).await;
+    let (t, sources) = two_arrays(&bench).await;
+    let (_, totals) = bench.both(&t, &sources).await;
+    assert!(totals.bytes_moved >= 4000 * 8, "{totals:?}");
+    // A file that changed since it was bound ends the statement with what workers say of it.
+    let path = bench.files.path().join("x.npy");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 800]).unwrap();
+    let error = bench.spread(&t, &sources).await.unwrap_err();
+    assert!(matches!(error, Error::Told(_)), "{error}");
+    assert!(["source_changed", "invalid_metadata"].contains(&error.code()), "{}", error.code());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(bench.spread(&t, &sources).await.unwrap_err().code(), "not_found");
+    // And nobody else.
+    std::fs::write(&path, bytes).unwrap();
+    let (t, sources) = two_arrays_at(&bench, &path).await;
+    bench.both(&t, &sources).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_die_cost_time_only() {
+    for (name, t) in plans() {
+        let mut bench = Bench::new(3).await;
+        let alone = run(&bench.own, &t, &Sources::default(), None).await.unwrap();
+        let drive = bench.drive(&t, &Sources::default());
+        // One dies when some chunks are there, the other when all are.
+        let prepared = tokio::spawn({
+            let drive = drive.clone();
+            async move { drive.prepare().await }
+        });
+        bench.kill(0);
+        let shelved = prepared.await.unwrap().unwrap();
+        bench.kill(1);
+        let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
+        assert!(all.unwrap() == alone, "{name}: other bits");
+        let states: Vec<State> = bench.cluster.registry().all().iter().map(|m| m.state).collect();
+        assert!(states.contains(&State::Alive), "{states:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_users_are_told_at_once() {
+    let bench = Bench::new(2).await;
+    let t = plan(512, |b| {
+        let n = b.iota(&[4000], Some(&[64])).unwrap();
+        let n = b.map(ScalarOp::Mul, &[n, n]).unwrap();
+        let n = b.map(ScalarOp::Mul, &[n, n]).unwrap();
+        let n = b.map(ScalarOp::Mul, &[n, n]).unwrap();
+        vec![b.reduce_axes(n, ReduceKind::Sum, &[0]).unwrap()]
+    });
+    let alone = run(&bench.own, &t, &Sources::default(), None).await;
+    let spread = bench.spread(&t, &Sources::default()).await;
+    match (alone, spread) {
+        (Err(alone), Err(spread)) => {
+            assert_eq!((alone.code(), alone.class()), (spread.code(), spread.class()));
+            assert_eq!(alone.hint(), spread.hint());
+        }
+        (alone, spread) => panic!("{:?} and {:?}", alone.is_ok(), spread.is_ok()),
+    }
+    // The workers are as they were.
+    assert_eq!(bench.cluster.registry().alive().len(), 2);
+    bench.both(&plans()[0].1, &Sources::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_hands_nothing_over_and_loses_nothing() {
+    let mut bench = Bench::new(2).await;
+    bench.workers[0].0.cancel();
+    let (_, ended) = bench.workers.remove(0);
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!(ended.unwrap().unwrap(), crate::Ended::Left);
+    bench.wait_for(1).await;
+    bench.both(&plans()[1].1, &Sources::default()).await;
+    // All are told to start again, and do as soon as they are heard.
+    assert_eq!(bench.cluster.registry().restart(), 1);
+    let (_, ended) = bench.workers.remove(0);
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!(ended.unwrap().unwrap(), crate::Ended::Restart);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_is_dropped_leaves_nothing() {
+    let bench = Bench::new(2).await;
+    let t = plan(512, |b| {
+        let x = numbers(b, &[400_000], &[64]);
+        let y = b.scan(x, ScanKind::Sum, 0).unwrap();
+        vec![b.reduce_axes(y, ReduceKind::Max, &[0]).unwrap()]
+    });
+    for wait in [0, 5, 40, 200] {
+        let drive = bench.drive(&t, &Sources::default());
+        let prepared = drive.prepare();
+        let within = tokio::time::timeout(Duration::from_millis(wait), prepared).await;
+        drop((within, drive));
+        let asked = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let alive = bench.cluster.registry().alive();
+            let left = |m: &crate::registry::Member| m.load.orders + m.load.chunks;
+            if alive.iter().map(left).sum::<u64>() == 0 {
+                break;
+            }
+            assert!(asked.elapsed() < Duration::from_secs(5), "{alive:?}");
+        }
+    }
+    bench.both(&plans()[0].1, &Sources::default()).await;
+}

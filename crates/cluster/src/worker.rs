@@ -1,0 +1,489 @@
+//! A worker: runs orders, and keeps what it made for others.
+//!
+//! ```text
+//!   join ─▶ beat, beat, …     the server's advice: go on, join again, start again
+//!   plan ─▶ order, order, …   each with its end; a stream that is dropped cancels its order
+//!   DoGet ◀─ other parties    chunks of its shelf
+//!   forget                    the plan and its shelf go
+//! ```
+
+use crate::net::{Credentials, Fault, Peers, Server, Service};
+use crate::shelf::{Kept, OrderShelf};
+use crate::wire::{
+    Advice, Beat, ChunkTicket, Done, Forget, Hello, Load, OrderMessage, PlanMessage, Said,
+    THE_SERVER, Welcome,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tessera_exec::cancel::CancelToken;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::{Error, Told};
+use tessera_exec::order::{Order, Seen, Shelved, encode};
+use tessera_exec::run::{How, Runtime};
+use tessera_exec::schedule::Outcome;
+use tessera_exec::source::{self, Stores, Versions};
+use tessera_exec::store::{Held, Resident};
+use tessera_exec::task::{Origin, PlanRunner, Sources};
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::plan::{StageId, Task};
+use tessera_planner::recover::{Bitmap, Recovery};
+use tessera_planner::tile::Tiling;
+use tokio_util::sync::CancellationToken;
+
+/// Plans that a worker knows at a time.
+const PLANS_MAX: usize = 1024;
+/// How long a call to the server may take.
+const CALL: Duration = Duration::from_secs(4);
+/// How long a worker that leaves waits until nobody needs what it has.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long memory for a chunk that was spilled is waited for, when somebody fetches it.
+const ROOM: Duration = Duration::from_secs(5);
+
+/// What a worker knows of a plan.
+struct Known {
+    tiling: Arc<Tiling>,
+    runner: Arc<PlanRunner>,
+    kept: Arc<Kept>,
+}
+
+/// A worker.
+pub struct Worker {
+    runtime: Runtime,
+    stores: Stores,
+    peers: Peers,
+    plans: Mutex<BTreeMap<String, Arc<Known>>>,
+    orders: AtomicU64,
+    fetched: Arc<AtomicU64>,
+    served: AtomicU64,
+    draining: AtomicBool,
+    /// Where it joined.
+    scheduler: OnceLock<String>,
+}
+
+/// How a worker joins.
+#[derive(Debug, Clone)]
+pub struct Joining {
+    /// Where the server accepts workers.
+    pub scheduler: String,
+    /// Where the worker listens.
+    pub listen: SocketAddr,
+    /// Where others find it, if that is not where it listens.
+    pub advertise: Option<String>,
+    /// Its name; its address if none.
+    pub name: Option<String>,
+    /// Version of the program.
+    pub version: String,
+}
+
+/// How a worker's life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to end, and left.
+    Left,
+    /// The server told it to start again.
+    Restart,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("load", &self.load()).finish_non_exhaustive()
+    }
+}
+
+/// Counts an order as long as it runs.
+struct Counted(Arc<Worker>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.orders.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Worker {
+    /// A worker that nobody knows yet.
+    pub fn new(runtime: Runtime, stores: Stores, credentials: &Credentials) -> Arc<Self> {
+        Arc::new(Worker {
+            runtime,
+            stores,
+            peers: Peers::new(credentials),
+            plans: Mutex::default(),
+            orders: AtomicU64::new(0),
+            fetched: Arc::default(),
+            served: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            scheduler: OnceLock::new(),
+        })
+    }
+
+    /// Listens, joins and works until `end` is cancelled, or until the server tells it to start again. A server that
+    /// does not answer is asked again and again.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on; a server that refuses the worker.
+    pub async fn work(
+        self: &Arc<Self>,
+        joining: &Joining,
+        credentials: &Credentials,
+        end: &CancellationToken,
+    ) -> Result<Ended, Fault> {
+        let server = Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
+        let address = match &joining.advertise {
+            Some(address) => address.clone(),
+            None => server.address().to_string(),
+        };
+        let scheduler = self.scheduler.get_or_init(|| joining.scheduler.clone());
+        debug_assert_eq!(*scheduler, joining.scheduler, "a worker joins one cluster");
+        let hello = Hello {
+            name: joining.name.clone().unwrap_or_else(|| address.clone()),
+            address,
+            threads: self.runtime.config().threads as u32,
+            memory_bytes: self.runtime.quota().limit(),
+            pid: std::process::id(),
+            incarnation: uuid::Uuid::new_v4().as_u64_pair().0,
+            version: joining.version.clone(),
+        };
+        tracing::info!(
+            address = hello.address,
+            scheduler = joining.scheduler,
+            "the worker listens"
+        );
+        let ended = self.joined(joining, &hello, end).await;
+        server.shutdown().await;
+        ended
+    }
+
+    async fn joined(
+        self: &Arc<Self>,
+        joining: &Joining,
+        hello: &Hello,
+        end: &CancellationToken,
+    ) -> Result<Ended, Fault> {
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let Some(welcome) = self.join(joining, hello, end).await? else {
+                return Ok(Ended::Left);
+            };
+            tracing::info!(worker = welcome.worker, "joined");
+            let every = Duration::from_millis(welcome.beat_ms.max(10));
+            loop {
+                let draining = end.is_cancelled();
+                if draining {
+                    self.draining.store(true, Relaxed);
+                    let until = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
+                    let is_free = self.orders.load(Relaxed) == 0 && self.plans().is_empty();
+                    if is_free || Instant::now() >= until {
+                        let beat = self.beat(&welcome, hello, draining);
+                        let left: Result<Advice, Fault> =
+                            self.peers.call(&joining.scheduler, "leave", &beat, CALL).await;
+                        if let Err(fault) = left {
+                            tracing::warn!(%fault, "the server does not know that the worker left");
+                        }
+                        return Ok(Ended::Left);
+                    }
+                }
+                let beat = self.beat(&welcome, hello, draining);
+                match self.peers.call(&joining.scheduler, "beat", &beat, CALL).await {
+                    Ok(Advice::Go) => {}
+                    Ok(Advice::Join) => break,
+                    Ok(Advice::Restart) => return Ok(Ended::Restart),
+                    Err(fault @ Fault::Denied(_)) => return Err(fault),
+                    Err(fault) => tracing::warn!(%fault, "the server does not answer"),
+                }
+                let pause = if draining { every.min(Duration::from_millis(100)) } else { every };
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = end.cancelled(), if !draining => {}
+                }
+            }
+            // Whatever it made is not counted on any more.
+            self.plans().clear();
+        }
+    }
+
+    /// Joins; `None` if the worker is to end before somebody answers.
+    async fn join(
+        &self,
+        joining: &Joining,
+        hello: &Hello,
+        end: &CancellationToken,
+    ) -> Result<Option<Welcome>, Fault> {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            if end.is_cancelled() {
+                return Ok(None);
+            }
+            match self.peers.call(&joining.scheduler, "join", hello, CALL).await {
+                Ok(welcome) => return Ok(Some(welcome)),
+                Err(Fault::Unreachable(reason)) => {
+                    let scheduler = &joining.scheduler;
+                    tracing::warn!(scheduler, reason, "no server answers; it is asked again");
+                }
+                Err(fault) => return Err(fault),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = end.cancelled() => {}
+            }
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    fn beat(&self, welcome: &Welcome, hello: &Hello, draining: bool) -> Beat {
+        let (worker, incarnation) = (welcome.worker, hello.incarnation);
+        Beat { worker, incarnation, draining, load: self.load() }
+    }
+
+    fn load(&self) -> Load {
+        let plans: Vec<Arc<Known>> = self.plans().values().cloned().collect();
+        let mut load = Load {
+            orders: self.orders.load(Relaxed),
+            operands: self.runtime.operands(),
+            used_bytes: self.runtime.quota().used(),
+            fetched_bytes: self.fetched.load(Relaxed),
+            served_bytes: self.served.load(Relaxed),
+            ..Load::default()
+        };
+        for known in plans {
+            let (chunks, memory, files) = known.kept.figures();
+            load.chunks += chunks;
+            load.chunk_bytes += memory + files;
+            load.spilled_bytes += files;
+        }
+        load
+    }
+
+    fn plans(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Known>>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
+        let known = self.plans().get(plan).cloned();
+        known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
+    }
+
+    /// Takes a plan in and opens its sources; one that is known already stays as it is.
+    async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
+        if self.plans().contains_key(&message.id) {
+            return Ok(());
+        }
+        if self.plans().len() >= PLANS_MAX {
+            return Err(told(&Error::Broken {
+                what: format!("a worker knows {PLANS_MAX} plans already"),
+            }));
+        }
+        let sources = self.open(&message).await.map_err(|e| told(&e))?;
+        let tiling = Arc::new(Tiling::new(message.plan.clone()));
+        let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| told(&e))?;
+        let kept = Arc::new(Kept::new(tiling.clone(), self.runtime.store().clone()));
+        let known = Arc::new(Known { tiling, runner: Arc::new(runner), kept });
+        self.plans().entry(message.id).or_insert(known);
+        Ok(())
+    }
+
+    async fn open(&self, message: &PlanMessage) -> Result<Sources, Error> {
+        let mut sources = Sources::default();
+        // All that this worker reads for the plan is of one version.
+        let versions = Versions::new(false);
+        for (source, place) in &message.sources {
+            let opened =
+                source::open_for(&versions, &place.url, &place.options, &self.stores).await?;
+            let reader = opened.reader(source).ok_or_else(|| {
+                Error::Source(source::SourceError::Changed { what: source.url.clone() })
+            })?;
+            sources.add(source.clone(), Origin::Stored(reader.clone()));
+        }
+        for stage in &message.plan.stages {
+            // The server has it, and gives its chunks.
+            if let Task::Load { source, .. } = &stage.task
+                && source.is_resident()
+            {
+                let empty = Resident::empty(source.grid.clone());
+                sources.add(SourceRef::clone(source), Origin::Resident(empty));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Starts an order; its end comes by the stream.
+    async fn order(
+        self: &Arc<Self>,
+        message: OrderMessage,
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        let known = self.known(&message.plan)?;
+        let stages = known.tiling.plan().stages.len();
+        let mut there = vec![Bitmap::default(); stages];
+        let mut elsewhere: BTreeMap<StageId, Vec<_>> = BTreeMap::new();
+        for (stage, operands) in known.kept.operands() {
+            there[stage.0 as usize].extend(&operands);
+        }
+        for mut t in message.there {
+            if t.address == THE_SERVER {
+                t.address = self.scheduler.get().cloned().unwrap_or_default();
+            }
+            let of = there
+                .get_mut(t.stage.0 as usize)
+                .ok_or_else(|| Fault::Broken(format!("stage {} of {stages}", t.stage.0)))?;
+            of.extend(&t.operands);
+            elsewhere.entry(t.stage).or_default().push(t);
+        }
+        let fetched = Arc::new(AtomicU64::new(0));
+        let shelf = Arc::new(OrderShelf {
+            plan: message.plan,
+            kept: known.kept.clone(),
+            peers: self.peers.clone(),
+            there: elsewhere,
+            run: message.run.iter().cloned().collect(),
+            hold: message.hold,
+            fetched: fetched.clone(),
+            fetched_by_all: self.fetched.clone(),
+        });
+        let tiling = known.tiling.clone();
+        let listed = tokio::task::spawn_blocking(move || {
+            let order = Order::new(tiling, message.run, &there)?;
+            Ok::<_, Error>((order, there))
+        });
+        let (order, there) = match listed.await {
+            Ok(listed) => listed.map_err(|e| told(&e))?,
+            Err(e) => return Err(told(&Error::Broken { what: format!("an order was lost: {e}") })),
+        };
+        let how = How {
+            shelved: Some(Shelved { shelf, recovery: Recovery::loading(there) }),
+            threads: message.threads,
+            ..How::default()
+        };
+        self.orders.fetch_add(1, Relaxed);
+        let counted = Counted(self.clone());
+        let token = CancelToken::new();
+        let running = self
+            .runtime
+            .start_as(Arc::new(order), known.runner.clone(), Arc::new(Seen), &token, how)
+            .map_err(|e| told(&e))?;
+        // Dropping the stream drops `running`, which cancels the order.
+        let end = async move {
+            let outcome = running.outcome().await;
+            drop(counted);
+            json(&Said::Done(Box::new(done(&outcome, fetched.load(Relaxed)))))
+        };
+        let begun = std::future::ready(json(&Said::Runs));
+        Ok(stream::once(begun).chain(stream::once(end)).boxed())
+    }
+
+    /// The chunks of an operand of its shelf, as they are sent.
+    async fn give(self: &Arc<Self>, ticket: ChunkTicket) -> Result<Vec<Bytes>, Fault> {
+        let ChunkTicket { plan, stage, number } = ticket;
+        let known = self.known(&plan)?;
+        let none = || Fault::NotFound(format!("operand {number} of stage {} of `{plan}`", stage.0));
+        let held = known.kept.held(stage, number).ok_or_else(none)?;
+        let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(held.len());
+        for held in held {
+            match held {
+                Held::Memory(chunk) => chunks.push(chunk),
+                Held::File(file) => {
+                    let until = Instant::now() + ROOM;
+                    let loaded = loop {
+                        let (worker, file) = (self.clone(), file.clone());
+                        let load = move || worker.runtime.bring_back(&file);
+                        let loaded = tokio::task::spawn_blocking(load).await;
+                        if let Some(loaded) =
+                            loaded.map_err(|e| Fault::Unreachable(e.to_string()))?
+                        {
+                            break loaded;
+                        }
+                        if Instant::now() > until {
+                            return Err(Fault::Unreachable(
+                                "there is no memory to bring a spilled chunk back".into(),
+                            ));
+                        }
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    };
+                    chunks.push(loaded.map_err(|e| Fault::NotFound(e.to_string()))?);
+                }
+            }
+        }
+        let parts = tokio::task::spawn_blocking(move || encode(stage, number, &chunks)).await;
+        let parts = parts.map_err(|e| Fault::Unreachable(e.to_string()))?;
+        self.served.fetch_add(parts.iter().map(|p| p.len() as u64).sum(), Relaxed);
+        Ok(parts)
+    }
+}
+
+/// What a worker answers.
+struct Office(Arc<Worker>);
+
+#[async_trait]
+impl Service for Office {
+    async fn action(
+        &self,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        match kind {
+            "ping" => Ok(one(&())),
+            "plan" => {
+                self.0.learn(read(&body)?).await?;
+                Ok(one(&()))
+            }
+            "order" => {
+                if self.0.draining.load(Relaxed) {
+                    return Err(Fault::Unreachable("the worker is about to leave".into()));
+                }
+                self.0.order(read(&body)?).await
+            }
+            "forget" => {
+                let Forget { plan } = read(&body)?;
+                self.0.plans().remove(&plan);
+                Ok(one(&()))
+            }
+            kind => Err(Fault::Broken(format!("a worker does not do `{kind}`"))),
+        }
+    }
+
+    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault> {
+        self.0.give(read(&ticket)?).await
+    }
+}
+
+fn done(outcome: &Outcome, bytes_moved: u64) -> Done {
+    let stats = &outcome.stats;
+    Done {
+        error: outcome.result.as_ref().err().map(Told::from),
+        stages: stats.stages.iter().map(|s| (s.operands, s.seconds)).collect(),
+        requests: stats.requests,
+        bytes_read: stats.bytes_fetched,
+        bytes_moved,
+        peak_bytes: stats.peak_bytes,
+        spills: stats.spills,
+        bytes_spilled: stats.bytes_spilled,
+    }
+}
+
+/// An error as the server is told it.
+fn told(error: &Error) -> Fault {
+    match serde_json::to_string(&Told::from(error)) {
+        Ok(json) => Fault::Failed(json),
+        Err(e) => Fault::Broken(format!("{error} (which has no JSON: {e})")),
+    }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body)
+        .map_err(|e| Fault::Broken(format!("a message cannot be read: {e}")))
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Fault> {
+    let json = serde_json::to_vec(value);
+    json.map(Bytes::from).map_err(|e| Fault::Broken(format!("a message has no JSON: {e}")))
+}
+
+pub(crate) fn one(value: &impl Serialize) -> BoxStream<'static, Result<Bytes, Fault>> {
+    stream::once(std::future::ready(json(value))).boxed()
+}

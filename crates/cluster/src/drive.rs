@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::{Error, Told};
-use tessera_exec::order::{Found, Shelf, Shelved, object_bytes_max};
+use tessera_exec::order::{Found, Shelf, Shelved, Totals, object_bytes_max};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Rates, Strategy, WorkOrder, Worker as Place, place};
@@ -45,33 +45,6 @@ const PROBE: Duration = Duration::from_millis(1500);
 const RATES: Rates = Rates { bytes_per_s: 1_250_000_000, latency_us: 200, round_us: 2_000 };
 /// The number of the server itself among those who have chunks.
 const SERVER: u32 = 0;
-
-/// What workers did for a plan.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Totals {
-    /// For each stage, operands that ran, and seconds of threads.
-    pub stages: Vec<(u64, f64)>,
-    /// Requests to storage.
-    pub requests: u64,
-    /// Bytes that came from storage.
-    pub bytes_read: u64,
-    /// Bytes of chunks that workers fetched from other parties.
-    pub bytes_moved: u64,
-    /// Bytes that the placement expects them to fetch from each other.
-    pub bytes_expected: u64,
-    /// Orders that ran to their end.
-    pub orders: u64,
-    /// Workers that were given orders at first.
-    pub workers: u64,
-    /// Workers that were lost meanwhile.
-    pub lost: u64,
-    /// Operands that were told again as their chunks were lost.
-    pub again: u64,
-    /// Chunks written to files for want of memory.
-    pub spills: u64,
-    /// Their bytes.
-    pub bytes_spilled: u64,
-}
 
 /// The operands whose chunks a party has, by stage.
 type Has = Vec<Bitmap>;

@@ -22,7 +22,7 @@ mod shelf;
 pub mod wire;
 mod worker;
 
-pub use drive::{Drive, Totals};
+pub use drive::Drive;
 pub use server::{Cluster, Home};
 pub use worker::{Ended, Joining, Worker};
 

@@ -3,7 +3,7 @@
 
 use crate::net::{Credentials, Fault, Security};
 use crate::registry::{Limits, State};
-use crate::{Cluster, Drive, Home, Joining, Totals, Worker};
+use crate::{Cluster, Drive, Home, Joining, Worker};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken;
 use tessera_exec::config::Config;
 use tessera_exec::error::Error;
+use tessera_exec::order::Totals;
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::source::{self, Options, Stores};
 use tessera_exec::store::{Fill, Held, Resident};

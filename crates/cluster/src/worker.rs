@@ -135,7 +135,8 @@ impl Worker {
         credentials: &Credentials,
         end: &CancellationToken,
     ) -> Result<Ended, Fault> {
-        let server = Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
+        let server =
+            Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
         let address = match &joining.advertise {
             Some(address) => address.clone(),
             None => server.address().to_string(),

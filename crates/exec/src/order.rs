@@ -105,6 +105,33 @@ fn stage_name(stage: StageId) -> impl Display {
     format!("stage {}", stage.0)
 }
 
+/// What workers did for a plan.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Totals {
+    /// For each stage, operands that ran, and seconds of threads.
+    pub stages: Vec<(u64, f64)>,
+    /// Requests to storage.
+    pub requests: u64,
+    /// Bytes that came from storage.
+    pub bytes_read: u64,
+    /// Bytes of chunks that workers fetched from other parties.
+    pub bytes_moved: u64,
+    /// Bytes that the placement expects them to fetch from each other.
+    pub bytes_expected: u64,
+    /// Orders that ran to their end.
+    pub orders: u64,
+    /// Workers that were given orders at first.
+    pub workers: u64,
+    /// Workers that were lost meanwhile.
+    pub lost: u64,
+    /// Operands that were told again as their chunks were lost.
+    pub again: u64,
+    /// Chunks written to files for want of memory.
+    pub spills: u64,
+    /// Their bytes.
+    pub bytes_spilled: u64,
+}
+
 /// How a plan is run with a shelf.
 #[derive(Debug)]
 pub struct Shelved {

@@ -26,6 +26,7 @@ use crate::chunk::Chunk;
 use crate::durable::Did;
 use crate::error::Error;
 use crate::operand::StateCounts;
+use crate::order::Totals;
 use crate::pool::{Pool, PooledBuf};
 use crate::store::Held;
 use futures::future::BoxFuture;
@@ -281,8 +282,25 @@ pub struct Stats {
     pub restarts: u64,
     /// What was kept and used again, for all plans of the statement until now.
     pub durable: Did,
+    /// What workers of a cluster did; the stages and the reads of storage have it too.
+    pub elsewhere: Option<Box<Totals>>,
     /// Time on threads for each stage, in the plan's order.
     pub stages: Vec<StageStats>,
+}
+
+impl Stats {
+    /// Adds what workers did.
+    pub fn add(&mut self, totals: Totals) {
+        for (stage, (operands, seconds)) in self.stages.iter_mut().zip(&totals.stages) {
+            stage.operands += operands;
+            stage.seconds += seconds;
+        }
+        self.requests += totals.requests;
+        self.bytes_fetched += totals.bytes_read;
+        self.spills += totals.spills;
+        self.bytes_spilled += totals.bytes_spilled;
+        self.elsewhere = Some(Box::new(totals));
+    }
 }
 
 /// How a run ended, and what it did until then.

@@ -11,6 +11,7 @@ mod output;
 mod progress;
 mod query;
 mod serve;
+mod worker;
 
 pub use interrupt::asked_to_end;
 pub use output::{Output, Target, stderr_width, terminal_width};
@@ -83,24 +84,11 @@ enum Command {
     /// Serves HTTP
     Serve(serve::ServeArgs),
     /// Joins a cluster
-    Worker(WorkerArgs),
+    Worker(worker::WorkerArgs),
     /// Prints the effective configuration, with the source of each value
     Config,
     /// Measures statements: a warm-up, then N runs in one session
     Bench(bench::BenchArgs),
-}
-
-#[derive(Debug, Args)]
-struct WorkerArgs {
-    /// Where the cluster's scheduler is
-    #[arg(long, value_name = "HOST:PORT")]
-    scheduler: Option<String>,
-    /// Where this worker listens
-    #[arg(long, value_name = "ADDRESS")]
-    listen: Option<String>,
-    /// Tasks at a time
-    #[arg(long, value_name = "N")]
-    slots: Option<usize>,
 }
 
 impl Remote {
@@ -158,8 +146,10 @@ pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
 
 fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     let mut flags = cli.common.flags();
-    if let Some(Command::Serve(args)) = &cli.command {
-        args.flags(&mut flags);
+    match &cli.command {
+        Some(Command::Serve(args)) => args.flags(&mut flags),
+        Some(Command::Worker(args)) => args.flags(&mut flags),
+        _ => {}
     }
     let variables = std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
@@ -214,7 +204,10 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
             args.check()?;
             runtime.block_on(serve::run(config.clone())).map(|()| 0)
         }
-        Some(Command::Worker(_)) => Err(later("`tessera worker`")),
+        Some(Command::Worker(args)) => {
+            args.check()?;
+            runtime.block_on(args.run(config.clone()))
+        }
         Some(Command::Config) => Ok(0),
     }
 }

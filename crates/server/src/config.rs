@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
+use tessera_cluster::net::Security;
 use tessera_frontend::lift::Density;
 use tessera_planner::durable::Durability;
 
@@ -77,6 +78,16 @@ pub struct Config {
     pub durable_limit_bytes: u64,
     /// Seconds after which chunks go whose statement is not known any more.
     pub durable_ttl_s: u64,
+    /// Does `tessera serve` accept workers?
+    pub cluster: bool,
+    /// Where it accepts them.
+    pub cluster_listen: SocketAddr,
+    /// Where a worker joins.
+    pub scheduler: String,
+    /// What all parties of a cluster share.
+    pub cluster_security: Security,
+    /// Seconds after which a worker that is not heard is lost.
+    pub worker_timeout_s: u64,
     /// Each key with its value as text and its origin, in the order of [`KEYS`].
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
@@ -95,7 +106,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 18] = [
+pub const KEYS: [&str; 26] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -114,10 +125,18 @@ pub const KEYS: [&str; 18] = [
     "durability",
     "durable-limit",
     "durable-ttl",
+    "cluster",
+    "cluster-listen",
+    "scheduler",
+    "cluster-secret-file",
+    "cluster-certificate",
+    "cluster-key",
+    "cluster-authority",
+    "worker-timeout",
 ];
 
 /// Keys of later versions: known, so that the error is not "unknown".
-const LATER: [&str; 5] = ["flight", "cluster", "cluster-listen", "scheduler", "slots"];
+const LATER: [&str; 1] = ["flight"];
 
 /// What was written, before it is checked.
 #[derive(Debug, Deserialize)]
@@ -140,6 +159,22 @@ struct RawConfig {
     durability: String,
     durable_limit: Text,
     durable_ttl: Text,
+    cluster: Truth,
+    cluster_listen: String,
+    scheduler: String,
+    cluster_secret_file: String,
+    cluster_certificate: String,
+    cluster_key: String,
+    cluster_authority: String,
+    worker_timeout: Text,
+}
+
+/// `true` or `false`: TOML has them, the environment and flags write them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Truth {
+    Bool(bool),
+    Text(String),
 }
 
 /// A number or a text: TOML tells them apart, the environment and flags do not.
@@ -266,7 +301,37 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
             _ => Err(at.error(key, format!("{n} is too many"), Some("the most is 65536"))),
         }
     };
+    let cluster = match &raw.cluster {
+        Truth::Bool(is) => *is,
+        Truth::Text(text) => text.trim().parse().map_err(|_| {
+            let reason = format!("`{text}` is neither `true` nor `false`");
+            at.error("cluster", reason, None)
+        })?,
+    };
+    let cluster_listen: SocketAddr = raw.cluster_listen.trim().parse().map_err(|_| {
+        let reason = format!("`{}` is not an address and a port", raw.cluster_listen);
+        at.error("cluster-listen", reason, Some("write `127.0.0.1:50050`"))
+    })?;
+    if raw.scheduler.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        let reason = format!("`{}` is not a host and a port", raw.scheduler);
+        return Err(at.error("scheduler", reason, Some("write `127.0.0.1:50050`")));
+    }
+    if raw.cluster_secret_file.trim().is_empty() {
+        return Err(at.error("cluster-secret-file", "it is empty", Some("write a file")));
+    }
+    let file = |text: &str| (!text.trim().is_empty()).then(|| text.trim().into());
+    let cluster_security = Security {
+        secret: raw.cluster_secret_file.trim().into(),
+        certificate: file(&raw.cluster_certificate),
+        key: file(&raw.cluster_key),
+        authority: file(&raw.cluster_authority),
+    };
     let mut config = Config {
+        cluster,
+        cluster_listen,
+        scheduler: raw.scheduler.trim().into(),
+        cluster_security,
+        worker_timeout_s: at.whole("worker-timeout", &raw.worker_timeout, 1)?,
         memory_limit_bytes,
         spill_dir,
         spill_limit_bytes,
@@ -398,6 +463,14 @@ impl Config {
             "durability" => self.durability.to_string(),
             "durable-limit" => format_bytes(self.durable_limit_bytes),
             "durable-ttl" => self.durable_ttl_s.to_string(),
+            "cluster" => self.cluster.to_string(),
+            "cluster-listen" => self.cluster_listen.to_string(),
+            "scheduler" => self.scheduler.clone(),
+            "cluster-secret-file" => self.cluster_security.secret.display().to_string(),
+            "cluster-certificate" => shown(&self.cluster_security.certificate),
+            "cluster-key" => shown(&self.cluster_security.key),
+            "cluster-authority" => shown(&self.cluster_security.authority),
+            "worker-timeout" => self.worker_timeout_s.to_string(),
             _ => String::new(),
         }
     }
@@ -421,6 +494,10 @@ impl Config {
         }
         out
     }
+}
+
+fn shown(file: &Option<std::path::PathBuf>) -> String {
+    file.as_ref().map(|f| f.display().to_string()).unwrap_or_default()
 }
 
 /// A text as TOML writes it.

@@ -22,6 +22,7 @@ mod journal;
 pub mod routes;
 pub mod session;
 pub mod statement;
+mod workers;
 
 pub use tessera_frontend::error::nearest;
 pub use tessera_frontend::is_complete;

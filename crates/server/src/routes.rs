@@ -13,6 +13,7 @@
 
 mod accept;
 mod body;
+mod cluster;
 mod guard;
 mod health;
 mod metrics;
@@ -251,6 +252,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/sessions/{id}", delete(sessions::delete))
         .route("/v1/tensors", get(tensors::list))
         .route("/v1/tensors/{name}", get(tensors::get).put(upload::put).delete(tensors::delete))
+        .route("/v1/cluster", get(cluster::get))
+        .route("/v1/cluster/restart", post(cluster::restart))
         .route("/metrics", get(metrics::show))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .route("/healthz", get(health::live))

@@ -21,6 +21,7 @@ mod keep;
 mod open;
 mod query;
 mod settings;
+mod spread;
 mod tables;
 mod views;
 mod waiting;
@@ -49,6 +50,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tables::TableFormat;
+use tessera_cluster::Cluster;
+use tessera_cluster::net::Credentials;
+use tessera_cluster::registry::Limits;
 use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::durable::DurableStore;
 use tessera_exec::quota::Quota;
@@ -87,6 +91,8 @@ pub struct Host {
     storages: Arc<DefaultObjectStoreRegistry>,
     /// Functions and rules of cell blocks, made once: each statement has a copy.
     functions: OnceLock<SessionState>,
+    /// The workers, if this is a server that accepts some.
+    cluster: OnceLock<Arc<Cluster>>,
 }
 
 /// Tensors in memory and settings of one user, over a shared [`Host`].
@@ -154,6 +160,7 @@ impl Host {
             rows: RowsMemory::new(quota),
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             functions: OnceLock::new(),
+            cluster: OnceLock::new(),
         }))
     }
 
@@ -200,6 +207,27 @@ impl Host {
     /// Statements that were refused memory among others and ran again, alone.
     pub fn ran_alone(&self) -> u64 {
         self.crowd.again()
+    }
+
+    /// Accepts workers as the configuration says.
+    ///
+    /// # Errors
+    /// A secret or certificates that cannot be used, an address that cannot be listened on.
+    pub async fn accept_workers(&self) -> Result<Arc<Cluster>, Error> {
+        let security = &self.config.cluster_security;
+        Credentials::make(&security.secret).map_err(Error::stage)?;
+        let credentials = Credentials::load(security).map_err(Error::stage)?;
+        let dead_after = Duration::from_secs(self.config.worker_timeout_s);
+        let limits = Limits { beat: dead_after / 5, dead_after, ..Limits::default() };
+        let listen = self.config.cluster_listen;
+        let cluster = Cluster::open(listen, limits, &credentials, env!("CARGO_PKG_VERSION")).await;
+        let cluster = cluster.map_err(Error::stage)?;
+        Ok(self.cluster.get_or_init(|| cluster).clone())
+    }
+
+    /// The workers, if this is a server that accepts some.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.get()
     }
 
     /// Statements that wait or run.

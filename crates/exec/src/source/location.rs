@@ -1,8 +1,8 @@
 //! Where a dataset is: URLs, paths and the options of a table, parsed once.
 
 use crate::source::error::SourceError;
-use std::fmt;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use url::Url;
 

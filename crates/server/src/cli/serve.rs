@@ -31,14 +31,17 @@ impl ServeArgs {
         if let Some(l) = &self.listen {
             flags.insert("listen", l.clone());
         }
+        if self.cluster {
+            flags.insert("cluster", "true".into());
+        }
+        if let Some(l) = &self.cluster_listen {
+            flags.insert("cluster-listen", l.clone());
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.flight.is_some() {
             return Err(later("Flight SQL (`--flight`)"));
-        }
-        if self.cluster || self.cluster_listen.is_some() {
-            return Err(later("a cluster (`--cluster`)"));
         }
         Ok(())
     }
@@ -50,6 +53,10 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
     let who = match config.token {
         Some(_) => "with a token",
         None => "on loopback only, as no token is configured",
+    };
+    let cluster = match config.cluster {
+        true => Some(host.accept_workers().await?),
+        false => None,
     };
     let collecting = host.clone();
     let server = Server::new(Arc::new(Local(host)), config)?;
@@ -63,16 +70,25 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
         tracing::info!("shutting down");
         fire.cancel();
     });
-    server
+    let served = server
         .serve(leave, |address| {
             // Without stderr there is nobody to tell.
-            let _ = writeln!(std::io::stderr().lock(), "listening on http://{address} ({who})");
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "listening on http://{address} ({who})");
+            if let Some(cluster) = &cluster {
+                let at = cluster.address();
+                let _ = writeln!(out, "workers join with `tessera worker --scheduler {at}`");
+            }
         })
-        .await
+        .await;
+    if let Some(cluster) = cluster {
+        cluster.close().await;
+    }
+    served
 }
 
 /// Comes when the process is asked to end.
-fn terminated() -> Result<impl Future<Output = ()>, Error> {
+pub(super) fn terminated() -> Result<impl Future<Output = ()>, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let catch = |kind| signal(kind).map_err(|e| Error::io("catch", "signals", e));
     let (mut interrupt, mut terminate) =

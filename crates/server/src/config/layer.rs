@@ -65,6 +65,14 @@ impl Layer {
             ("durability", "auto".into()),
             ("durable_limit", "50%".into()),
             ("durable_ttl", "86400".into()),
+            ("cluster", "false".into()),
+            ("cluster_listen", "127.0.0.1:50050".into()),
+            ("scheduler", "127.0.0.1:50050".into()),
+            ("cluster_secret_file", machine::secret_file()),
+            ("cluster_certificate", String::new()),
+            ("cluster_key", String::new()),
+            ("cluster_authority", String::new()),
+            ("worker_timeout", "5".into()),
         ];
         let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         Ok(Layer { name: DEFAULTS.into(), values })

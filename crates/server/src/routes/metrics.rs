@@ -15,6 +15,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tessera_cluster::registry::Member;
 
 /// Upper ends of the buckets of durations, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
@@ -97,6 +98,8 @@ fn route(path: &str) -> &'static str {
         (Some("v1"), Some("sessions"), Some(_), None, _) => "/v1/sessions/{id}",
         (Some("v1"), Some("tensors"), None, ..) => "/v1/tensors",
         (Some("v1"), Some("tensors"), Some(_), None, _) => "/v1/tensors/{name}",
+        (Some("v1"), Some("cluster"), None, ..) => "/v1/cluster",
+        (Some("v1"), Some("cluster"), Some("restart"), None, _) => "/v1/cluster/restart",
         (Some("healthz"), None, ..) => "/healthz",
         (Some("readyz"), None, ..) => "/readyz",
         (Some("metrics"), None, ..) => "/metrics",
@@ -238,6 +241,31 @@ fn text(shared: &Shared) -> String {
         ];
         for (name, kind, help, value) in all {
             one(&format!("durable_{name}"), kind, help, &[(String::new(), value)]);
+        }
+    }
+    if let Some(cluster) = shared.backend.host().and_then(|h| h.cluster()) {
+        let members = cluster.registry().all();
+        let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
+            members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
+        };
+        let all: [(&str, &str, &str, fn(&Member) -> f64); 10] = [
+            ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
+            ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
+            ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),
+            ("memory_used_bytes", "gauge", "Bytes in use.", |m| m.load.used_bytes as f64),
+            ("orders", "gauge", "Orders that run.", |m| m.load.orders as f64),
+            ("operands_total", "counter", "Operands that ran.", |m| m.load.operands as f64),
+            ("chunks", "gauge", "Chunks kept for others.", |m| m.load.chunks as f64),
+            ("chunk_bytes", "gauge", "Their bytes.", |m| m.load.chunk_bytes as f64),
+            ("fetched_bytes_total", "counter", "Bytes of chunks fetched from others.", |m| {
+                m.load.fetched_bytes as f64
+            }),
+            ("served_bytes_total", "counter", "Bytes of chunks given to others.", |m| {
+                m.load.served_bytes as f64
+            }),
+        ];
+        for (name, kind, help, f) in all {
+            one(&format!("worker_{name}"), kind, help, &of(f));
         }
     }
     one(

@@ -95,7 +95,10 @@ impl Session {
                 rows_of(["name", "value"], found)
             }
             Show::Queries => self.show_queries(),
-            Show::Workers => Err(super::later("SHOW WORKERS", "")),
+            Show::Workers => {
+                let members = self.host.cluster().map(|c| c.registry().all()).unwrap_or_default();
+                rows_of(crate::workers::COLUMNS, members.iter().map(crate::workers::row).collect())
+            }
         }
     }
 

@@ -255,6 +255,25 @@ impl Report for tessera_exec::error::Error {
     }
 }
 
+impl Report for tessera_cluster::net::Fault {
+    fn code(&self) -> &str {
+        use tessera_cluster::net::Fault;
+        match self {
+            Fault::Unreachable(_) => "unreachable",
+            Fault::Denied(_) => "cluster_denied",
+            Fault::NotFound(_) => "not_found",
+            Fault::Failed(_) => "cluster_failed",
+            Fault::Broken(_) => "cluster_protocol",
+        }
+    }
+    fn class(&self) -> Class {
+        match self {
+            tessera_cluster::net::Fault::Unreachable(_) => Class::Retry,
+            _ => Class::User,
+        }
+    }
+}
+
 impl Report for tessera_exec::source::SourceError {
     fn code(&self) -> &str {
         self.code()

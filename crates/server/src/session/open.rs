@@ -274,7 +274,10 @@ impl<'a> Opener<'a> {
     async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
         let (versions, stores) = (self.handle.versions(), &self.session.host.stores);
         let opened = source::open_for(&versions, url, options, stores).await;
-        self.add(opened.map_err(Error::stage)?, &Arc::new(Place { url: absolute(url), options: options.clone() }))
+        self.add(
+            opened.map_err(Error::stage)?,
+            &Arc::new(Place { url: absolute(url), options: options.clone() }),
+        )
     }
 
     fn add(&mut self, opened: Opened, place: &Arc<Place>) -> Result<Arc<Dataset>, Error> {

@@ -241,8 +241,11 @@ impl Session {
             Some(durable) => durable.plan(tiling).await,
             None => None,
         };
-        let here = is_small(tiling) && !sink.waits();
-        let how = How { stored, shelved: None, here, threads, budget: cancel.budget() };
+        let (drive, shelved) = self.spread(tiling, sources, &runner, cancel).await?.unzip();
+        // What workers make is kept by them.
+        let stored = if shelved.is_some() { None } else { stored };
+        let here = is_small(tiling) && !sink.waits() && shelved.is_none();
+        let how = How { stored, shelved, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
         let tracked = cancel.plan(running.watch(), operands(tiling));
@@ -252,7 +255,10 @@ impl Session {
                 token.cancel();
                 Err(Error::Cancelled)
             }
-            outcome = running.outcome() => {
+            mut outcome = running.outcome() => {
+                if let Some(drive) = drive {
+                    outcome.stats.add(drive.totals());
+                }
                 tracked.finish(&outcome.stats);
                 outcome.result.map(|()| outcome.stats).map_err(Error::stage)
             }

@@ -3,6 +3,7 @@
 use crate::config::{Config, MEMORY_LEAST};
 use crate::error::Error;
 use crate::session::failure::Failure;
+use crate::session::spread::Spread;
 use std::collections::BTreeMap;
 use tessera_frontend::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
@@ -29,6 +30,8 @@ pub(super) struct Settings {
     pub(super) query_timeout_s: Option<u64>,
     /// Bytes of memory that each statement may take; `None` for all that the server has.
     pub(super) query_memory_bytes: Option<u64>,
+    /// Which plans are spread over the workers of a cluster.
+    pub(super) spread: Spread,
     /// Threads that there are.
     threads_max: usize,
     /// What was SET, as it was written, by name without the prefix.
@@ -91,6 +94,7 @@ impl Settings {
             }
             "lift" => self.lift = value.parse().map_err(fail)?,
             "durability" => self.durability = value.parse().map_err(fail)?,
+            "spread" => self.spread = value.parse().map_err(fail)?,
             _ => return Err(fail("there is no such setting".into())),
         }
         self.given.insert(bare.into(), value.into());
@@ -121,6 +125,7 @@ impl Settings {
             ),
             ("tessera.lift", self.lift.to_string()),
             ("tessera.durability", self.durability.to_string()),
+            ("tessera.spread", self.spread.name().into()),
         ]
     }
 }

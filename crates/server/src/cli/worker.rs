@@ -1,0 +1,213 @@
+//! `tessera worker`: a process that works for a server, and one that looks after it.
+//!
+//! ```text
+//!   tessera worker ─ starts ─▶ tessera worker --supervised      its end, but for a regular one, is followed by another
+//!                  ─ a pipe ─▶ which ends when the pipe does: the supervisor was asked to end, or is dead
+//! ```
+
+use crate::config::Config;
+use crate::error::Error;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tessera_cluster::net::{Credentials, Fault};
+use tessera_cluster::{Ended, Joining, Worker};
+use tessera_exec::run::Runtime;
+use tessera_exec::source::Stores;
+use tokio_util::sync::CancellationToken;
+
+/// Exit status of a worker that is to be started again.
+const AGAIN: i32 = 75;
+/// How long a worker that was asked to end may take.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// From a worker's death to the next start, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A worker that lived so long did not die of its start.
+const LIVED: Duration = Duration::from_secs(30);
+/// Storage that does not answer in this time is unreachable.
+const STORAGE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Args)]
+pub(super) struct WorkerArgs {
+    /// Where the server accepts workers [default: 127.0.0.1:50050]
+    #[arg(long, value_name = "HOST:PORT")]
+    scheduler: Option<String>,
+    /// Where this worker listens [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
+    listen: SocketAddr,
+    /// Where others find it, if that is not where it listens
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Threads that compute; the same as --threads
+    #[arg(long, value_name = "N")]
+    slots: Option<usize>,
+    /// Its name in SHOW WORKERS [default: its address]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Does not start again what ends
+    #[arg(long)]
+    no_supervisor: bool,
+    /// This is what a supervisor started
+    #[arg(long, hide = true)]
+    supervised: bool,
+}
+
+impl WorkerArgs {
+    pub(super) fn flags(&self, flags: &mut BTreeMap<&'static str, String>) {
+        if let Some(s) = &self.scheduler {
+            flags.insert("scheduler", s.clone());
+        }
+        if let Some(n) = self.slots {
+            flags.insert("threads", n.to_string());
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.listen.ip().is_unspecified() && self.advertise.is_none() {
+            return Err(Error::Usage {
+                reason: format!("nobody can call a worker at {}", self.listen),
+                hint: Some("say where others find it: `--advertise HOST:PORT`".into()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs a worker, and gives the exit status.
+    pub(super) async fn run(&self, config: Config) -> Result<u8, Error> {
+        if self.supervised || self.no_supervisor {
+            let ended = self.work(&config).await?;
+            return Ok(if ended == Ended::Restart { AGAIN as u8 } else { 0 });
+        }
+        // What is wrong with the files is told once.
+        credentials(&config)?;
+        supervise().await
+    }
+
+    async fn work(&self, config: &Config) -> Result<Ended, Error> {
+        let exec = tessera_exec::config::Config {
+            threads: config.threads,
+            quota_bytes_max: config.memory_limit_bytes,
+            pool_bytes_max: config.memory_limit_bytes / 4,
+            spill_dir: Some(config.spill_dir.clone()),
+            spill_bytes_max: config.spill_limit_bytes,
+            ..Default::default()
+        };
+        let credentials = credentials(config)?;
+        let runtime =
+            Runtime::new(exec, tokio::runtime::Handle::current()).map_err(Error::stage)?;
+        let worker = Worker::new(runtime, Stores::new(STORAGE), &credentials);
+        let joining = Joining {
+            scheduler: config.scheduler.clone(),
+            listen: self.listen,
+            advertise: self.advertise.clone(),
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        let end = CancellationToken::new();
+        let (fire, terminated) = (end.clone(), super::serve::terminated()?);
+        tokio::spawn(async move {
+            terminated.await;
+            fire.cancel();
+        });
+        if self.supervised {
+            let fire = end.clone();
+            // Nothing comes but the end.
+            std::thread::spawn(move || {
+                let read = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+                tracing::debug!(?read, "the supervisor is gone or wants the worker to end");
+                fire.cancel();
+            });
+        }
+        worker.work(&joining, &credentials, &end).await.map_err(Error::stage)
+    }
+}
+
+fn credentials(config: &Config) -> Result<Credentials, Error> {
+    let security = &config.cluster_security;
+    Credentials::load(security).map_err(|fault| Error::Config {
+        key: "cluster-secret-file".into(),
+        origin: "worker".into(),
+        reason: match fault {
+            Fault::Denied(reason) => reason,
+            fault => fault.to_string(),
+        },
+        hint: Some(
+            "a server of the same user makes the file when it starts with `--cluster`; on another \
+             machine, copy it there"
+                .into(),
+        ),
+    })
+}
+
+/// Starts this command as a worker again and again, until it ends by itself or is asked to end.
+async fn supervise() -> Result<u8, Error> {
+    let terminated = super::serve::terminated()?;
+    tokio::pin!(terminated);
+    let mut pause = PAUSE.0;
+    loop {
+        let mut worker = start()?;
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = look(&mut worker)? {
+                break status;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = &mut terminated => return stop(worker).await,
+            }
+        };
+        match status.code() {
+            Some(0) => return Ok(0),
+            // It cannot be used as it is configured: the next one could not either.
+            Some(code @ 2) => return Ok(code as u8),
+            Some(AGAIN) => {
+                tracing::info!("the worker starts again, as the server wants");
+                continue;
+            }
+            _ => tracing::warn!(%status, "the worker is dead; another one is started"),
+        }
+        if started.elapsed() > LIVED {
+            pause = PAUSE.0;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = &mut terminated => return Ok(0),
+        }
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+fn start() -> Result<Child, Error> {
+    let cannot = |e| Error::io("start", "a worker", e);
+    let program = std::env::current_exe().map_err(cannot)?;
+    Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--supervised")
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(cannot)
+}
+
+fn look(worker: &mut Child) -> Result<Option<ExitStatus>, Error> {
+    worker.try_wait().map_err(|e| Error::io("wait for", "a worker", e))
+}
+
+/// Asks a worker to end, and ends it if it does not.
+async fn stop(mut worker: Child) -> Result<u8, Error> {
+    drop(worker.stdin.take());
+    let asked = Instant::now();
+    loop {
+        if let Some(status) = look(&mut worker)? {
+            return Ok(u8::from(!status.success()));
+        }
+        if asked.elapsed() > PATIENCE {
+            tracing::warn!("the worker does not end; it is killed");
+            worker.kill().map_err(|e| Error::io("end", "a worker", e))?;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

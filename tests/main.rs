@@ -7,6 +7,8 @@ mod changed;
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
 mod chaos;
 mod chunking;
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
+mod cluster;
 mod common;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod crowd;

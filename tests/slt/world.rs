@@ -1,7 +1,7 @@
 //! The worlds, and what makes each of them what it is.
 
 use super::{Db, Failed, agrees};
-use crate::common::number;
+use crate::common::{number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Map, Value, json};
 use sqllogictest::{DefaultColumnType, Record, Runner};
@@ -9,9 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tessera_cluster::net::Credentials;
+use tessera_cluster::registry::State;
+use tessera_cluster::{Joining, Worker};
+use tessera_exec::run::Runtime;
 use tessera_exec::source::Stores;
 use tessera_server::config::Config;
 use tessera_server::session::{Host, Session};
+use tokio_util::sync::CancellationToken;
 
 /// One way to run all scripts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,6 +31,8 @@ pub(super) enum World {
     Rows,
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,
+    /// Tiny chunks on that many workers of a cluster, whatever a plan costs.
+    Cluster(usize),
     /// Chunks of the sources, eight threads.
     EightThreads,
     /// Chunks of the sources in little memory.
@@ -47,11 +54,24 @@ pub(super) fn all_worlds() -> bool {
 
 impl World {
     /// Those that each script runs in.
-    pub(super) const EACH: [World; 5] =
-        [World::Source, World::Tiny, World::OneThread, World::Rows, World::Spilling];
+    pub(super) const EACH: [World; 6] = [
+        World::Source,
+        World::Tiny,
+        World::OneThread,
+        World::Rows,
+        World::Spilling,
+        World::Cluster(3),
+    ];
     /// Those that they run in too if `TESSERA_SLT_ALL` is set.
-    pub(super) const SOME: [World; 4] =
-        [World::EightThreads, World::Scarce, World::Kept, World::Faults];
+    pub(super) const SOME: [World; 7] = [
+        World::EightThreads,
+        World::Scarce,
+        World::Kept,
+        World::Faults,
+        World::Cluster(1),
+        World::Cluster(2),
+        World::Cluster(5),
+    ];
 
     /// Those that scripts run in.
     pub(super) fn all() -> Vec<World> {
@@ -69,7 +89,7 @@ impl World {
             World::OneThread | World::EightThreads | World::Scarce | World::Faults => {
                 Some(World::Source)
             }
-            World::Spilling | World::Kept => Some(World::Tiny),
+            World::Spilling | World::Kept | World::Cluster(_) => Some(World::Tiny),
         }
     }
 
@@ -104,6 +124,7 @@ impl World {
             World::Tiny => Some(tiny),
             World::Spilling => Some(format!("{alone}{tiny}")),
             World::Kept => Some(format!("{all}{tiny}")),
+            World::Cluster(_) => Some(format!("SET tessera.spread = 'all'; {tiny}")),
             World::Faults => Some(all.into()),
         }
     }
@@ -120,6 +141,60 @@ pub(super) struct Run {
     /// Operands whose chunks second runs found.
     pub(super) reused: u64,
     pub(super) seconds: f64,
+}
+
+/// Workers of a host, in this process.
+struct Workers {
+    end: CancellationToken,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Workers {
+    fn start(host: &Arc<Host>, runtime: &tokio::runtime::Runtime, workers: usize) -> Workers {
+        let cluster = runtime.block_on(host.accept_workers()).unwrap();
+        let security = host.config().cluster_security.clone();
+        let credentials = Credentials::load(&security).unwrap();
+        let end = CancellationToken::new();
+        let start = |_| {
+            let config = tessera_exec::config::Config {
+                threads: 1,
+                quota_bytes_max: 1 << 30,
+                ..Default::default()
+            };
+            let threads = Runtime::new(config, runtime.handle().clone()).unwrap();
+            let stores = Stores::new(Duration::from_secs(30));
+            let worker = Worker::new(threads, stores, &credentials);
+            let joining = Joining {
+                scheduler: cluster.address().to_string(),
+                listen: "127.0.0.1:0".parse().unwrap(),
+                advertise: None,
+                name: None,
+                version: env!("CARGO_PKG_VERSION").into(),
+            };
+            let (credentials, end) = (credentials.clone(), end.clone());
+            runtime.spawn(async move {
+                worker.work(&joining, &credentials, &end).await.unwrap();
+            })
+        };
+        let tasks = (0..workers).map(start).collect();
+        until("workers join", Duration::from_secs(20), || {
+            cluster.registry().alive().len() == workers
+        });
+        Workers { end, tasks }
+    }
+
+    /// Has them leave, when nothing of any statement is left there; how many operands they ran.
+    fn end(self, host: &Arc<Host>, runtime: &tokio::runtime::Runtime) -> u64 {
+        self.end.cancel();
+        for task in self.tasks {
+            runtime.block_on(task).unwrap();
+        }
+        let cluster = host.cluster().unwrap();
+        let all = cluster.registry().all();
+        assert!(all.iter().all(|m| m.state == State::Left && m.load.chunks == 0), "{all:?}");
+        runtime.block_on(cluster.close());
+        all.iter().map(|m| m.load.operands).sum()
+    }
 }
 
 /// The bucket of the scripts of a folder, with all that they read; `None` where no world has one.
@@ -179,10 +254,16 @@ pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
     let flags = [("warehouse", warehouse), ("threads", world.threads().to_string())];
     let mut config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
     config.memory_limit_bytes = world.memory(path);
+    config.cluster_listen = "127.0.0.1:0".parse().unwrap();
+    config.cluster_security.secret = directory.path().join("cluster.secret");
     let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
     let stores = Stores::with_environment(Duration::from_secs(30), environment);
     let host = Host::open_with(config, runtime.handle().clone(), stores).unwrap();
     let (answers, reused) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
+    let workers = match world {
+        World::Cluster(workers) => Some(Workers::start(&host, &runtime, workers)),
+        _ => None,
+    };
     let before = host.runtime().operands();
     let failures = {
         let mut runner = Runner::new(|| {
@@ -202,7 +283,8 @@ pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
             sqllogictest::parse_with_name(&text, name).unwrap();
         records.into_iter().filter_map(|r| runner.run(r).err().map(|e| e.to_string())).collect()
     };
-    let operands = host.runtime().operands() - before;
+    let there = workers.map_or(0, |w| w.end(&host, &runtime));
+    let operands = host.runtime().operands() - before + there;
     let answers = std::mem::take(&mut *answers.lock().unwrap());
     let (spilled, reused) =
         (host.runtime().store().figures().spilled_bytes, *reused.lock().unwrap());

@@ -430,6 +430,12 @@ impl Drive {
             t.requests += done.requests;
             t.bytes_read += done.bytes_read;
             t.bytes_moved += done.bytes_moved;
+            let of = t.each.entry(worker).or_default();
+            of.orders += 1;
+            of.operands += done.stages.iter().map(|(operands, _)| operands).sum::<u64>();
+            of.seconds += done.stages.iter().map(|(_, seconds)| seconds).sum::<f64>();
+            of.peak_bytes = of.peak_bytes.max(done.peak_bytes);
+            of.bytes_moved += done.bytes_moved;
             t.spills += done.spills;
             t.bytes_spilled += done.bytes_spilled;
             t.orders += 1;

@@ -235,11 +235,12 @@ impl Registry {
     }
 
     /// A worker leaves.
-    pub fn leave(&self, worker: u32, incarnation: u64) {
+    pub fn leave(&self, beat: &Beat) {
         let mut inner = self.inner();
-        let is_it = |m: &Member| m.hello.incarnation == incarnation && m.state.is_here();
-        if inner.members.get(&worker).is_some_and(is_it) {
-            inner.end(worker, State::Left, "it left");
+        let is_it = |m: &&mut Member| m.hello.incarnation == beat.incarnation && m.state.is_here();
+        if let Some(member) = inner.members.get_mut(&beat.worker).filter(is_it) {
+            member.load = beat.load.clone();
+            inner.end(beat.worker, State::Left, "it left");
             drop(inner);
             self.changed();
         }
@@ -430,9 +431,9 @@ mod tests {
         assert_eq!(registry.beat(&draining, now), Advice::Go);
         assert!(changes.has_changed().unwrap());
         assert!(registry.alive().is_empty() && registry.is_here(one));
-        registry.leave(one, 11);
+        registry.leave(&beat(one, 11));
         assert!(registry.is_here(one), "another incarnation cannot leave for it");
-        registry.leave(one, 10);
+        registry.leave(&beat(one, 10));
         assert!(!registry.is_here(one));
         assert!(!registry.lost(one, "late"));
         assert_eq!(registry.member(one).unwrap().state, State::Left);

@@ -144,7 +144,7 @@ impl Service for Desk {
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
             "leave" => {
                 let beat: Beat = read(&body)?;
-                self.registry.leave(beat.worker, beat.incarnation);
+                self.registry.leave(&beat);
                 Ok(one(&Advice::Go))
             }
             kind => Err(Fault::Broken(format!("a server does not do `{kind}`"))),

@@ -101,6 +101,8 @@ pub(crate) struct OrderShelf {
     pub(crate) run: BTreeMap<StageId, Bitmap>,
     /// Stages whose chunks are kept if they are made.
     pub(crate) hold: Vec<StageId>,
+    /// Where the server answers.
+    pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
     /// The same of all orders.
     pub(crate) fetched_by_all: Arc<AtomicU64>,
@@ -120,14 +122,18 @@ impl Shelf for OrderShelf {
         let parties: Vec<String> =
             parties.filter(|t| t.operands.contains(number)).map(|t| t.address.clone()).collect();
         let (peers, ticket) = (self.peers.clone(), ticket(&self.plan, stage, number));
+        let server = self.server.clone();
         let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());
         async move {
             let mut lost = None;
             for party in parties {
                 match peers.object(&party, ticket.clone(), object_bytes_max(bytes), IDLE).await {
                     Ok(object) => {
-                        fetched.fetch_add(object.len() as u64, Relaxed);
-                        by_all.fetch_add(object.len() as u64, Relaxed);
+                        // Arrays in the server's memory are nothing that workers move.
+                        if Some(&party) != server.as_ref() {
+                            fetched.fetch_add(bytes, Relaxed);
+                        }
+                        by_all.fetch_add(bytes, Relaxed);
                         return Ok(Some(Found::Object(object)));
                     }
                     // Whoever had it does not any more: it is made here.

@@ -30,7 +30,7 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::Outcome;
-use tessera_exec::source::{self, Stores, Versions};
+use tessera_exec::source::{self, ArrayReader, Stores, Versions};
 use tessera_exec::store::{Held, Resident};
 use tessera_exec::task::{Origin, PlanRunner, Sources};
 use tessera_planner::catalog::SourceRef;
@@ -297,7 +297,12 @@ impl Worker {
         for (source, place) in &message.sources {
             let opened =
                 source::open_for(&versions, &place.url, &place.options, &self.stores).await?;
-            let reader = opened.reader(source).ok_or_else(|| {
+            // The same array in all but how the path to it is written.
+            let is_it = |r: &&Arc<ArrayReader>| {
+                let found = r.source();
+                SourceRef { url: source.url.clone(), ..found.clone() } == *source
+            };
+            let reader = opened.readers.iter().find(is_it).ok_or_else(|| {
                 Error::Source(source::SourceError::Changed { what: source.url.clone() })
             })?;
             sources.add(source.clone(), Origin::Stored(reader.clone()));
@@ -344,6 +349,7 @@ impl Worker {
             there: elsewhere,
             run: message.run.iter().cloned().collect(),
             hold: message.hold,
+            server: self.scheduler.get().cloned(),
             fetched: fetched.clone(),
             fetched_by_all: self.fetched.clone(),
         });

@@ -18,7 +18,7 @@ use crate::store::Held;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -130,6 +130,23 @@ pub struct Totals {
     pub spills: u64,
     /// Their bytes.
     pub bytes_spilled: u64,
+    /// What each worker did, by number.
+    pub each: BTreeMap<u32, OfWorker>,
+}
+
+/// What one worker did for a plan.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfWorker {
+    /// Orders that ran to their end.
+    pub orders: u64,
+    /// Operands that ran.
+    pub operands: u64,
+    /// Seconds of threads.
+    pub seconds: f64,
+    /// The most bytes that an order held at a time.
+    pub peak_bytes: u64,
+    /// Bytes of chunks that it fetched from others.
+    pub bytes_moved: u64,
 }
 
 /// How a plan is run with a shelf.

@@ -209,6 +209,11 @@ impl Host {
         self.crowd.again()
     }
 
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Accepts workers as the configuration says.
     ///
     /// # Errors

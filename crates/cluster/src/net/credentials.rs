@@ -51,8 +51,8 @@ impl Credentials {
     /// Reads secret and certificates.
     ///
     /// # Errors
-    /// [`Fault::Denied`]: a file that cannot be read, a secret of fewer than 16 bytes or that others than its owner can
-    /// read, some of the three files of TLS without the others.
+    /// [`Fault::Denied`]: a file that cannot be read, a secret of fewer than 16 bytes, or that others than its owner and
+    /// its group can read, some of the three files of TLS without the others.
     pub fn load(security: &Security) -> Result<Self, Fault> {
         let secret = read_secret(&security.secret)?;
         let pem = |path: &Path| {
@@ -169,7 +169,7 @@ fn read_secret(path: &Path) -> Result<String, Fault> {
     {
         let meta = file.metadata().map_err(|e| failed(format!("cannot be read: {e}")))?;
         let mode = std::os::unix::fs::MetadataExt::mode(&meta);
-        if mode & 0o077 != 0 {
+        if mode & 0o027 != 0 {
             return Err(failed(format!(
                 "can be read by others (mode {:o}): `chmod 600` it",
                 mode & 0o777

@@ -1,1 +1,158 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::cancel::CancelToken;
+use crate::config::Config;
+use crate::run::{How, Runtime};
+use crate::schedule::Sink;
+use crate::task::{PlanRunner, Sources};
+use futures::FutureExt;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use tessera_planner::build::Builder;
+use tessera_planner::compile;
+use tessera_planner::dtype::DType;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::plan::Task;
+use tessera_planner::reduce::ReduceKind;
+
+/// A shelf of one process: what is made, and what it is asked for.
+#[derive(Debug, Default)]
+struct Own {
+    made: Mutex<HashMap<(StageId, u64), Vec<Arc<Chunk>>>>,
+    asked: AtomicU64,
+    /// Chunks are given as what is sent.
+    sent: bool,
+    /// Nothing can be had.
+    empty: bool,
+}
+
+impl Shelf for Own {
+    fn fetch(
+        &self,
+        stage: StageId,
+        number: u64,
+        _: u64,
+    ) -> BoxFuture<'static, Result<Option<Found>, Error>> {
+        self.asked.fetch_add(1, Relaxed);
+        let made = self.made.lock().unwrap();
+        let found =
+            made.get(&(stage, number)).filter(|_| !self.empty).map(|chunks| match self.sent {
+                true => Found::Object(encode(stage, number, chunks).concat().into()),
+                false => Found::Here(chunks.iter().cloned().map(Held::Memory).collect()),
+            });
+        std::future::ready(Ok(found)).boxed()
+    }
+
+    fn made(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
+        let before = self.made.lock().unwrap().insert((stage, number), chunks.to_vec());
+        assert!(before.is_none(), "operand {number} of {stage:?} was made twice");
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Takes the only chunk.
+#[derive(Debug, Default)]
+struct One(Mutex<Vec<f64>>);
+
+impl Sink for One {
+    fn chunk(&self, _: usize, _: ChunkIndex, _: Region, chunk: Arc<Chunk>) -> Result<(), Error> {
+        *self.0.lock().unwrap() = chunk.field(0)?.values::<f64>()?.to_vec();
+        Ok(())
+    }
+}
+
+fn plan() -> Arc<tile::Tiling> {
+    let config = tessera_planner::config::Config { chunk_bytes_target: 256, batch_cells: 0 };
+    let mut b = Builder::new(config.clone());
+    let n = b.iota(&[4096], Some(&[32])).unwrap();
+    let n = b.cast(n, DType::Float64).unwrap();
+    let sum = b.reduce_axes(n, ReduceKind::Sum, &[0]).unwrap();
+    let rooted = Rooted { graph: b.graph, roots: vec![sum] };
+    Arc::new(compile(rooted, &config, &mut |_, _| {}).unwrap())
+}
+
+#[test]
+fn parts_make_the_whole() {
+    for (sent, empty) in [(false, false), (true, false), (false, true)] {
+        let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let io = io.unwrap();
+        let config = Config { threads: 2, ..Config::default() };
+        let runtime = Runtime::new(config, io.handle().clone()).unwrap();
+        let t = plan();
+        let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
+        let stages = t.plan().stages.len();
+        // The first stage in two orders, each told half of it; then all the rest.
+        let first = StageId(0);
+        assert!(matches!(t.plan().stage(first).task, Task::Fused(_)));
+        let count = t.plan().stage(first).grid.count();
+        assert_eq!(count, 128);
+        let shelf = Arc::new(Own { sent, empty, ..Own::default() });
+        let run = |told: Vec<(StageId, Bitmap)>, there: Vec<Bitmap>, shelf: &Arc<Own>| {
+            let order = Order::new(t.clone(), told, &there).unwrap();
+            let operands = order.operands();
+            let recovery = Recovery::loading(there);
+            let shelved = Some(Shelved { shelf: shelf.clone(), recovery });
+            let how = How { shelved, ..How::default() };
+            let running = runtime
+                .start_as(Arc::new(order), runner.clone(), Arc::new(Seen), &CancelToken::new(), how)
+                .unwrap();
+            let outcome = running.wait();
+            outcome.result.unwrap();
+            assert_eq!(runtime.plans(), 0);
+            (operands, outcome.stats)
+        };
+        let none = vec![Bitmap::default(); stages];
+        for half in [0..count / 2, count / 2..count] {
+            let n = half.end - half.start;
+            let (operands, stats) = run(vec![(first, half.collect())], none.clone(), &shelf);
+            assert_eq!((operands, stats.stages[0].operands), (n, n));
+        }
+        assert_eq!(shelf.made.lock().unwrap().len() as u64, count);
+        let mut there = none.clone();
+        there[0] = (0..count).collect();
+        let last = t.plan().results[0].stage;
+        // An order over chunks that are there loads them; if they are not after all, it makes them.
+        if empty {
+            shelf.made.lock().unwrap().clear();
+        }
+        let (_, stats) = run(vec![(last, std::iter::once(0).collect())], there.clone(), &shelf);
+        assert_eq!(shelf.asked.load(Relaxed), count);
+        assert_eq!(stats.stages[0].operands, if empty { count } else { 0 });
+        // The whole plan, where its result is there.
+        let sink = Arc::new(One::default());
+        there[last.0 as usize].insert(0);
+        let how = How {
+            shelved: Some(Shelved {
+                shelf: Arc::new(Own {
+                    made: Mutex::new(shelf.made.lock().unwrap().clone()),
+                    sent,
+                    ..Own::default()
+                }),
+                recovery: tessera_planner::recover::recover(&*t, &there),
+            }),
+            ..How::default()
+        };
+        let running =
+            runtime.start_as(t.clone(), runner, sink.clone(), &CancelToken::new(), how).unwrap();
+        let outcome = running.wait();
+        outcome.result.unwrap();
+        assert_eq!(*sink.0.lock().unwrap(), [4095.0 * 2048.0]);
+        assert!(outcome.stats.stages.iter().all(|s| s.operands == 0), "{:?}", outcome.stats.stages);
+        drop(shelf);
+        assert_eq!(runtime.quota().used(), 0);
+    }
+}
+
+#[test]
+fn what_the_plan_does_not_have_cannot_be_told() {
+    let t = plan();
+    let none = vec![Bitmap::default(); t.plan().stages.len()];
+    for (stage, number) in [(StageId(0), 128), (StageId(99), 0)] {
+        let told = vec![(stage, std::iter::once(number).collect())];
+        assert_eq!(Order::new(t.clone(), told, &none).unwrap_err().code(), "internal");
+    }
+}

@@ -117,6 +117,27 @@ pub(super) fn measurements(m: &Stats) -> String {
             d.corrupt
         ));
     }
+    if let Some(t) = &m.elsewhere {
+        text.push_str(&format!(
+            "   workers: {}, {} orders; moved {} between them ({} expected); {} lost, {} operands told again\n",
+            t.workers,
+            t.orders,
+            explain::bytes(t.bytes_moved),
+            explain::bytes(t.bytes_expected),
+            t.lost,
+            t.again
+        ));
+        for (worker, of) in &t.each {
+            text.push_str(&format!(
+                "   worker {worker}: {} orders, {} operands, {:.6} s, peak {}, {} fetched\n",
+                of.orders,
+                of.operands,
+                of.seconds,
+                explain::bytes(of.peak_bytes),
+                explain::bytes(of.bytes_moved)
+            ));
+        }
+    }
     for (i, s) in m.stages.iter().enumerate() {
         text.push_str(&format!(
             "   #{i} {}: {} operands, {:.6} s\n",
@@ -140,6 +161,22 @@ pub(crate) fn measured(m: &Stats) -> Value {
         "spills": m.spills,
         "bytes_read_back": m.bytes_read_back,
         "durable": durable(&m.durable),
+        "cluster": m.elsewhere.as_ref().map(|t| json!({
+            "workers": t.workers,
+            "orders": t.orders,
+            "bytes_moved": t.bytes_moved,
+            "bytes_expected": t.bytes_expected,
+            "lost": t.lost,
+            "operands_again": t.again,
+            "each": t.each.iter().map(|(worker, of)| json!({
+                "worker": worker,
+                "orders": of.orders,
+                "operands": of.operands,
+                "seconds": of.seconds,
+                "peak_bytes": of.peak_bytes,
+                "bytes_moved": of.bytes_moved,
+            })).collect::<Vec<_>>(),
+        })),
         "stages": m.stages.iter().map(|s| json!({
             "name": s.name, "operands": s.operands, "seconds": s.seconds,
         })).collect::<Vec<_>>(),

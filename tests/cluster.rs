@@ -1,0 +1,447 @@
+//! A server and its workers as processes, on which everything happens that happens to processes.
+//!
+//! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
+//! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
+
+use crate::common::{Random, binary, number, until};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that a statement may take, whatever happens to workers.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Party {
+    child: Child,
+    name: String,
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        // One that is stopped does not die of anything else.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server and its workers.
+struct Cluster {
+    directory: tempfile::TempDir,
+    server: Option<Party>,
+    workers: Vec<Party>,
+    http: String,
+    join: String,
+    started: usize,
+}
+
+struct Reply {
+    status: u16,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
+    }
+
+    fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_default().into()
+    }
+}
+
+impl Cluster {
+    fn start(workers: usize) -> Cluster {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("spill")).unwrap();
+        let mut cluster = Cluster {
+            directory,
+            server: None,
+            workers: Vec::new(),
+            http: "127.0.0.1:0".into(),
+            join: "127.0.0.1:0".into(),
+            started: 0,
+        };
+        cluster.start_server();
+        for _ in 0..workers {
+            cluster.start_worker(&[]);
+        }
+        cluster.wait_for(workers);
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("TESSERA_CLUSTER_SECRET_FILE", self.path("cluster.secret"))
+            .arg("--warehouse")
+            .arg(self.path("warehouse"))
+            .arg("--spill-dir")
+            .arg(self.path("spill"))
+            .args(["--threads", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Starts a server: where the one before was.
+    fn start_server(&mut self) {
+        let mut command = self.command();
+        command
+            .args(["--memory-limit", "256MiB", "serve", "--cluster"])
+            .args(["--listen", &self.http, "--cluster-listen", &self.join])
+            .env("TESSERA_WORKER_TIMEOUT", "2")
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        let second = lines.next().unwrap().unwrap();
+        let word = |line: &str, at: &str| {
+            line.split(at)
+                .nth(1)
+                .unwrap_or_else(|| panic!("{line}"))
+                .split(' ')
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        self.http = word(&first, "http://");
+        self.join = word(&second, "--scheduler ").trim_end_matches('`').to_owned();
+        // The rest of its messages must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.server = Some(Party { child, name: "server".into() });
+    }
+
+    fn start_worker(&mut self, flags: &[&str]) {
+        self.started += 1;
+        let name = format!("w{}", self.started);
+        let child = self
+            .command()
+            .args(["--memory-limit", "128MiB", "worker", "--scheduler", &self.join])
+            .args(["--name", &name, "--no-supervisor"])
+            .args(flags)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.workers.push(Party { child, name });
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<Reply> {
+        let mut stream = TcpStream::connect(&self.http)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let n = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {n}\r\n\r\n{body}",
+            self.http
+        )?;
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all)?;
+        let text = String::from_utf8_lossy(&all).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+        let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+            true => unchunked(body),
+            false => body.to_owned(),
+        };
+        Ok(Reply { status, body })
+    }
+
+    /// Runs a script whose last statement answers, spread over the workers.
+    fn query(&self, sql: &str) -> Reply {
+        let sql = format!("SET tessera.spread = 'all'; {sql}");
+        self.ask("POST", "/v1/query?format=csv", &sql).unwrap()
+    }
+
+    fn told(&self) -> Value {
+        self.ask("GET", "/v1/cluster", "").unwrap().json()
+    }
+
+    fn alive(&self) -> Vec<Value> {
+        let told = self.told();
+        let all = told["workers"].as_array().unwrap();
+        all.iter().filter(|w| w["state"] == "alive").cloned().collect()
+    }
+
+    fn wait_for(&self, workers: usize) {
+        until("workers are there", PATIENCE, || self.alive().len() == workers);
+    }
+
+    /// Waits until workers have nothing of any statement.
+    fn is_quiet(&self, what: &str) {
+        let left = || {
+            let of = |w: &Value| {
+                w["orders"].as_u64().unwrap()
+                    + w["chunks"].as_u64().unwrap()
+                    + w["memory_used_bytes"].as_u64().unwrap()
+            };
+            self.alive().iter().map(of).sum::<u64>()
+        };
+        until(what, PATIENCE, || left() == 0);
+    }
+
+    fn events(&self) -> Vec<String> {
+        let told = self.told();
+        let events = told["events"].as_array().unwrap();
+        events.iter().map(|e| e["kind"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut out = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let n = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        if n == 0 || rest.len() < n {
+            break;
+        }
+        out.push_str(&rest[..n]);
+        body = rest[n..].trim_start_matches("\r\n");
+    }
+    out
+}
+
+fn signal(party: &Party, signal: nix::sys::signal::Signal) {
+    let pid = nix::unistd::Pid::from_raw(party.child.id() as i32);
+    nix::sys::signal::kill(pid, signal).unwrap();
+}
+
+/// Statements in which workers meet, and that take some time.
+const STATEMENTS: [&str; 6] = [
+    "SELECT sum(sin(arange(3000000)::float64)) AS s",
+    "SELECT std(x, 0)[0:5] AS s FROM (SELECT random_normal([1500, 300], seed => 1, chunks => [100, 100]) AS x) t",
+    "SELECT sum((x - mean(x, 0)) / std(x, 0), 1)[0:9] AS s FROM (SELECT random_normal([900, 300], seed => 2, chunks => [100, 100]) AS x) t",
+    "SELECT sum(x @ transpose(x)) AS s FROM (SELECT random_normal([400, 400], seed => 3, chunks => [100, 100]) AS x) t",
+    "SELECT sum(abs(x + transpose(x)), 0)[0:7] AS s FROM (SELECT random_normal([600, 600], seed => 4, chunks => [100, 60]) AS x) t",
+    "SELECT max(cumsum(cumsum(x, 0), 1), 0)[0:5] AS s FROM (SELECT random_normal([500, 500], seed => 5, chunks => [100, 50]) AS x) t",
+];
+
+/// What the statements answer on one machine.
+fn alone(cluster: &Cluster) -> Vec<String> {
+    let ask = |sql: &&str| {
+        let sql = format!("SET tessera.spread = 'none'; {sql}");
+        let reply = cluster.ask("POST", "/v1/query?format=csv", &sql).unwrap();
+        assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
+        reply.body
+    };
+    STATEMENTS.iter().map(ask).collect()
+}
+
+#[test]
+fn a_server_and_its_workers() {
+    let mut cluster = Cluster::start(2);
+    let want = alone(&cluster);
+    for (sql, want) in STATEMENTS.iter().zip(&want) {
+        let got = cluster.query(sql);
+        assert_eq!((got.status, &got.body), (200, want), "{sql}");
+    }
+    let operands = |w: &Value| w["operands"].as_u64().unwrap();
+    assert!(cluster.alive().iter().all(|w| operands(w) > 0), "{}", cluster.told());
+    cluster.is_quiet("statements that are over");
+    let shown = cluster.query("SHOW WORKERS");
+    assert_eq!(shown.body.lines().count(), 5, "{}", shown.body);
+    let explained = cluster.query(&format!("EXPLAIN ANALYZE {}", STATEMENTS[2]));
+    assert!(explained.body.contains("workers: 2"), "{}", explained.body);
+    let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
+    assert!(metrics.contains("tessera_worker_up{worker=\"1\"} 1"), "{metrics}");
+    // A user's error is told at once, with what is to be done.
+    let wrong = cluster.query("SELECT sum(x * x * x) AS s FROM (SELECT arange(4000000) AS x) t");
+    assert!(wrong.status == 400, "{}", wrong.body);
+    assert_eq!(wrong.code(), "overflow", "{}", wrong.body);
+    // Arrays in memory, uploaded or kept, are the server's: workers have them from there.
+    let temp = "CREATE TEMP TENSOR t AS SELECT random_normal([500, 300], seed => 7, chunks => [50, 300]) AS x; \
+                SELECT sum(sin(x), 0)[0:3] AS s FROM t";
+    let spread = cluster.query(temp);
+    let embedded = cluster.ask(
+        "POST",
+        "/v1/query?format=csv",
+        &format!("SET tessera.spread = 'none'; {temp}"),
+    );
+    assert_eq!((spread.status, spread.body), (200, embedded.unwrap().body));
+    // One worker leaves, and nobody misses it.
+    signal(&cluster.workers[0], nix::sys::signal::Signal::SIGTERM);
+    assert!(cluster.workers.remove(0).child.wait().unwrap().success());
+    cluster.wait_for(1);
+    assert_eq!(cluster.query(STATEMENTS[0]).body, want[0]);
+    assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
+    // A server that starts again has its workers back.
+    cluster.server = None;
+    cluster.start_server();
+    cluster.wait_for(1);
+    assert_eq!(cluster.query(STATEMENTS[1]).body, want[1]);
+    // Without any worker the server does it all.
+    cluster.workers.clear();
+    cluster.wait_for(0);
+    assert_eq!(cluster.query(STATEMENTS[1]).body, want[1]);
+}
+
+#[test]
+fn who_has_no_secret_is_nobody() {
+    let mut cluster = Cluster::start(0);
+    let other = cluster.path("other.secret");
+    std::fs::write(&other, "another secret of many bytes").unwrap();
+    let set = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&other, permissions).unwrap();
+    };
+    let worker = |secret: &std::path::Path| {
+        let out = cluster
+            .command()
+            .env("TESSERA_CLUSTER_SECRET_FILE", secret)
+            .args(["worker", "--scheduler", &cluster.join])
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    set(0o644);
+    let (status, error) = worker(&other);
+    assert!(status == Some(2) && error.contains("chmod 600"), "{status:?} {error}");
+    let (status, error) = worker(&cluster.path("none.secret"));
+    assert!(status == Some(2) && error.contains("--cluster"), "{status:?} {error}");
+    set(0o600);
+    let out = cluster
+        .command()
+        .env("TESSERA_CLUSTER_SECRET_FILE", &other)
+        .args(["worker", "--no-supervisor", "--scheduler", &cluster.join])
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && error.contains("secret is not that"), "{error}");
+    assert!(cluster.alive().is_empty());
+    cluster.start_worker(&[]);
+    cluster.wait_for(1);
+}
+
+#[test]
+fn a_supervisor_starts_what_dies() {
+    let cluster = Cluster::start(0);
+    let child = cluster
+        .command()
+        .args(["worker", "--scheduler", &cluster.join, "--name", "w"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut supervisor = Party { child, name: "supervisor".into() };
+    cluster.wait_for(1);
+    let pid = |cluster: &Cluster| cluster.alive()[0]["pid"].as_i64().unwrap() as i32;
+    let first = pid(&cluster);
+    assert_ne!(first, supervisor.child.id() as i32);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+    let is_another = |cluster: &Cluster, than: i32| {
+        cluster.alive().first().is_some_and(|w| w["pid"].as_i64() != Some(than.into()))
+    };
+    until("another worker is there", PATIENCE, || is_another(&cluster, first));
+    // By a call too.
+    let second = pid(&cluster);
+    let told = cluster.ask("POST", "/v1/cluster/restart", "").unwrap();
+    assert_eq!(told.json()["restarted"], 1, "{}", told.body);
+    until("one more is there", PATIENCE, || is_another(&cluster, second));
+    signal(&supervisor, nix::sys::signal::Signal::SIGTERM);
+    assert!(supervisor.child.wait().unwrap().success());
+    cluster.wait_for(0);
+    assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
+}
+
+/// What is done to a worker.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Kill,
+    /// Stopped for so many milliseconds, then it goes on.
+    Stop(u64),
+    /// Asked to leave.
+    Leave,
+    /// The server dies and comes back.
+    Server,
+}
+
+/// Runs statements on three workers, and has something happen in the middle.
+fn chaos_run(seed: u64) -> String {
+    use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
+    let mut random = Random(seed);
+    let mut cluster = Cluster::start(3);
+    let want = alone(&cluster);
+    let faults = 1 + usize::from(random.unit() < 0.34);
+    let mut told = Vec::new();
+    for _ in 0..faults {
+        let fault = match random.next() % 10 {
+            0..=4 => Fault::Kill,
+            5 | 6 => Fault::Stop(random.next() % 4000),
+            7 | 8 => Fault::Leave,
+            _ => Fault::Server,
+        };
+        let at = (random.next() % STATEMENTS.len() as u64) as usize;
+        let wait = Duration::from_millis(random.next() % 700);
+        let victim = (random.next() % cluster.workers.len() as u64) as usize;
+        told.push(format!("{fault:?} of {} after {wait:?}", cluster.workers[victim].name));
+        let begun = Instant::now();
+        let mut status = 0;
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                let sql = format!("SET tessera.spread = 'all'; {}", STATEMENTS[at]);
+                cluster.ask("POST", "/v1/query?format=csv", &sql)
+            });
+            std::thread::sleep(wait);
+            let worker = &cluster.workers[victim];
+            match fault {
+                Fault::Kill => signal(worker, SIGKILL),
+                Fault::Leave => signal(worker, SIGTERM),
+                Fault::Stop(ms) => {
+                    signal(worker, SIGSTOP);
+                    std::thread::sleep(Duration::from_millis(ms));
+                    signal(worker, SIGCONT);
+                }
+                Fault::Server => {
+                    signal(cluster.server.as_ref().unwrap(), SIGKILL);
+                }
+            }
+            let reply = asked.join().unwrap();
+            match (fault, reply) {
+                (Fault::Server, _) => {}
+                (_, Ok(reply)) => {
+                    status = reply.status;
+                    assert_eq!((reply.status, &reply.body), (200, &want[at]), "{}", STATEMENTS[at]);
+                }
+                (_, Err(e)) => panic!("{}: {e}", STATEMENTS[at]),
+            }
+        });
+        told.push(format!("{status} in {:.1} s", begun.elapsed().as_secs_f64()));
+        match fault {
+            Fault::Kill | Fault::Leave => {
+                let _ = cluster.workers.remove(victim).child.wait();
+                cluster.start_worker(&[]);
+            }
+            Fault::Stop(_) => {}
+            Fault::Server => {
+                cluster.server = None;
+                cluster.start_server();
+            }
+        }
+        cluster.wait_for(3);
+        // Everything is as it should be at once.
+        let got = cluster.query(STATEMENTS[0]);
+        assert_eq!((got.status, &got.body), (200, &want[0]), "afterwards");
+        cluster.is_quiet("what is left on workers");
+    }
+    told.join(", ")
+}
+
+#[test]
+fn chaos() {
+    let seed = number("TESSERA_SEED").unwrap_or(20_261_123);
+    let runs = number("TESSERA_CLUSTER_RUNS").unwrap_or(3);
+    for run in 0..runs {
+        let seed = seed + run;
+        println!("cluster: TESSERA_SEED={seed} TESSERA_CLUSTER_RUNS=1");
+        let told = chaos_run(seed);
+        println!("cluster: {told}");
+    }
+}

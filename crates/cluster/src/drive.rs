@@ -206,7 +206,13 @@ impl Drive {
                 Ok(()) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
                 Err(Stop::Died(workers)) => {
-                    state.deaths += workers.len() as u32;
+                    // Who left, or was told to start again, did not die of the statement.
+                    let registry = self.cluster.registry();
+                    let left = |worker: &&u32| {
+                        let member = registry.member(**worker);
+                        member.is_some_and(|m| m.state == crate::registry::State::Left)
+                    };
+                    state.deaths += (workers.len() - workers.iter().filter(left).count()) as u32;
                     self.count(|t| t.lost += workers.len() as u64);
                     for worker in workers {
                         let what = "it was lost; the others make what it had".into();

@@ -15,11 +15,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::sync::watch;
 
-/// Events that are remembered.
-const EVENTS_MAX: usize = 1024;
-/// Workers that are remembered when they are gone.
-const GONE_MAX: usize = 64;
-
 /// What a registry keeps to.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -29,6 +24,10 @@ pub struct Limits {
     pub dead_after: Duration,
     /// Workers at a time.
     pub workers_max: usize,
+    /// Workers that are remembered when they are gone.
+    pub gone_kept: usize,
+    /// Events that are remembered.
+    pub events_max: usize,
 }
 
 impl Default for Limits {
@@ -37,6 +36,8 @@ impl Default for Limits {
             beat: Duration::from_millis(1000),
             dead_after: Duration::from_secs(5),
             workers_max: 1024,
+            gone_kept: 64,
+            events_max: 1024,
         }
     }
 }
@@ -81,6 +82,8 @@ pub struct Member {
     pub hello: Hello,
     /// What it is.
     pub state: State,
+    /// Milliseconds since 1970 when it became that.
+    pub since_ms: u64,
     /// When it was heard last.
     pub heard: Instant,
     /// What it said of itself last.
@@ -187,7 +190,7 @@ impl Registry {
                 return Ok(Welcome { worker: member.number, beat_ms });
             }
             let number = member.number;
-            inner.end(number, State::Lost, "another process came in its place");
+            inner.end(&self.limits, number, State::Lost, "another process came in its place");
         }
         let here = inner.members.values().filter(|m| m.state.is_here()).count();
         if here >= self.limits.workers_max {
@@ -199,6 +202,7 @@ impl Registry {
             number,
             hello: hello.clone(),
             state: State::Alive,
+            since_ms: unix_ms(),
             heard: now,
             load: Load::default(),
             why: None,
@@ -206,8 +210,8 @@ impl Registry {
         };
         inner.members.insert(number, member);
         let detail = format!("{} at {}, {} threads", hello.name, hello.address, hello.threads);
-        inner.note("joined", Some(number), None, detail);
-        inner.forget();
+        inner.note(&self.limits, "joined", Some(number), None, detail);
+        inner.forget(&self.limits);
         drop(inner);
         self.changed();
         Ok(Welcome { worker: number, beat_ms })
@@ -222,14 +226,24 @@ impl Registry {
         }
         member.heard = now;
         member.load = beat.load.clone();
-        if std::mem::take(&mut member.restart) {
-            return Advice::Restart;
+        if beat.draining {
+            // Who is about to leave does not come back for a restart.
+            member.restart = false;
+            if member.state == State::Alive {
+                (member.state, member.since_ms) = (State::Draining, unix_ms());
+                let detail = "it finishes what it has".into();
+                inner.note(&self.limits, "draining", Some(beat.worker), None, detail);
+                drop(inner);
+                self.changed();
+            }
+            return Advice::Go;
         }
-        if beat.draining && member.state == State::Alive {
-            member.state = State::Draining;
-            inner.note("draining", Some(beat.worker), None, "it finishes what it has".into());
+        if std::mem::take(&mut member.restart) {
+            // Its process ends with all that it had: it gets no more orders while it does.
+            inner.end(&self.limits, beat.worker, State::Left, "it starts again");
             drop(inner);
             self.changed();
+            return Advice::Restart;
         }
         Advice::Go
     }
@@ -240,7 +254,7 @@ impl Registry {
         let is_it = |m: &&mut Member| m.hello.incarnation == beat.incarnation && m.state.is_here();
         if let Some(member) = inner.members.get_mut(&beat.worker).filter(is_it) {
             member.load = beat.load.clone();
-            inner.end(beat.worker, State::Left, "it left");
+            inner.end(&self.limits, beat.worker, State::Left, "it left");
             drop(inner);
             self.changed();
         }
@@ -251,7 +265,7 @@ impl Registry {
         let mut inner = self.inner();
         let was_here = inner.members.get(&worker).is_some_and(|m| m.state.is_here());
         if was_here {
-            inner.end(worker, State::Lost, why);
+            inner.end(&self.limits, worker, State::Lost, why);
             drop(inner);
             self.changed();
         }
@@ -260,29 +274,36 @@ impl Registry {
 
     /// Workers that were not heard for too long are lost.
     pub fn expire(&self, now: Instant) -> Vec<u32> {
-        let silent: Vec<(u32, Duration)> = {
-            let inner = self.inner();
-            let here = inner.members.values().filter(|m| m.state.is_here());
-            here.map(|m| (m.number, now.saturating_duration_since(m.heard)))
-                .filter(|(_, silence)| *silence > self.limits.dead_after)
-                .collect()
-        };
-        let gone = silent.into_iter().filter(|(number, silence)| {
-            self.lost(*number, &format!("it was not heard for {:.1} s", silence.as_secs_f64()))
-        });
-        gone.map(|(number, _)| number).collect()
+        // Under one lock: who is heard meanwhile is not lost.
+        let mut inner = self.inner();
+        let here = inner.members.values().filter(|m| m.state.is_here());
+        let silent: Vec<(u32, Duration)> = here
+            .map(|m| (m.number, now.saturating_duration_since(m.heard)))
+            .filter(|(_, silence)| *silence > self.limits.dead_after)
+            .collect();
+        for (number, silence) in &silent {
+            let why = format!("it was not heard for {:.1} s", silence.as_secs_f64());
+            inner.end(&self.limits, *number, State::Lost, &why);
+        }
+        drop(inner);
+        if !silent.is_empty() {
+            self.changed();
+        }
+        silent.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// Each worker is told once to start again; how many there are.
+    /// Each worker that gets work is told once to start again, when it is heard next, and has left then. How many there
+    /// are.
     pub fn restart(&self) -> usize {
         let mut inner = self.inner();
         let mut told = Vec::new();
-        for member in inner.members.values_mut().filter(|m| m.state.is_here()) {
+        for member in inner.members.values_mut().filter(|m| m.state == State::Alive) {
             member.restart = true;
             told.push(member.number);
         }
         for number in &told {
-            inner.note("restarted", Some(*number), None, "it is told to start again".into());
+            let detail = "it is told to start again".into();
+            inner.note(&self.limits, "restarted", Some(*number), None, detail);
         }
         told.len()
     }
@@ -321,7 +342,7 @@ impl Registry {
         statement: Option<&str>,
         detail: String,
     ) {
-        self.inner().note(kind, worker, statement, detail);
+        self.inner().note(&self.limits, kind, worker, statement, detail);
     }
 
     /// What happened last, the oldest first.
@@ -331,142 +352,51 @@ impl Registry {
 }
 
 impl Inner {
-    fn end(&mut self, worker: u32, state: State, why: &str) {
+    fn end(&mut self, limits: &Limits, worker: u32, state: State, why: &str) {
         let Some(member) = self.members.get_mut(&worker) else { return };
-        member.state = state;
+        (member.state, member.since_ms) = (state, unix_ms());
         member.why = Some(why.to_owned());
-        self.note(state.name(), Some(worker), None, why.to_owned());
-        self.forget();
+        self.note(limits, state.name(), Some(worker), None, why.to_owned());
+        self.forget(limits);
     }
 
-    /// Forgets the workers that have been gone longest.
-    fn forget(&mut self) {
+    /// Forgets workers that are gone, those that joined first.
+    fn forget(&mut self, limits: &Limits) {
         let gone: Vec<u32> =
             self.members.values().filter(|m| !m.state.is_here()).map(|m| m.number).collect();
-        for number in gone.iter().take(gone.len().saturating_sub(GONE_MAX)) {
+        for number in gone.iter().take(gone.len().saturating_sub(limits.gone_kept)) {
             self.members.remove(number);
         }
     }
 
     fn note(
         &mut self,
+        limits: &Limits,
         kind: &'static str,
         worker: Option<u32>,
         statement: Option<&str>,
         detail: String,
     ) {
         self.event += 1;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         tracing::info!(kind, worker, statement, detail, "cluster");
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
-        }
         self.events.push_back(Event {
             number: self.event,
-            time_ms: time.as_millis() as u64,
+            time_ms: unix_ms(),
             kind,
             worker,
             statement: statement.map(str::to_owned),
             detail,
         });
+        while self.events.len() > limits.events_max {
+            self.events.pop_front();
+        }
     }
+}
+
+/// The moment, for people.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    fn hello(port: u16, incarnation: u64) -> Hello {
-        Hello {
-            name: format!("w{port}"),
-            address: format!("127.0.0.1:{port}"),
-            threads: 2,
-            memory_bytes: 1 << 30,
-            pid: 1,
-            incarnation,
-            version: "1".into(),
-        }
-    }
-
-    fn beat(worker: u32, incarnation: u64) -> Beat {
-        Beat { worker, incarnation, ..Beat::default() }
-    }
-
-    #[test]
-    fn who_is_lost_stays_lost() {
-        let registry = Registry::new(Limits::default());
-        let start = Instant::now();
-        let at = |s: u64| start + Duration::from_secs(s);
-        let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
-        let two = registry.join(&hello(2, 20), "1", at(0)).unwrap().worker;
-        // Joining again is no second worker.
-        assert_eq!(registry.join(&hello(2, 20), "1", at(1)).unwrap().worker, two);
-        assert_eq!(registry.beat(&beat(one, 10), at(4)), Advice::Go);
-        assert_eq!(registry.expire(at(7)), [two]);
-        assert_eq!(registry.beat(&beat(two, 20), at(7)), Advice::Join);
-        // Its process comes back, and is another worker.
-        let three = registry.join(&hello(2, 20), "1", at(8)).unwrap().worker;
-        assert!(three > two);
-        assert_eq!(registry.beat(&beat(two, 20), at(8)), Advice::Join);
-        assert_eq!(registry.beat(&beat(three, 20), at(8)), Advice::Go);
-        // A new process in its place.
-        let four = registry.join(&hello(2, 21), "1", at(9)).unwrap().worker;
-        assert_eq!(registry.member(three).unwrap().state, State::Lost);
-        let alive: Vec<u32> = registry.alive().iter().map(|m| m.number).collect();
-        assert_eq!(alive, [one, four]);
-        let kinds: Vec<&str> = registry.events().iter().map(|e| e.kind).collect();
-        assert_eq!(kinds, ["joined", "joined", "lost", "joined", "lost", "joined"]);
-    }
-
-    #[test]
-    fn draining_workers_get_nothing_and_leave() {
-        let registry = Registry::new(Limits::default());
-        let mut changes = registry.changes();
-        let now = Instant::now();
-        let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
-        assert!(changes.has_changed().unwrap());
-        changes.mark_unchanged();
-        let draining = Beat { draining: true, ..beat(one, 10) };
-        assert_eq!(registry.beat(&draining, now), Advice::Go);
-        assert!(changes.has_changed().unwrap());
-        assert!(registry.alive().is_empty() && registry.is_here(one));
-        registry.leave(&beat(one, 11));
-        assert!(registry.is_here(one), "another incarnation cannot leave for it");
-        registry.leave(&beat(one, 10));
-        assert!(!registry.is_here(one));
-        assert!(!registry.lost(one, "late"));
-        assert_eq!(registry.member(one).unwrap().state, State::Left);
-    }
-
-    #[test]
-    fn each_is_told_once_to_start_again() {
-        let registry = Registry::new(Limits::default());
-        let now = Instant::now();
-        let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
-        assert_eq!(registry.restart(), 1);
-        assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
-        assert_eq!(registry.beat(&beat(one, 10), now), Advice::Go);
-    }
-
-    #[test]
-    fn others_are_refused() {
-        let registry = Registry::new(Limits { workers_max: 1, ..Limits::default() });
-        let now = Instant::now();
-        let other = registry.join(&hello(1, 10), "2", now).unwrap_err();
-        assert!(matches!(other, Refused::Version { .. }));
-        registry.join(&hello(1, 10), "1", now).unwrap();
-        assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
-    }
-
-    #[test]
-    fn the_gone_are_forgotten_in_time() {
-        let registry = Registry::new(Limits::default());
-        let now = Instant::now();
-        for i in 0..200 {
-            registry.join(&hello(1, i), "1", now).unwrap();
-        }
-        assert_eq!(registry.all().len(), GONE_MAX + 1);
-        assert!(registry.events().len() <= EVENTS_MAX);
-    }
-}
+mod tests;

@@ -84,6 +84,8 @@ pub struct Config {
     pub cluster_listen: SocketAddr,
     /// Where a worker joins.
     pub scheduler: String,
+    /// Threads of a worker that compute, at least 1: as many as `threads` if nothing else is said.
+    pub slots: usize,
     /// What all parties of a cluster share.
     pub cluster_security: Security,
     /// Seconds after which a worker that is not heard is lost.
@@ -106,7 +108,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -128,6 +130,7 @@ pub const KEYS: [&str; 26] = [
     "cluster",
     "cluster-listen",
     "scheduler",
+    "slots",
     "cluster-secret-file",
     "cluster-certificate",
     "cluster-key",
@@ -162,6 +165,7 @@ struct RawConfig {
     cluster: Truth,
     cluster_listen: String,
     scheduler: String,
+    slots: Text,
     cluster_secret_file: String,
     cluster_certificate: String,
     cluster_key: String,
@@ -326,16 +330,22 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         key: file(&raw.cluster_key),
         authority: file(&raw.cluster_authority),
     };
+    let threads = small("threads", &raw.threads)?;
+    let slots = match raw.slots.to_string().trim() {
+        "" => threads,
+        _ => small("slots", &raw.slots)?,
+    };
     let mut config = Config {
         cluster,
         cluster_listen,
         scheduler: raw.scheduler.trim().into(),
+        slots,
         cluster_security,
         worker_timeout_s: at.whole("worker-timeout", &raw.worker_timeout, 1)?,
         memory_limit_bytes,
         spill_dir,
         spill_limit_bytes,
-        threads: small("threads", &raw.threads)?,
+        threads,
         max_queries: small("max-queries", &raw.max_queries)?,
         max_queued: match at.whole("max-queued", &raw.max_queued, 0)? {
             n @ 0..=65_536 => n as usize,
@@ -466,6 +476,7 @@ impl Config {
             "cluster" => self.cluster.to_string(),
             "cluster-listen" => self.cluster_listen.to_string(),
             "scheduler" => self.scheduler.clone(),
+            "slots" => self.slots.to_string(),
             "cluster-secret-file" => self.cluster_security.secret.display().to_string(),
             "cluster-certificate" => shown(&self.cluster_security.certificate),
             "cluster-key" => shown(&self.cluster_security.key),

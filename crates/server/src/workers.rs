@@ -52,6 +52,7 @@ pub(crate) fn told(cluster: Option<&Cluster>) -> Value {
                 "name": m.hello.name,
                 "address": m.hello.address,
                 "state": m.state.name(),
+                "since_ms": m.since_ms,
                 "threads": m.hello.threads,
                 "pid": m.hello.pid,
                 "memory_limit_bytes": m.hello.memory_bytes,

@@ -34,3 +34,37 @@ fn usage_errors() {
     assert_eq!(parse(&["quary"]).unwrap_err(), ErrorKind::InvalidSubcommand);
     assert!(parse(&["query", "-"]).is_ok() && parse(&["query", "-f", "x.sql"]).is_ok());
 }
+
+#[test]
+fn a_worker_and_its_server_are_told_where_to_meet() {
+    let Some(Command::Worker(args)) =
+        parse(&["worker", "--scheduler", "far:50050", "--slots", "2", "--memory-limit=1GiB"])
+            .unwrap()
+            .command
+    else {
+        unreachable!("it is the command that was typed")
+    };
+    let mut flags = BTreeMap::new();
+    args.flags(&mut flags);
+    let told: Vec<(&str, &str)> = flags.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    assert_eq!(told, [("scheduler", "far:50050"), ("slots", "2")]);
+    assert!(args.check().is_ok());
+    // Nobody can call an address that stands for all.
+    let check = |words: &[&str]| match parse(words).unwrap().command {
+        Some(Command::Worker(args)) => args.check().map_err(|e| e.exit_status()),
+        _ => Ok(()),
+    };
+    assert_eq!(check(&["worker", "--listen", "0.0.0.0:1"]), Err(2));
+    assert_eq!(check(&["worker", "--listen", "[::]:1"]), Err(2));
+    assert_eq!(check(&["worker", "--listen", "0.0.0.0:1", "--advertise", "here:1"]), Ok(()));
+    assert_eq!(parse(&["worker", "--listen", "here"]).unwrap_err(), ErrorKind::ValueValidation);
+    let Some(Command::Serve(args)) =
+        parse(&["serve", "--cluster", "--cluster-listen", "127.0.0.1:7"]).unwrap().command
+    else {
+        unreachable!("it is the command that was typed")
+    };
+    let mut flags = BTreeMap::new();
+    args.flags(&mut flags);
+    assert_eq!(flags["cluster"], "true");
+    assert_eq!(flags["cluster-listen"], "127.0.0.1:7");
+}

@@ -42,9 +42,9 @@ pub(super) struct WorkerArgs {
     /// Where others find it, if that is not where it listens
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Threads that compute; the same as --threads
+    /// Threads of this worker that compute [default: as many as --threads]
     #[arg(long, value_name = "N")]
-    slots: Option<usize>,
+    slots: Option<String>,
     /// Its name in SHOW WORKERS [default: its address]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -61,8 +61,8 @@ impl WorkerArgs {
         if let Some(s) = &self.scheduler {
             flags.insert("scheduler", s.clone());
         }
-        if let Some(n) = self.slots {
-            flags.insert("threads", n.to_string());
+        if let Some(n) = &self.slots {
+            flags.insert("slots", n.clone());
         }
     }
 
@@ -89,7 +89,7 @@ impl WorkerArgs {
 
     async fn work(&self, config: &Config) -> Result<Ended, Error> {
         let exec = tessera_exec::config::Config {
-            threads: config.threads,
+            threads: config.slots,
             quota_bytes_max: config.memory_limit_bytes,
             pool_bytes_max: config.memory_limit_bytes / 4,
             spill_dir: Some(config.spill_dir.clone()),
@@ -122,7 +122,15 @@ impl WorkerArgs {
                 fire.cancel();
             });
         }
-        worker.work(&joining, &credentials, &end).await.map_err(Error::stage)
+        worker.work(&joining, &credentials, &end).await.map_err(refused)
+    }
+}
+
+/// The error of a worker that ended. What another start does not mend has a status that says so.
+fn refused(fault: Fault) -> Error {
+    match fault {
+        Fault::Denied(reason) => Error::Usage { reason, hint: None },
+        fault => Error::stage(fault),
     }
 }
 
@@ -174,11 +182,17 @@ async fn supervise() -> Result<u8, Error> {
             pause = PAUSE.0;
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(jittered(pause)) => {}
             () = &mut terminated => return Ok(0),
         }
         pause = (pause * 2).min(PAUSE.1);
     }
+}
+
+/// From half of a time to all of it: workers that died together do not come back together.
+fn jittered(time: Duration) -> Duration {
+    let drawn = uuid::Uuid::new_v4().as_u128() as u32;
+    time.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u32::MAX))
 }
 
 fn start() -> Result<Child, Error> {
@@ -202,12 +216,32 @@ async fn stop(mut worker: Child) -> Result<u8, Error> {
     let asked = Instant::now();
     loop {
         if let Some(status) = look(&mut worker)? {
-            return Ok(u8::from(!status.success()));
+            // One that was told to start again meanwhile ended as it should.
+            return Ok(u8::from(!status.success() && status.code() != Some(AGAIN)));
         }
         if asked.elapsed() > PATIENCE {
             tracing::warn!("the worker does not end; it is killed");
             worker.kill().map_err(|e| Error::io("end", "a worker", e))?;
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_drawn_from_half_to_all() {
+        let drawn: Vec<Duration> = (0..200).map(|_| jittered(PAUSE.1)).collect();
+        assert!(drawn.iter().all(|d| (PAUSE.1 / 2..=PAUSE.1).contains(d)), "{drawn:?}");
+        assert!(drawn.iter().any(|d| *d != drawn[0]));
+    }
+
+    #[test]
+    fn what_another_start_does_not_mend_ends_the_supervisor() {
+        assert_eq!(refused(Fault::Denied("the secret".into())).exit_status(), 2);
+        assert_eq!(refused(Fault::Failed("too many".into())).exit_status(), 1);
+        assert_eq!(refused(Fault::Unreachable("dead".into())).exit_status(), 1);
     }
 }

@@ -68,6 +68,8 @@ impl Layer {
             ("cluster", "false".into()),
             ("cluster_listen", "127.0.0.1:50050".into()),
             ("scheduler", "127.0.0.1:50050".into()),
+            // As many as there are threads.
+            ("slots", String::new()),
             ("cluster_secret_file", machine::secret_file()),
             ("cluster_certificate", String::new()),
             ("cluster_key", String::new()),

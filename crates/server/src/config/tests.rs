@@ -171,3 +171,52 @@ fn the_default_limit_is_three_quarters_of_the_memory() {
     let c = load("", &[], &[]).unwrap();
     assert_eq!(c.memory_limit_bytes, machine::memory_bytes().unwrap() / 4 * 3);
 }
+
+#[test]
+fn a_cluster_is_configured() {
+    let c = load("", &[], &[]).unwrap();
+    assert!(!c.cluster);
+    assert_eq!(c.cluster_listen.to_string(), "127.0.0.1:50050");
+    assert_eq!((&*c.scheduler, c.worker_timeout_s), ("127.0.0.1:50050", 5));
+    assert!(c.cluster_security.secret.ends_with("tessera/cluster.secret"));
+    assert_eq!(c.cluster_security.certificate, None);
+    let c = load(
+        "cluster = true\ncluster-certificate = 'c.pem'\ncluster_key = 'k.pem'\nworker-timeout = 9",
+        &[("TESSERA_CLUSTER_SECRET_FILE", "/x/secret"), ("TESSERA_SCHEDULER", "far:1")],
+        &[("cluster-listen", "[::1]:7"), ("scheduler", "[::1]:50050")],
+    )
+    .unwrap();
+    assert!(c.cluster);
+    assert_eq!((&*c.cluster_listen.to_string(), &*c.scheduler), ("[::1]:7", "[::1]:50050"));
+    assert_eq!((c.worker_timeout_s, origin(&c, "scheduler")), (9, "flag".into()));
+    let at = |path: &str| Some(std::path::PathBuf::from(path));
+    let security = &c.cluster_security;
+    assert_eq!(Some(&security.secret), at("/x/secret").as_ref());
+    assert_eq!((&security.certificate, &security.key), (&at("c.pem"), &at("k.pem")));
+    assert_eq!(security.authority, None);
+    assert!(load("", &[("TESSERA_CLUSTER", "true")], &[]).unwrap().cluster);
+    for (file, reason) in [
+        ("cluster = 'maybe'", "`maybe` is neither `true` nor `false`"),
+        ("cluster-listen = 'here'", "`here` is not an address and a port"),
+        ("scheduler = 'here'", "`here` is not a host and a port"),
+        ("scheduler = 'here:99999'", "`here:99999` is not a host and a port"),
+        ("cluster-secret-file = ''", "it is empty"),
+        ("worker-timeout = 0", "`0` is not a whole number from 1 on"),
+        ("slots = 0", "`0` is not a whole number from 1 on"),
+    ] {
+        let e = load(file, &[], &[]).unwrap_err();
+        assert!(e.to_string().contains(reason) && e.exit_status() == 2, "{e}");
+    }
+}
+
+#[test]
+fn a_worker_has_as_many_slots_as_threads_unless_it_is_said() {
+    let slots = |file: &str| {
+        let c = load(file, &[], &[]).unwrap();
+        (c.threads, c.slots)
+    };
+    assert_eq!(slots("threads = 3"), (3, 3));
+    assert_eq!(slots("threads = 3\nslots = 2"), (3, 2));
+    let c = load("slots = 2", &[("TESSERA_SLOTS", "4")], &[("slots", "5")]).unwrap();
+    assert_eq!((c.slots, origin(&c, "slots")), (5, "flag".into()));
+}

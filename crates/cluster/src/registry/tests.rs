@@ -1,0 +1,360 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn hello(port: u16, incarnation: u64) -> Hello {
+    Hello {
+        name: format!("w{port}"),
+        address: format!("127.0.0.1:{port}"),
+        threads: 2,
+        memory_bytes: 1 << 30,
+        pid: 1,
+        incarnation,
+        version: "1".into(),
+    }
+}
+
+fn beat(worker: u32, incarnation: u64) -> Beat {
+    Beat { worker, incarnation, ..Beat::default() }
+}
+
+fn state(registry: &Registry, worker: u32) -> State {
+    registry.member(worker).unwrap().state
+}
+
+fn kinds(registry: &Registry) -> Vec<&'static str> {
+    registry.events().iter().map(|e| e.kind).collect()
+}
+
+fn alive(registry: &Registry) -> Vec<u32> {
+    registry.alive().iter().map(|m| m.number).collect()
+}
+
+#[test]
+fn who_is_lost_stays_lost() {
+    let registry = Registry::new(Limits::default());
+    let start = Instant::now();
+    let at = |s: u64| start + Duration::from_secs(s);
+    let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
+    let two = registry.join(&hello(2, 20), "1", at(0)).unwrap().worker;
+    // Joining again is no second worker.
+    assert_eq!(registry.join(&hello(2, 20), "1", at(1)).unwrap().worker, two);
+    assert_eq!(registry.beat(&beat(one, 10), at(4)), Advice::Go);
+    assert_eq!(registry.expire(at(7)), [two]);
+    assert_eq!(registry.beat(&beat(two, 20), at(7)), Advice::Join);
+    // Its process comes back, and is another worker.
+    let three = registry.join(&hello(2, 20), "1", at(8)).unwrap().worker;
+    assert!(three > two);
+    assert_eq!(registry.beat(&beat(two, 20), at(8)), Advice::Join);
+    assert_eq!(registry.beat(&beat(three, 20), at(8)), Advice::Go);
+    // A new process in its place.
+    let four = registry.join(&hello(2, 21), "1", at(9)).unwrap().worker;
+    assert_eq!(state(&registry, three), State::Lost);
+    assert_eq!(registry.beat(&beat(three, 20), at(9)), Advice::Join);
+    assert_eq!(alive(&registry), [one, four]);
+    assert_eq!(kinds(&registry), ["joined", "joined", "lost", "joined", "lost", "joined"]);
+}
+
+#[test]
+fn silence_is_counted_from_the_last_word() {
+    let registry = Registry::new(Limits::default());
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
+    let changes = registry.changes();
+    // The whole time is given.
+    assert!(registry.expire(at(5_000)).is_empty());
+    // A join that is repeated is a word too.
+    registry.join(&hello(1, 10), "1", at(4_000)).unwrap();
+    assert!(registry.expire(at(9_000)).is_empty());
+    assert_eq!(registry.beat(&beat(one, 10), at(9_000)), Advice::Go);
+    // A clock that seems to go back ends nobody.
+    assert!(registry.expire(at(0)).is_empty());
+    assert!(!changes.has_changed().unwrap(), "nothing happened to it");
+    assert_eq!(registry.expire(at(14_001)), [one]);
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(registry.member(one).unwrap().why.unwrap(), "it was not heard for 5.0 s");
+    assert!(registry.expire(at(99_000)).is_empty(), "it is lost once");
+}
+
+#[test]
+fn a_beat_of_another_process_counts_for_nobody() {
+    let registry = Registry::new(Limits::default());
+    let now = Instant::now();
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let later = now + Duration::from_secs(6);
+    assert_eq!(registry.beat(&beat(one, 11), later), Advice::Join);
+    assert_eq!(registry.beat(&beat(one + 1, 10), later), Advice::Join);
+    assert_eq!(registry.expire(later), [one]);
+}
+
+#[test]
+fn what_a_worker_says_of_itself_is_remembered() {
+    let registry = Registry::new(Limits::default());
+    let now = Instant::now();
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let load = Load { orders: 2, chunks: 7, used_bytes: 99, ..Load::default() };
+    let later = now + Duration::from_secs(1);
+    registry.beat(&Beat { load: load.clone(), ..beat(one, 10) }, later);
+    let member = registry.member(one).unwrap();
+    assert_eq!((member.load, member.heard, member.state), (load, later, State::Alive));
+    assert!(member.since_ms > 0 && member.why.is_none());
+}
+
+#[test]
+fn draining_workers_get_nothing_and_leave() {
+    let registry = Registry::new(Limits::default());
+    let mut changes = registry.changes();
+    let now = Instant::now();
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
+    let draining = Beat { draining: true, ..beat(one, 10) };
+    assert_eq!(registry.beat(&draining, now), Advice::Go);
+    assert!(changes.has_changed().unwrap());
+    assert!(registry.alive().is_empty() && registry.is_here(one));
+    registry.leave(&beat(one, 11));
+    assert!(registry.is_here(one), "another incarnation cannot leave for it");
+    registry.leave(&beat(one, 10));
+    assert!(!registry.is_here(one));
+    assert!(!registry.lost(one, "late"));
+    assert_eq!(state(&registry, one), State::Left);
+    assert_eq!(kinds(&registry), ["joined", "draining", "left"]);
+}
+
+#[test]
+fn who_sees_a_loss_first_tells_it() {
+    let registry = Registry::new(Limits::default());
+    let one = registry.join(&hello(1, 10), "1", Instant::now()).unwrap().worker;
+    assert!(registry.lost(one, "its connection broke"));
+    assert!(!registry.lost(one, "it was not heard"));
+    assert!(!registry.lost(77, "there is no such worker"));
+    assert_eq!(registry.member(one).unwrap().why.unwrap(), "its connection broke");
+    assert_eq!(kinds(&registry), ["joined", "lost"]);
+}
+
+#[test]
+fn each_is_told_once_to_start_again() {
+    let registry = Registry::new(Limits::default());
+    let now = Instant::now();
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let two = registry.join(&hello(2, 20), "1", now).unwrap().worker;
+    let gone = registry.join(&hello(3, 30), "1", now).unwrap().worker;
+    registry.lost(gone, "it is dead");
+    let draining = Beat { draining: true, ..beat(two, 20) };
+    registry.beat(&draining, now);
+    assert_eq!(registry.restart(), 1, "neither who leaves nor who is gone");
+    let mut changes = registry.changes();
+    changes.mark_unchanged();
+    assert!(registry.is_here(one), "it is not told yet");
+    assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
+    // It ends, so it gets nothing more, and it is nobody's loss.
+    assert_eq!(state(&registry, one), State::Left);
+    assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
+    assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
+    assert_eq!(registry.beat(&draining, now), Advice::Go);
+    // The next process is another worker, and was not told.
+    let next = registry.join(&hello(1, 11), "1", now).unwrap().worker;
+    assert_eq!(registry.beat(&beat(next, 11), now), Advice::Go);
+    // Who drains before it is told is not told any more.
+    assert_eq!(registry.restart(), 1);
+    assert_eq!(registry.beat(&Beat { draining: true, ..beat(next, 11) }, now), Advice::Go);
+    assert_eq!(state(&registry, next), State::Draining);
+}
+
+#[test]
+fn others_are_refused() {
+    let registry = Registry::new(Limits { workers_max: 1, ..Limits::default() });
+    let now = Instant::now();
+    let other = registry.join(&hello(1, 10), "2", now).unwrap_err();
+    assert_eq!(
+        other.to_string(),
+        "the worker is version 1, this server 2: both have to be the same"
+    );
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
+    // A place is free when its worker is gone, and for the process that comes in its place.
+    let instead = registry.join(&hello(1, 11), "1", now).unwrap().worker;
+    assert_eq!(state(&registry, one), State::Lost);
+    registry.leave(&beat(instead, 11));
+    registry.join(&hello(2, 20), "1", now).unwrap();
+}
+
+#[test]
+fn the_gone_and_the_past_are_forgotten_in_time() {
+    let limits = Limits { gone_kept: 3, events_max: 5, ..Limits::default() };
+    let registry = Registry::new(limits);
+    let now = Instant::now();
+    for i in 0..20 {
+        registry.join(&hello(1, i), "1", now).unwrap();
+    }
+    let numbers: Vec<u32> = registry.all().iter().map(|m| m.number).collect();
+    assert_eq!(numbers, [17, 18, 19, 20]);
+    // 20 came and 19 went.
+    let events: Vec<u64> = registry.events().iter().map(|e| e.number).collect();
+    assert_eq!(events, [35, 36, 37, 38, 39]);
+    // Who is forgotten is unknown, and joins.
+    assert_eq!(registry.beat(&beat(1, 0), now), Advice::Join);
+    let nothing = Registry::new(Limits { gone_kept: 0, events_max: 0, ..limits });
+    let one = nothing.join(&hello(1, 10), "1", now).unwrap().worker;
+    nothing.lost(one, "it is dead");
+    assert!(nothing.all().is_empty() && nothing.events().is_empty());
+}
+
+#[test]
+fn what_happens_to_statements_is_remembered() {
+    let registry = Registry::new(Limits::default());
+    registry.note("recovering", Some(4), Some("q1"), "12 operands again".into());
+    let event = registry.events().pop().unwrap();
+    assert_eq!(
+        (event.number, event.kind, event.worker, event.statement.as_deref()),
+        (1, "recovering", Some(4), Some("q1"))
+    );
+    assert!(event.time_ms > 0);
+}
+
+#[test]
+fn many_at_a_time_have_numbers_of_their_own() {
+    let registry = Registry::new(Limits::default());
+    let now = Instant::now();
+    let joined: Vec<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8u16)
+            .map(|t| {
+                let registry = &registry;
+                scope.spawn(move || -> Vec<u32> {
+                    let join = |i| registry.join(&hello(t * 100 + i, 1), "1", now).unwrap().worker;
+                    (0..50).map(join).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(joined.iter().collect::<BTreeSet<_>>().len(), 400);
+    assert_eq!(registry.alive().len(), 400);
+}
+
+/// What can happen to a registry; a worker is meant by its place among those that ever joined.
+#[derive(Debug, Clone)]
+enum Happens {
+    Join { port: u16, incarnation: u64 },
+    Beat { which: usize, draining: bool },
+    StrangeBeat { which: usize },
+    Leave { which: usize },
+    Lost { which: usize },
+    Pass { ms: u64 },
+    Expire,
+    Restart,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let which = 0..40usize;
+    prop_oneof![
+        4 => (0..4u16, 0..3u64).prop_map(|(port, incarnation)| Happens::Join { port, incarnation }),
+        4 => (which.clone(), any::<bool>())
+            .prop_map(|(which, draining)| Happens::Beat { which, draining }),
+        1 => which.clone().prop_map(|which| Happens::StrangeBeat { which }),
+        1 => which.clone().prop_map(|which| Happens::Leave { which }),
+        1 => which.prop_map(|which| Happens::Lost { which }),
+        2 => (0..4_000u64).prop_map(|ms| Happens::Pass { ms }),
+        2 => Just(Happens::Expire),
+        1 => Just(Happens::Restart),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: a number that was lost, or left, is never heard again, and the bounds hold.
+    #[test]
+    fn the_gone_never_come_back(all in prop::collection::vec(happens(), 1..120)) {
+        let limits = Limits { workers_max: 3, gone_kept: 4, events_max: 10, ..Limits::default() };
+        let registry = Registry::new(limits);
+        let mut now = Instant::now();
+        // Each worker that joined, with its process.
+        let mut joined: Vec<(u32, Hello)> = Vec::new();
+        let mut gone: BTreeSet<u32> = BTreeSet::new();
+        for what in all {
+            let worker = |which: usize| joined.get(which % joined.len().max(1)).cloned();
+            match what {
+                Happens::Join { port, incarnation } => {
+                    let hello = hello(port, incarnation);
+                    match registry.join(&hello, "1", now) {
+                        Ok(welcome) => {
+                            prop_assert!(!gone.contains(&welcome.worker));
+                            match joined.iter().find(|(number, _)| *number == welcome.worker) {
+                                // The same number is the same process.
+                                Some((_, before)) => prop_assert_eq!(before, &hello),
+                                None => {
+                                    let last = joined.last().map_or(0, |(number, _)| *number);
+                                    prop_assert!(welcome.worker > last);
+                                    joined.push((welcome.worker, hello));
+                                }
+                            }
+                            prop_assert!(registry.is_here(welcome.worker));
+                        }
+                        Err(refused) => prop_assert_eq!(refused, Refused::Full { limit: 3 }),
+                    }
+                }
+                Happens::Beat { which, draining } => {
+                    if let Some((number, hello)) = worker(which) {
+                        let beat = Beat { draining, ..beat(number, hello.incarnation) };
+                        let advice = registry.beat(&beat, now);
+                        prop_assert_eq!(advice == Advice::Join, gone.contains(&number));
+                    }
+                }
+                Happens::StrangeBeat { which } => {
+                    if let Some((number, _)) = worker(which) {
+                        prop_assert_eq!(registry.beat(&beat(number, 99), now), Advice::Join);
+                    }
+                }
+                Happens::Leave { which } => {
+                    if let Some((number, hello)) = worker(which) {
+                        registry.leave(&beat(number, hello.incarnation));
+                        prop_assert!(!registry.is_here(number));
+                    }
+                }
+                Happens::Lost { which } => {
+                    if let Some((number, _)) = worker(which) {
+                        prop_assert_eq!(registry.lost(number, "seen"), !gone.contains(&number));
+                    }
+                }
+                Happens::Pass { ms } => now += Duration::from_millis(ms),
+                Happens::Expire => {
+                    for number in registry.expire(now) {
+                        prop_assert!(!gone.contains(&number), "it was gone before");
+                    }
+                    for member in registry.all().iter().filter(|m| m.state.is_here()) {
+                        prop_assert!(now - member.heard <= limits.dead_after);
+                    }
+                }
+                Happens::Restart => {
+                    prop_assert_eq!(registry.restart(), registry.alive().len());
+                }
+            }
+            for (number, hello) in &joined {
+                match registry.member(*number) {
+                    Some(member) => {
+                        prop_assert_eq!(&member.hello, hello);
+                        prop_assert_eq!(member.why.is_some(), !member.state.is_here());
+                        prop_assert!(!(member.state.is_here() && gone.contains(number)));
+                        if !member.state.is_here() {
+                            gone.insert(*number);
+                        }
+                    }
+                    // Only who is gone is forgotten.
+                    None => {
+                        gone.insert(*number);
+                    }
+                }
+            }
+            let all = registry.all();
+            let here: Vec<&Member> = all.iter().filter(|m| m.state.is_here()).collect();
+            prop_assert!(here.len() <= 3 && all.len() - here.len() <= 4);
+            let addresses: BTreeSet<&String> = here.iter().map(|m| &m.hello.address).collect();
+            prop_assert_eq!(addresses.len(), here.len(), "one worker of an address");
+            let events = registry.events();
+            prop_assert!(events.len() <= 10);
+            prop_assert!(events.windows(2).all(|two| two[1].number == two[0].number + 1));
+        }
+    }
+}

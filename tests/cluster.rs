@@ -222,13 +222,14 @@ const STATEMENTS: [&str; 6] = [
     "SELECT max(cumsum(cumsum(x, 0), 1), 0)[0:5] AS s FROM (SELECT random_normal([500, 500], seed => 5, chunks => [100, 50]) AS x) t",
 ];
 
-/// What the statements answer on one machine.
-fn alone(cluster: &Cluster) -> Vec<String> {
+/// What the statements answer on one machine, and how long that takes.
+fn alone(cluster: &Cluster) -> Vec<(String, Duration)> {
     let ask = |sql: &&str| {
         let sql = format!("SET tessera.spread = 'none'; {sql}");
+        let begun = Instant::now();
         let reply = cluster.ask("POST", "/v1/query?format=csv", &sql).unwrap();
         assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
-        reply.body
+        (reply.body, begun.elapsed())
     };
     STATEMENTS.iter().map(ask).collect()
 }
@@ -236,7 +237,7 @@ fn alone(cluster: &Cluster) -> Vec<String> {
 #[test]
 fn a_server_and_its_workers() {
     let mut cluster = Cluster::start(2);
-    let want = alone(&cluster);
+    let want: Vec<String> = alone(&cluster).into_iter().map(|(want, _)| want).collect();
     for (sql, want) in STATEMENTS.iter().zip(&want) {
         let got = cluster.query(sql);
         assert_eq!((got.status, &got.body), (200, want), "{sql}");
@@ -379,7 +380,8 @@ fn chaos_run(seed: u64) -> String {
             _ => Fault::Server,
         };
         let at = (random.next() % STATEMENTS.len() as u64) as usize;
-        let wait = Duration::from_millis(random.next() % 700);
+        // In the middle, most often.
+        let wait = want[at].1.mul_f64(1.2 * random.unit());
         let victim = (random.next() % cluster.workers.len() as u64) as usize;
         told.push(format!("{fault:?} of {} after {wait:?}", cluster.workers[victim].name));
         let begun = Instant::now();
@@ -408,7 +410,12 @@ fn chaos_run(seed: u64) -> String {
                 (Fault::Server, _) => {}
                 (_, Ok(reply)) => {
                     status = reply.status;
-                    assert_eq!((reply.status, &reply.body), (200, &want[at]), "{}", STATEMENTS[at]);
+                    assert_eq!(
+                        (reply.status, &reply.body),
+                        (200, &want[at].0),
+                        "{}",
+                        STATEMENTS[at]
+                    );
                 }
                 (_, Err(e)) => panic!("{}: {e}", STATEMENTS[at]),
             }
@@ -428,7 +435,7 @@ fn chaos_run(seed: u64) -> String {
         cluster.wait_for(3);
         // Everything is as it should be at once.
         let got = cluster.query(STATEMENTS[0]);
-        assert_eq!((got.status, &got.body), (200, &want[0]), "afterwards");
+        assert_eq!((got.status, &got.body), (200, &want[0].0), "afterwards");
         cluster.is_quiet("what is left on workers");
     }
     told.join(", ")

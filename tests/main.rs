@@ -7,7 +7,7 @@ mod changed;
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
 mod chaos;
 mod chunking;
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
+#[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod cluster;
 mod common;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]

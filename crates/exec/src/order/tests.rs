@@ -16,10 +16,13 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::Task;
 use tessera_planner::reduce::ReduceKind;
 
+/// The chunks of operands.
+type Made = HashMap<(StageId, u64), Vec<Arc<Chunk>>>;
+
 /// A shelf of one process: what is made, and what it is asked for.
 #[derive(Debug, Default)]
 struct Own {
-    made: Mutex<HashMap<(StageId, u64), Vec<Arc<Chunk>>>>,
+    made: Mutex<Made>,
     asked: AtomicU64,
     /// Chunks are given as what is sent.
     sent: bool,

@@ -54,6 +54,17 @@ fn limits(groups: &str, root: &Path) -> Vec<u64> {
     out
 }
 
+/// Where the secret of this user's clusters is, unless it is said: the directory of settings, else the one that the
+/// process is in.
+pub(super) fn secret_file() -> String {
+    let directory = std::env::var_os("XDG_CONFIG_HOME")
+        .filter(|d| !d.is_empty())
+        .map(std::path::PathBuf::from)
+        .or_else(|| Some(std::path::PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+    let directory = directory.unwrap_or_default().join("tessera");
+    directory.join("cluster.secret").display().to_string()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -72,15 +83,4 @@ mod tests {
         assert_eq!(limits("3:cpu,memory:/gone/here\n2:pids:/a\n", root.path()), [4096]);
         assert_eq!(total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
     }
-}
-
-/// Where the secret of this user's clusters is, unless it is said: the directory of settings, else the one that the
-/// process is in.
-pub(super) fn secret_file() -> String {
-    let directory = std::env::var_os("XDG_CONFIG_HOME")
-        .filter(|d| !d.is_empty())
-        .map(std::path::PathBuf::from)
-        .or_else(|| Some(std::path::PathBuf::from(std::env::var_os("HOME")?).join(".config")));
-    let directory = directory.unwrap_or_default().join("tessera");
-    directory.join("cluster.secret").display().to_string()
 }

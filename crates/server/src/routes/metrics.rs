@@ -20,6 +20,9 @@ use tessera_cluster::registry::Member;
 /// Upper ends of the buckets of durations, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 
+/// A figure of each worker: name, kind, help, and the figure.
+type OfWorker = (&'static str, &'static str, &'static str, fn(&Member) -> f64);
+
 /// What is counted about requests.
 #[derive(Default)]
 pub(super) struct Metrics {
@@ -248,7 +251,7 @@ fn text(shared: &Shared) -> String {
         let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
             members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
         };
-        let all: [(&str, &str, &str, fn(&Member) -> f64); 10] = [
+        let all: [OfWorker; 10] = [
             ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
             ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
             ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),

@@ -237,6 +237,10 @@ impl Drive {
                     }
                 }
                 Err(Stop::Failed(error)) => {
+                    // What one worker could not fetch from another one is what the server has not seen yet.
+                    if self.missing(&members).await {
+                        continue;
+                    }
                     state.failures += 1;
                     if state.failures >= FAILURES_MAX {
                         return Err(error);
@@ -556,6 +560,17 @@ impl Drive {
         let member = self.cluster.registry().member(worker);
         let reason = member.and_then(|m| m.why).unwrap_or_else(|| "it is gone".into());
         Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
+    }
+
+    /// Asks all workers whether they are there; true if one is not.
+    async fn missing(&self, members: &BTreeMap<u32, Place>) -> bool {
+        let asked = members.iter().map(|(worker, place)| async move {
+            self.is_gone(*worker, &place.name, "another worker did not reach it").await
+        });
+        let gone = futures::future::join_all(asked).await;
+        let gone = gone.into_iter().filter(|gone| *gone).count() as u64;
+        self.count(|t| t.lost += gone);
+        gone > 0
     }
 
     /// Tells a worker that is dead from one whose connection broke.

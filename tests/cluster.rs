@@ -254,7 +254,7 @@ fn a_server_and_its_workers() {
     // A user's error is told at once, with what is to be done.
     let wrong = cluster.query("SELECT sum(x * x * x) AS s FROM (SELECT arange(4000000) AS x) t");
     assert!(wrong.status == 400, "{}", wrong.body);
-    assert_eq!(wrong.code(), "overflow", "{}", wrong.body);
+    assert_eq!(wrong.code(), "integer_overflow", "{}", wrong.body);
     // Arrays in memory, uploaded or kept, are the server's: workers have them from there.
     let temp = "CREATE TEMP TENSOR t AS SELECT random_normal([500, 300], seed => 7, chunks => [50, 300]) AS x; \
                 SELECT sum(sin(x), 0)[0:3] AS s FROM t";

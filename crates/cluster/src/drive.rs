@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::{Error, Told};
-use tessera_exec::order::{Found, Shelf, Shelved, Totals, object_bytes_max};
+use tessera_exec::order::{Found, OPERANDS_MAX, Shelf, Shelved, Totals, object_bytes_max};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Rates, Strategy, WorkOrder, Worker as Place, place};
@@ -90,7 +90,8 @@ enum Stop {
 }
 
 impl Drive {
-    /// Makes a plan ready to be worked at; `None` if it cannot be sent: a source that only this process can open.
+    /// Makes a plan ready to be worked at; `None` if it cannot be sent: a source that only this process can open, or
+    /// more operands than an order may have.
     /// `home` gives chunks of arrays that are in this process' memory.
     ///
     /// # Errors
@@ -103,6 +104,10 @@ impl Drive {
         home: Home,
     ) -> Result<Option<Arc<Self>>, Error> {
         let stages = &tiling.plan().stages;
+        let operands = stages.iter().map(|s| s.grid.count());
+        if operands.fold(0, u64::saturating_add) > OPERANDS_MAX {
+            return Ok(None);
+        }
         let (mut named, mut has) = (Vec::new(), vec![Bitmap::default(); stages.len()]);
         for (stage, has) in stages.iter().zip(&mut has) {
             let Task::Load { source, .. } = &stage.task else { continue };

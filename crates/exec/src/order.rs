@@ -29,7 +29,7 @@ use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile;
 
 /// The most operands of an order: they are counted one by one.
-const OPERANDS_MAX: u64 = 1 << 24;
+pub const OPERANDS_MAX: u64 = 1 << 24;
 
 /// Where chunks of a plan are that are loaded instead of being made, and what is shown those that are made.
 pub trait Shelf: Send + Sync + Debug {

@@ -5,10 +5,12 @@
 
 use crate::common::{Random, binary, number, until};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// The longest that a statement may take, whatever happens to workers.
@@ -120,17 +122,34 @@ impl Cluster {
     }
 
     fn start_worker(&mut self, flags: &[&str]) {
+        let join = self.join.clone();
+        self.start_worker_at(&join, flags, "");
+    }
+
+    /// Starts a worker that joins at an address, and fails where it is told to.
+    fn start_worker_at(&mut self, join: &str, flags: &[&str], fail: &str) {
         self.started += 1;
         let name = format!("w{}", self.started);
         let child = self
             .command()
-            .args(["--memory-limit", "128MiB", "worker", "--scheduler", &self.join])
+            .args(["--memory-limit", "128MiB", "worker", "--scheduler", join])
             .args(["--name", &name, "--no-supervisor"])
             .args(flags)
+            .env("TESSERA_FAIL", fail)
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         self.workers.push(Party { child, name });
+    }
+
+    /// Starts a worker that others reach, and that reaches the server, by wires that can be cut.
+    fn start_wired_worker(&mut self) -> [Wire; 2] {
+        let port = free_port();
+        let wires = [Wire::new(format!("127.0.0.1:{port}")), Wire::new(self.join.clone())];
+        let (listen, join) = (format!("127.0.0.1:{port}"), wires[1].address.clone());
+        let flags = ["--listen", &listen, "--advertise", &wires[0].address];
+        self.start_worker_at(&join, &flags, "");
+        wires
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<Reply> {
@@ -158,6 +177,14 @@ impl Cluster {
     fn query(&self, sql: &str) -> Reply {
         let sql = format!("SET tessera.spread = 'all'; {sql}");
         self.ask("POST", "/v1/query?format=csv", &sql).unwrap()
+    }
+
+    /// What a statement answers without the workers.
+    fn alone(&self, sql: &str) -> String {
+        let sql = format!("SET tessera.spread = 'none'; {sql}");
+        let reply = self.ask("POST", "/v1/query?format=csv", &sql).unwrap();
+        assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
+        reply.body
     }
 
     fn told(&self) -> Value {
@@ -194,6 +221,82 @@ impl Cluster {
     }
 }
 
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A way to an address, on which bytes can be held up or lost.
+struct Wire {
+    address: String,
+    state: Arc<AtomicU8>,
+}
+
+/// Bytes go through; they wait; connections break and none is made.
+const OPEN: u8 = 0;
+const HELD: u8 = 1;
+const CUT: u8 = 2;
+const GONE: u8 = 3;
+
+impl Wire {
+    fn new(to: String) -> Wire {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        listener.set_nonblocking(true).unwrap();
+        let state = Arc::new(AtomicU8::new(OPEN));
+        let watched = state.clone();
+        std::thread::spawn(move || {
+            while watched.load(SeqCst) != GONE {
+                match listener.accept() {
+                    Ok((near, _)) if watched.load(SeqCst) != CUT => {
+                        let Ok(far) = TcpStream::connect(&to) else { continue };
+                        near.set_nonblocking(false).unwrap();
+                        let ends = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                        let (a, b) = (watched.clone(), watched.clone());
+                        std::thread::spawn(move || carry(near, far, &a));
+                        std::thread::spawn(move || carry(ends.1, ends.0, &b));
+                    }
+                    Ok(_) => {}
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        Wire { address, state }
+    }
+
+    fn set(&self, state: u8) {
+        self.state.store(state, SeqCst);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.set(GONE);
+    }
+}
+
+/// Carries bytes one way until an end is closed or the wire is cut.
+fn carry(mut from: TcpStream, mut to: TcpStream, state: &AtomicU8) {
+    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match state.load(SeqCst) {
+            OPEN => {}
+            HELD => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            _ => break,
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) if to.write_all(&buffer[..n]).is_ok() => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
 fn unchunked(mut body: &str) -> String {
     let mut out = String::new();
     while let Some((size, rest)) = body.split_once("\r\n") {
@@ -225,11 +328,8 @@ const STATEMENTS: [&str; 6] = [
 /// What the statements answer on one machine, and how long that takes.
 fn alone(cluster: &Cluster) -> Vec<(String, Duration)> {
     let ask = |sql: &&str| {
-        let sql = format!("SET tessera.spread = 'none'; {sql}");
         let begun = Instant::now();
-        let reply = cluster.ask("POST", "/v1/query?format=csv", &sql).unwrap();
-        assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
-        (reply.body, begun.elapsed())
+        (cluster.alone(sql), begun.elapsed())
     };
     STATEMENTS.iter().map(ask).collect()
 }
@@ -280,6 +380,125 @@ fn a_server_and_its_workers() {
     cluster.workers.clear();
     cluster.wait_for(0);
     assert_eq!(cluster.query(STATEMENTS[1]).body, want[1]);
+}
+
+/// Workers that fail where they are told to are debug builds.
+fn has_fail_points() -> bool {
+    std::env::var_os("TESSERA_TEST_BINARY").is_none() && cfg!(debug_assertions)
+}
+
+#[test]
+fn a_statement_that_kills_workers_is_ended_and_no_other() {
+    if !has_fail_points() {
+        return;
+    }
+    let mut cluster = Cluster::start(0);
+    let join = cluster.join.clone();
+    for _ in 0..5 {
+        cluster.start_worker_at(&join, &[], "operand.sort=abort");
+    }
+    cluster.wait_for(5);
+    let want = alone(&cluster);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut n = 0;
+            while !is_over.load(SeqCst) || n < 4 {
+                let (sql, (want, _)) = (STATEMENTS[n % 4], &want[n % 4]);
+                let got = cluster.query(sql);
+                assert_eq!((got.status, &got.body), (200, want), "{sql}");
+                n += 1;
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let poison = cluster.query(
+            "SELECT sort(x)[0] AS s FROM (SELECT random_normal([9000], seed => 1, chunks => [9000]) AS x) t",
+        );
+        is_over.store(true, SeqCst);
+        assert!(poison.status >= 400, "{}", poison.body);
+        assert_eq!(poison.code(), "poison", "{}", poison.body);
+        assert!(poison.body.contains("3 workers died"), "{}", poison.body);
+        others.join().unwrap();
+    });
+    assert_eq!(cluster.alive().len(), 2, "{}", cluster.told());
+    assert!(cluster.events().contains(&"poison".to_owned()));
+    cluster.is_quiet("what a poisonous statement left");
+}
+
+#[test]
+fn what_takes_long_is_run_by_others_too() {
+    if !has_fail_points() {
+        return;
+    }
+    let mut cluster = Cluster::start(2);
+    let join = cluster.join.clone();
+    cluster.start_worker_at(&join, &[], "operand.fused=sleep");
+    cluster.wait_for(3);
+    let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, chunks => [100000]) AS x) t";
+    let want = cluster.alone(sql);
+    let begun = Instant::now();
+    let got = cluster.query(sql);
+    // Each of a third of 120 operands takes a tenth of a second there.
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    assert_eq!((got.status, got.body), (200, want));
+    let told = cluster.query(&format!("EXPLAIN ANALYZE {sql}")).body;
+    assert!(told.contains(" orders copied") && !told.contains(" 0 orders copied"), "{told}");
+    assert!(cluster.events().contains(&"copied".to_owned()));
+    cluster.is_quiet("what copies left");
+}
+
+#[test]
+fn who_comes_in_the_middle_gets_work() {
+    if !has_fail_points() {
+        return;
+    }
+    let mut cluster = Cluster::start(0);
+    let join = cluster.join.clone();
+    for _ in 0..2 {
+        cluster.start_worker_at(&join, &[], "operand.fused=sleep");
+    }
+    cluster.wait_for(2);
+    let sql = "SELECT sum((x - mean(x, 0)) / std(x, 0), 1)[0:600:100] AS s FROM (SELECT random_normal([600, 1600], seed => 2, chunks => [100, 100]) AS x) t";
+    let want = cluster.alone(sql);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.query(sql));
+        std::thread::sleep(Duration::from_millis(100));
+        let mut command = cluster.command();
+        command.args(["--memory-limit", "128MiB", "worker", "--scheduler", &join]);
+        let child = command.arg("--no-supervisor").stderr(Stdio::null()).spawn().unwrap();
+        let late = Party { child, name: "late".into() };
+        let got = asked.join().unwrap();
+        assert_eq!((got.status, got.body), (200, want));
+        let has_worked = || {
+            let alive = cluster.alive();
+            alive.iter().any(|w| w["worker"] == 3 && w["operands"].as_u64().unwrap() > 0)
+        };
+        until("who came has worked", Duration::from_secs(10), has_worked);
+        drop(late);
+    });
+}
+
+#[test]
+fn wires_that_are_cut_cost_time_only() {
+    let mut cluster = Cluster::start(1);
+    let wires = cluster.start_wired_worker();
+    cluster.wait_for(2);
+    let want = alone(&cluster);
+    for (state, cut, sql) in [(CUT, &wires[..], 1), (HELD, &wires[..], 2), (CUT, &wires[..1], 3)] {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| cluster.query(STATEMENTS[sql]));
+            std::thread::sleep(want[sql].1.mul_f64(0.5));
+            cut.iter().for_each(|w| w.set(state));
+            let got = asked.join().unwrap();
+            assert_eq!((got.status, &got.body), (200, &want[sql].0), "{}", STATEMENTS[sql]);
+            // Whoever is not reached is nobody's, though it may be heard.
+            until("the worker is lost", PATIENCE, || cluster.alive().len() == 1);
+            let got = cluster.query(STATEMENTS[0]);
+            assert_eq!((got.status, &got.body), (200, &want[0].0));
+        });
+        wires.iter().for_each(|w| w.set(OPEN));
+        cluster.wait_for(2);
+    }
 }
 
 #[test]
@@ -360,6 +579,10 @@ enum Fault {
     Stop(u64),
     /// Asked to leave.
     Leave,
+    /// Its wires are cut for so many milliseconds.
+    Cut(u64),
+    /// Nothing comes through its wires for so many milliseconds.
+    Hold(u64),
     /// The server dies and comes back.
     Server,
 }
@@ -368,21 +591,29 @@ enum Fault {
 fn chaos_run(seed: u64) -> String {
     use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
     let mut random = Random(seed);
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::start(2);
+    let wires = cluster.start_wired_worker();
+    cluster.wait_for(3);
     let want = alone(&cluster);
     let faults = 1 + usize::from(random.unit() < 0.34);
     let mut told = Vec::new();
     for _ in 0..faults {
-        let fault = match random.next() % 10 {
+        let fault = match random.next() % 12 {
             0..=4 => Fault::Kill,
             5 | 6 => Fault::Stop(random.next() % 4000),
-            7 | 8 => Fault::Leave,
+            7 => Fault::Leave,
+            8 => Fault::Cut(random.next() % 4000),
+            9 | 10 => Fault::Hold(random.next() % 4000),
             _ => Fault::Server,
         };
         let at = (random.next() % STATEMENTS.len() as u64) as usize;
         // In the middle, most often.
         let wait = want[at].1.mul_f64(1.2 * random.unit());
-        let victim = (random.next() % cluster.workers.len() as u64) as usize;
+        let mut victim = (random.next() % cluster.workers.len() as u64) as usize;
+        if let Fault::Cut(_) | Fault::Hold(_) = fault {
+            // If it was killed before, its wires lead nowhere, and nothing happens.
+            victim = cluster.workers.iter().position(|w| w.name == "w3").unwrap_or(victim);
+        }
         told.push(format!("{fault:?} of {} after {wait:?}", cluster.workers[victim].name));
         let begun = Instant::now();
         let mut status = 0;
@@ -403,6 +634,12 @@ fn chaos_run(seed: u64) -> String {
                 }
                 Fault::Server => {
                     signal(cluster.server.as_ref().unwrap(), SIGKILL);
+                }
+                Fault::Cut(ms) | Fault::Hold(ms) => {
+                    let state = if matches!(fault, Fault::Cut(_)) { CUT } else { HELD };
+                    wires.iter().for_each(|w| w.set(state));
+                    std::thread::sleep(Duration::from_millis(ms));
+                    wires.iter().for_each(|w| w.set(OPEN));
                 }
             }
             let reply = asked.join().unwrap();
@@ -426,7 +663,7 @@ fn chaos_run(seed: u64) -> String {
                 let _ = cluster.workers.remove(victim).child.wait();
                 cluster.start_worker(&[]);
             }
-            Fault::Stop(_) => {}
+            Fault::Stop(_) | Fault::Cut(_) | Fault::Hold(_) => {}
             Fault::Server => {
                 cluster.server = None;
                 cluster.start_server();

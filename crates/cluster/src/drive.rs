@@ -3,9 +3,17 @@
 //! ```text
 //!   what is there ─▶ recover: what is left ─▶ orders of those who are here ─▶ a round of them ─▶ what is there …
 //! ```
-//! A round ends when all of its orders did, or when one of them cannot: a worker was lost, or something that it was to
-//! fetch. Then the next one begins from what is there. A statement during which three workers died is poison; an error of
-//! the user's own making ends it at once.
+//! A [`round`] ends when all of its orders did, when one of them cannot (a worker was lost, or something that it was to
+//! fetch), or where workers who came can have a part. Then the next one begins from what is there.
+//!
+//! What a worker ran when it died is suspect: it is told again as an order for itself, on a worker that has no other one
+//! meanwhile, of this statement or another. So the statement is known that three workers died of: it is poison. An error
+//! of the user's own making ends it at once.
+
+mod expect;
+mod round;
+
+pub use expect::Expected;
 
 use crate::net::Fault;
 use crate::server::{Cluster, Home};
@@ -14,8 +22,8 @@ use crate::wire::{Done, Forget, OrderMessage, PlanMessage, Said, THE_SERVER, The
 use crate::worker::{json, read};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use round::{Death, Job, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,9 +33,9 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Found, OPERANDS_MAX, Shelf, Shelved, Totals, object_bytes_max};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
-use tessera_planner::place::{Placement, Rates, Strategy, WorkOrder, Worker as Place, place};
+use tessera_planner::place::{Placement, Rates, Strategy, Worker as Place, place};
 use tessera_planner::plan::{StageId, Task};
-use tessera_planner::recover::{Bitmap, Recovery, recover};
+use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::region::Region;
 use tessera_planner::tile::{Tiling, for_each_index};
 
@@ -57,9 +65,13 @@ pub struct Drive {
     threads: Option<usize>,
     /// The plan, as workers are told it.
     message: Bytes,
+    /// The operands that results are made of.
+    wanted: Has,
     /// One round at a time.
     state: tokio::sync::Mutex<State>,
     there: Mutex<BTreeMap<u32, Has>>,
+    /// What was there and was lost, until it is told again.
+    lost: Mutex<Has>,
     totals: Mutex<Totals>,
 }
 
@@ -69,7 +81,12 @@ struct State {
     placed: Option<(Vec<u32>, Placement)>,
     /// Workers that know the plan.
     informed: BTreeSet<u32>,
+    /// Operands that workers had been told when they died, by stage.
+    suspects: Has,
+    /// Workers that died while they worked for the statement.
     deaths: u32,
+    /// Those of them that worked for no other.
+    deaths_alone: u32,
     failures: u32,
 }
 
@@ -77,16 +94,6 @@ impl std::fmt::Debug for Drive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Drive").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-/// Why a round ended early.
-enum Stop {
-    /// Workers died.
-    Died(BTreeSet<u32>),
-    /// Something that may work next time.
-    Failed(Error),
-    /// Something that will not.
-    Over(Error),
 }
 
 impl Drive {
@@ -125,6 +132,7 @@ impl Drive {
         let message = PlanMessage { id: id.clone(), plan: tiling.plan().clone(), sources: named };
         let message = json(&message).map_err(|e| Error::Broken { what: e.to_string() })?;
         cluster.give(&id, home);
+        let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
         Ok(Some(Arc::new(Drive {
             cluster: cluster.clone(),
@@ -132,8 +140,13 @@ impl Drive {
             tiling: tiling.clone(),
             threads,
             message,
-            state: tokio::sync::Mutex::default(),
+            wanted: wanted(&**tiling, &counts),
+            state: tokio::sync::Mutex::new(State {
+                suspects: vec![Bitmap::default(); stages.len()],
+                ..State::default()
+            }),
             there: Mutex::new(BTreeMap::from([(SERVER, has)])),
+            lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
         })))
     }
@@ -172,7 +185,18 @@ impl Drive {
     fn available(&self) -> Has {
         let registry = self.cluster.registry();
         let mut there = self.there();
-        there.retain(|worker, _| *worker == SERVER || registry.is_here(*worker));
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        there.retain(|worker, has| {
+            let is_here = *worker == SERVER || registry.is_here(*worker);
+            if !is_here {
+                lost.iter_mut().zip(has).for_each(|(lost, has)| lost.extend(has));
+            }
+            is_here
+        });
+        self.available_of(&there)
+    }
+
+    fn available_of(&self, there: &BTreeMap<u32, Has>) -> Has {
         let mut all = vec![Bitmap::default(); self.tiling.plan().stages.len()];
         for has in there.values() {
             all.iter_mut().zip(has).for_each(|(all, has)| all.extend(has));
@@ -205,42 +229,12 @@ impl Drive {
             let members = self.members().await?;
             let recovery = self.left(available).await?;
             let here: BTreeSet<u32> = members.keys().copied().collect();
-            let orders = self.orders(&mut state, &members, &recovery)?;
+            let jobs = self.jobs(&mut state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
-            match self.round(&mut state, &members, orders).await {
-                Ok(()) => state.failures = 0,
+            match self.round(&mut state, &members, &jobs).await {
+                Ok(()) | Err(Stop::Beaten) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
-                Err(Stop::Died(workers)) => {
-                    // Who left, or was told to start again, did not die of the statement.
-                    let registry = self.cluster.registry();
-                    let left = |worker: &&u32| {
-                        let member = registry.member(**worker);
-                        member.is_some_and(|m| m.state == crate::registry::State::Left)
-                    };
-                    state.deaths += (workers.len() - workers.iter().filter(left).count()) as u32;
-                    self.count(|t| t.lost += workers.len() as u64);
-                    for worker in workers {
-                        let what = "it was lost; the others make what it had".into();
-                        let registry = self.cluster.registry();
-                        registry.note("recovering", Some(worker), Some(&self.id), what);
-                    }
-                    if state.deaths >= DEATHS_MAX {
-                        let deaths = state.deaths;
-                        let detail = format!("{deaths} workers died while they worked for it");
-                        let registry = self.cluster.registry();
-                        registry.note("poison", None, Some(&self.id), detail.clone());
-                        return Err(Error::Told(Box::new(Told {
-                            code: "poison".into(),
-                            class: Class::Limit,
-                            message: format!("{detail}; it is not tried again"),
-                            hint: Some(
-                                "see why they died (memory?): `GET /v1/cluster` has the events"
-                                    .into(),
-                            ),
-                            may_fit: false,
-                        })));
-                    }
-                }
+                Err(Stop::Died(deaths)) => self.died(&mut state, deaths)?,
                 Err(Stop::Failed(error)) => {
                     // What one worker could not fetch from another one is what the server has not seen yet.
                     if self.missing(&members).await {
@@ -257,25 +251,68 @@ impl Drive {
         }
     }
 
-    /// The workers that get orders, with where they are; waits if there is none.
+    /// Workers died while they ran orders.
+    fn died(&self, state: &mut State, deaths: Vec<Death>) -> Result<(), Error> {
+        let registry = self.cluster.registry();
+        let mut counted: BTreeSet<u32> = BTreeSet::new();
+        for death in deaths {
+            let member = registry.member(death.worker);
+            let has_left = member.is_some_and(|m| m.state == crate::registry::State::Left);
+            // Who left, or was told to start again, did not die of the statement.
+            if !has_left {
+                for (stage, numbers) in &death.run {
+                    state.suspects[stage.0 as usize].extend(numbers);
+                }
+            }
+            if !counted.insert(death.worker) {
+                continue;
+            }
+            self.count(|t| t.lost += 1);
+            state.deaths += u32::from(!has_left);
+            state.deaths_alone += u32::from(!has_left && death.had_one);
+            let what = "it was lost; the others make what it had".into();
+            registry.note("recovering", Some(death.worker), Some(&self.id), what);
+        }
+        // Once it may have been another statement's fault.
+        let (deaths, alone) = (state.deaths, state.deaths_alone);
+        if deaths < DEATHS_MAX || alone + 1 < DEATHS_MAX {
+            return Ok(());
+        }
+        let detail = format!("{deaths} workers died while they worked for it");
+        registry.note("poison", None, Some(&self.id), detail.clone());
+        Err(Error::Told(Box::new(Told {
+            code: "poison".into(),
+            class: Class::Limit,
+            message: format!("{detail}; it is not tried again"),
+            hint: Some("see why they died (memory?): `GET /v1/cluster` has the events".into()),
+            may_fit: false,
+        })))
+    }
+
+    /// The workers that get orders, with where they are.
+    fn here(&self) -> BTreeMap<u32, Place> {
+        let member = |m: crate::registry::Member| {
+            let worker = Place {
+                name: m.hello.address,
+                threads: m.hello.threads,
+                memory_bytes: m.hello.memory_bytes,
+                ..Place::default()
+            };
+            (m.number, worker)
+        };
+        self.cluster.registry().alive().into_iter().map(member).collect()
+    }
+
+    /// The same; waits if there is none.
     async fn members(&self) -> Result<BTreeMap<u32, Place>, Error> {
         let registry = self.cluster.registry();
         let mut changes = registry.changes();
         let until = Instant::now() + NOBODY;
         loop {
             changes.mark_unchanged();
-            let alive = registry.alive();
-            if !alive.is_empty() {
-                let member = |m: crate::registry::Member| {
-                    let worker = Place {
-                        name: m.hello.address,
-                        threads: m.hello.threads,
-                        memory_bytes: m.hello.memory_bytes,
-                        ..Place::default()
-                    };
-                    (m.number, worker)
-                };
-                return Ok(alive.into_iter().map(member).collect());
+            let here = self.here();
+            if !here.is_empty() {
+                return Ok(here);
             }
             let wait = until.saturating_duration_since(Instant::now());
             if wait.is_zero() {
@@ -287,147 +324,120 @@ impl Drive {
         }
     }
 
-    /// What each worker is told to get what is left. Workers that were placed on keep what they have; if none of them is
-    /// here any more, everything is placed anew.
-    fn orders(
+    /// What each worker is told to get what is left. Workers that were placed on keep what they have; where others came,
+    /// all share what is left, and if none of them is here any more, everything is placed anew.
+    fn jobs(
         &self,
         state: &mut State,
         members: &BTreeMap<u32, Place>,
         recovery: &Recovery,
-    ) -> Result<Vec<(u32, WorkOrder, OrderMessage)>, Error> {
+    ) -> Result<Vec<Job>, Error> {
         let tiling = &*self.tiling;
-        if let Some((numbers, placement)) = &mut state.placed {
-            let lost: Vec<u32> = (0..)
-                .zip(numbers.iter())
-                .filter(|(_, n)| !members.contains_key(n))
-                .map(|(w, _)| w)
-                .collect();
-            let is_gone = |w: u32| lost.contains(&w) || placement.workers[w as usize].threads == 0;
-            if (0..numbers.len() as u32).all(is_gone) {
-                state.placed = None;
-            } else if !lost.is_empty() {
-                *placement = placement.without(tiling, &lost, Some(recovery))?;
-            }
-        }
-        let (numbers, placement) = match &state.placed {
-            Some(placed) => placed,
-            None => {
-                let (numbers, workers): (Vec<u32>, Vec<Place>) =
-                    members.iter().map(|(n, w)| (*n, w.clone())).unzip();
-                let placement = place(tiling, &workers, &RATES, Strategy::Split)?;
-                let moved = placement.model(tiling, &RATES).bytes_moved;
-                self.count(|t| {
-                    t.bytes_expected = moved;
-                    t.workers = workers.len() as u64;
-                });
-                state.placed.insert((numbers, placement))
-            }
+        let runs = |stage: StageId, number: u64| {
+            self.wanted[stage.0 as usize].contains(number) && recovery.runs(stage, number)
         };
-        let orders = placement.orders(tiling)?.into_iter().map(|order| {
-            let run = order.run.iter().map(|share| {
+        let is_first = self.placed(state, members, recovery, &runs)?;
+        let Some((numbers, placement)) = &state.placed else { return Ok(Vec::new()) };
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut places: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+        for order in placement.orders(tiling)? {
+            // What may have killed a worker, and the rest.
+            let mut parts = [(true, Vec::new()), (false, Vec::new())];
+            for share in &order.run {
                 let grid = &tiling.plan().stage(share.stage).grid;
-                let mut numbers = Bitmap::default();
+                let mut told = [Bitmap::default(), Bitmap::default()];
                 let mut add = |index: &[u64]| {
                     let number = grid.ravel(index);
-                    if recovery.runs(share.stage, number) {
-                        numbers.insert(number);
+                    if runs(share.stage, number) {
+                        let is_suspect = state.suspects[share.stage.0 as usize].contains(number);
+                        told[usize::from(!is_suspect)].insert(number);
                     }
                 };
                 share.operands.iter().for_each(|b: &Region| for_each_index(b, &mut add));
-                (share.stage, numbers)
-            });
-            let message = OrderMessage {
-                plan: self.id.clone(),
-                run: run.filter(|(_, numbers)| !numbers.is_empty()).collect(),
-                hold: order.hold.clone(),
-                there: Vec::new(),
-                threads: self.threads,
-            };
-            (numbers[order.worker as usize], order, message)
-        });
-        let orders: Vec<_> = orders.filter(|(_, _, m)| !m.run.is_empty()).collect();
-        if state.deaths > 0 {
-            let told =
-                orders.iter().flat_map(|(_, _, m)| &m.run).map(|(_, n)| n.len()).sum::<u64>();
-            self.count(|t| t.again += told);
+                for ((_, run), numbers) in parts.iter_mut().zip(told) {
+                    if !numbers.is_empty() {
+                        run.push((share.stage, numbers));
+                    }
+                }
+            }
+            let before = order.after.iter().filter_map(|key| places.get(key)).flatten().copied();
+            let mut after: Vec<usize> = before.collect();
+            let own = places.entry((order.step, order.worker)).or_default();
+            for (alone, run) in parts {
+                if run.is_empty() {
+                    continue;
+                }
+                let message = OrderMessage {
+                    plan: self.id.clone(),
+                    run,
+                    hold: order.hold.clone(),
+                    there: Vec::new(),
+                    threads: self.threads,
+                };
+                let worker = numbers[order.worker as usize];
+                own.push(jobs.len());
+                jobs.push(Job { step: order.step, worker, after: after.clone(), message, alone });
+                after.push(jobs.len() - 1);
+            }
         }
-        Ok(orders)
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = (0..)
+            .map(StageId)
+            .zip(lost.iter())
+            .map(|(stage, lost)| lost.iter().filter(|number| runs(stage, *number)).count() as u64);
+        let again: u64 = again.sum();
+        lost.iter_mut().for_each(|lost| *lost = Bitmap::default());
+        self.count(|t| t.again += again);
+        if is_first {
+            let moved = self.moved(&jobs)?;
+            let workers: BTreeSet<u32> = jobs.iter().map(|j| j.worker).collect();
+            self.count(|t| (t.bytes_expected, t.workers) = (moved, workers.len() as u64));
+        }
+        Ok(jobs)
     }
 
-    /// Has orders run, each when those are done that it reads.
-    async fn round(
+    /// Brings the placement up to who is here; true if it is the first one.
+    fn placed(
         &self,
         state: &mut State,
         members: &BTreeMap<u32, Place>,
-        orders: Vec<(u32, WorkOrder, OrderMessage)>,
-    ) -> Result<(), Stop> {
-        for worker in orders.iter().map(|(w, _, _)| *w).collect::<BTreeSet<u32>>() {
-            if state.informed.contains(&worker) {
-                continue;
-            }
-            let address = &members[&worker].name;
-            match self.ask(worker, address, "plan", self.message.clone()).await {
-                Ok(_) => {}
-                Err(Stop::Died(_)) => {
-                    // It died of nothing that the statement did.
-                    return Err(Stop::Failed(self.lost_error(worker, address)));
+        recovery: &Recovery,
+        runs: &dyn Fn(StageId, u64) -> bool,
+    ) -> Result<bool, Error> {
+        let tiling = &*self.tiling;
+        if let Some((numbers, placement)) = &mut state.placed {
+            let is_here = |number: &u32| members.contains_key(number);
+            let came: Vec<u32> = members.keys().filter(|n| !numbers.contains(n)).copied().collect();
+            if !numbers.iter().any(is_here) {
+                state.placed = None;
+            } else if !came.is_empty() {
+                numbers.extend(came);
+                let worker = |number| members.get(number).cloned().unwrap_or_default();
+                let workers = numbers.iter().map(worker).collect();
+                *placement = placement.among(tiling, workers, runs)?;
+                return Ok(false);
+            } else {
+                let gone = (0..).zip(numbers.iter()).filter(|(w, number)| {
+                    !is_here(number) && placement.workers[*w as usize].threads > 0
+                });
+                let gone: Vec<u32> = gone.map(|(w, _)| w).collect();
+                if !gone.is_empty() {
+                    *placement = placement.without(tiling, &gone, Some(recovery))?;
                 }
-                Err(stop) => return Err(stop),
-            }
-            state.informed.insert(worker);
-        }
-        let mut open: BTreeSet<(u32, u32)> =
-            orders.iter().map(|(_, o, _)| (o.step, o.worker)).collect();
-        let mut waiting = orders;
-        let mut running = FuturesUnordered::new();
-        let mut stop: Option<Stop> = None;
-        loop {
-            if stop.is_none() {
-                let (ready, rest): (Vec<_>, Vec<_>) = waiting
-                    .into_iter()
-                    .partition(|(_, o, _)| o.after.iter().all(|before| !open.contains(before)));
-                waiting = rest;
-                for (worker, order, mut message) in ready {
-                    message.there = self.all_there();
-                    let address = members[&worker].name.clone();
-                    running.push(async move {
-                        let done = self.order(worker, &address, &message).await;
-                        (worker, order, message, done)
-                    });
-                }
-            }
-            let Some((worker, order, message, done)) = running.next().await else {
-                return match stop {
-                    Some(stop) => Err(stop),
-                    None if waiting.is_empty() => Ok(()),
-                    None => Err(Stop::Over(Error::Broken {
-                        what: format!("{} orders wait for each other", waiting.len()),
-                    })),
-                };
-            };
-            match done {
-                Ok(done) => {
-                    open.remove(&(order.step, order.worker));
-                    self.finished(worker, &message, &done);
-                }
-                Err(Stop::Over(error)) => return Err(Stop::Over(error)),
-                // A death counts, whatever else failed because of it.
-                Err(Stop::Died(more)) => {
-                    let mut all = match stop.take() {
-                        Some(Stop::Died(all)) => all,
-                        _ => BTreeSet::new(),
-                    };
-                    all.extend(more);
-                    stop = Some(Stop::Died(all));
-                }
-                Err(Stop::Failed(error)) => {
-                    if error.code() == "not_found" {
-                        state.informed.remove(&worker);
-                    }
-                    stop = stop.or(Some(Stop::Failed(error)));
-                }
+                return Ok(false);
             }
         }
+        let (numbers, workers): (Vec<u32>, Vec<Place>) =
+            members.iter().map(|(n, w)| (*n, w.clone())).unzip();
+        let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
+        let stages = tiling.plan().stages.iter().zip(&self.wanted);
+        if stages.clone().any(|(s, wanted)| wanted.len() < s.grid.count()) {
+            // All are to have as much of what is wanted.
+            placement = placement.among(tiling, workers, runs)?;
+        }
+        let is_first = state.deaths == 0 && state.placed.is_none() && self.totals().orders == 0;
+        state.placed = Some((numbers, placement));
+        Ok(is_first)
     }
 
     fn finished(&self, worker: u32, message: &OrderMessage, done: &Done) {
@@ -477,16 +487,29 @@ impl Drive {
         all
     }
 
-    /// Has one order run.
+    /// Has one order run, when the worker is free for it.
     async fn order(
         &self,
         worker: u32,
         address: &str,
         message: &OrderMessage,
+        alone: bool,
     ) -> Result<Done, Stop> {
         let body = json(message)
             .map_err(|e| Stop::Over(Error::Broken { what: format!("an order: {e}") }))?;
-        let last = self.ask(worker, address, "order", body).await?;
+        let posts = self.cluster.posts();
+        let _stay = posts.enter(worker, &self.id, alone).await;
+        if !self.cluster.registry().is_here(worker) {
+            // It died of something else.
+            return Err(Stop::Failed(self.lost_error(worker, address)));
+        }
+        let last = self.ask(worker, address, "order", body).await.map_err(|stop| match stop {
+            Stop::Died(_) => {
+                let (had_one, run) = (posts.had_one(worker), message.run.clone());
+                Stop::Died(vec![Death { worker, had_one, run }])
+            }
+            stop => stop,
+        })?;
         let said: Said = read(&last).map_err(|e| self.failed(address, e))?;
         let Said::Done(mut done) = said else {
             let reason = "an order had no end".into();
@@ -525,7 +548,7 @@ impl Drive {
                 },
                 _ = changes.changed() => {
                     if !registry.is_here(worker) {
-                        return Err(Stop::Died(BTreeSet::from([worker])));
+                        return Err(Stop::Died(Vec::new()));
                     }
                 }
             }
@@ -533,7 +556,7 @@ impl Drive {
         match fault {
             Fault::Unreachable(reason) => {
                 if self.is_gone(worker, address, &reason).await {
-                    return Err(Stop::Died(BTreeSet::from([worker])));
+                    return Err(Stop::Died(Vec::new()));
                 }
                 Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }))
             }

@@ -16,13 +16,14 @@
 
 mod drive;
 pub mod net;
+mod posts;
 pub mod registry;
 mod server;
 mod shelf;
 pub mod wire;
 mod worker;
 
-pub use drive::Drive;
+pub use drive::{Drive, Expected};
 pub use server::{Cluster, Home};
 pub use worker::{Ended, Joining, Worker};
 

@@ -1,6 +1,7 @@
 //! The server's side: who joins, and what the server gives to workers.
 
 use crate::net::{Credentials, Fault, Peers, Server, Service};
+use crate::posts::Posts;
 use crate::registry::{Limits, Registry};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello};
 use crate::worker::{one, read};
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 /// How long memory is waited for, for a chunk that a worker wants of an array in the server's memory.
 const ROOM: Duration = Duration::from_secs(5);
 
+/// How long a worker that joins has to show that it can be reached.
+const REACH: Duration = Duration::from_millis(1500);
+
 /// Gives the chunks of a load whose array is in the server's memory; `None` if there is no memory for them now.
 pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error>> + Send + Sync>;
 
@@ -28,6 +32,7 @@ pub struct Cluster {
     registry: Arc<Registry>,
     peers: Peers,
     address: SocketAddr,
+    posts: Posts,
     homes: Arc<Mutex<BTreeMap<String, Home>>>,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
@@ -52,8 +57,13 @@ impl Cluster {
     ) -> Result<Arc<Self>, Fault> {
         let registry = Registry::new(limits);
         let homes: Arc<Mutex<BTreeMap<String, Home>>> = Arc::default();
-        let desk =
-            Desk { registry: registry.clone(), homes: homes.clone(), version: version.to_owned() };
+        let peers = Peers::new(credentials);
+        let desk = Desk {
+            registry: registry.clone(),
+            peers: peers.clone(),
+            homes: homes.clone(),
+            version: version.to_owned(),
+        };
         let server = Server::bind(listen, Arc::new(desk), credentials).await?;
         let end = CancellationToken::new();
         let (watched, ended) = (registry.clone(), end.clone());
@@ -69,8 +79,9 @@ impl Cluster {
         });
         Ok(Arc::new(Cluster {
             registry,
-            peers: Peers::new(credentials),
+            peers,
             address: server.address(),
+            posts: Posts::default(),
             homes,
             end,
             server: Mutex::new(Some(server)),
@@ -91,6 +102,10 @@ impl Cluster {
         &self.peers
     }
 
+    pub(crate) fn posts(&self) -> &Posts {
+        &self.posts
+    }
+
     fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,6 +116,7 @@ impl Cluster {
 
     pub(crate) fn take_back(&self, plan: &str) {
         self.homes().remove(plan);
+        self.posts.prune(&self.registry);
     }
 
     /// Accepts nobody any more.
@@ -122,6 +138,7 @@ impl Drop for Cluster {
 /// Where workers come to.
 struct Desk {
     registry: Arc<Registry>,
+    peers: Peers,
     homes: Arc<Mutex<BTreeMap<String, Home>>>,
     version: String,
 }
@@ -138,6 +155,13 @@ impl Service for Desk {
             "ping" => Ok(one(&())),
             "join" => {
                 let hello: Hello = read(&body)?;
+                // Who cannot be reached would only be told orders that come to nothing.
+                if !self.peers.answers(&hello.address, REACH).await {
+                    return Err(Fault::Unreachable(format!(
+                        "the server cannot reach the worker at {}, where it says that it listens",
+                        hello.address
+                    )));
+                }
                 let joined = self.registry.join(&hello, &self.version, now);
                 Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
             }

@@ -97,7 +97,7 @@ pub struct PlanMessage {
 }
 
 /// What a worker is told to do.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OrderMessage {
     /// The plan.
     pub plan: String,

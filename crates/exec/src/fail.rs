@@ -7,8 +7,9 @@
 //!   abort     the process ends at once, as if it was killed: nothing is flushed, nothing is removed
 //!   enospc    the step fails as on a full device
 //!   error     the step fails otherwise
+//!   sleep     the step takes 100 ms more
 //! ```
-//! `@n` is the n-th time that the place is reached, and no other; without it each time is meant. A release build has
+//! `operand.sort`, with the name of any kind of stage, is where its operands run. `@n` is the n-th time that the place is reached, and no other; without it each time is meant. A release build has
 //! nothing of this.
 
 /// Steps of a document in a folder ([`crate::sink::Folder`]), by the first part of its key.
@@ -62,6 +63,21 @@ pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// An operand of a kind of stage, before it runs.
+///
+/// # Errors
+/// As [`point`].
+#[inline(always)]
+pub(crate) fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    if debug::has_any() {
+        debug::reached(&format!("operand.{}", kind()))?;
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = kind;
+    Ok(())
+}
+
 /// Names of all places.
 pub fn names() -> Vec<String> {
     let steps = DOCUMENTS.iter().flat_map(|d| STEPS.iter().map(move |s| format!("{d}.{s}")));
@@ -89,6 +105,7 @@ mod debug {
         Abort,
         NoSpace,
         Error,
+        Sleep,
     }
 
     #[derive(Debug)]
@@ -105,6 +122,10 @@ mod debug {
         FAULTS.get_or_init(|| parse(&std::env::var("TESSERA_FAIL").unwrap_or_default()))
     }
 
+    pub(super) fn has_any() -> bool {
+        faults().as_ref().is_ok_and(|f| !f.is_empty())
+    }
+
     pub(super) fn check() -> std::result::Result<(), String> {
         faults().as_ref().map(|_| ()).map_err(Clone::clone)
     }
@@ -117,7 +138,7 @@ mod debug {
                 let (name, rest) = part
                     .split_once('=')
                     .ok_or_else(|| format!("`{part}` is not `name=what` or `name=what@n`"))?;
-                if !known.iter().any(|k| k == name) {
+                if !known.iter().any(|k| k == name) && !name.starts_with("operand.") {
                     return Err(format!(
                         "there is no fail-point `{name}`; there are {}",
                         known.join(", ")
@@ -134,9 +155,10 @@ mod debug {
                     "abort" => What::Abort,
                     "enospc" => What::NoSpace,
                     "error" => What::Error,
+                    "sleep" => What::Sleep,
                     _ => {
                         return Err(format!(
-                            "`{what}` in `{part}` is none of abort, enospc, error"
+                            "`{what}` in `{part}` is none of abort, enospc, error, sleep"
                         ));
                     }
                 };
@@ -157,6 +179,10 @@ mod debug {
                 What::Abort => std::process::abort(),
                 What::NoSpace => Err(Error::from(ErrorKind::StorageFull)),
                 What::Error => Err(Error::other(format!("the fail-point `{name}`"))),
+                What::Sleep => {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    continue;
+                }
             };
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::store::Held;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -124,8 +124,10 @@ pub struct Totals {
     pub workers: u64,
     /// Workers that were lost meanwhile.
     pub lost: u64,
-    /// Operands that were told again as their chunks were lost.
+    /// Operands whose chunks were lost and that were told again.
     pub again: u64,
+    /// Orders that another worker ran too, as they took long.
+    pub copies: u64,
     /// Chunks written to files for want of memory.
     pub spills: u64,
     /// Their bytes.
@@ -166,6 +168,8 @@ pub struct Order {
     told: Vec<Bitmap>,
     /// Operands of the order that read a chunk.
     readers: HashMap<(OutputRef, u64), u64>,
+    /// Operands that run, by stage.
+    runs: Vec<Bitmap>,
     operands: u64,
 }
 
@@ -220,12 +224,25 @@ impl Order {
         }
         let (stages, told): (Vec<StageId>, Vec<Bitmap>) = told.into_iter().unzip();
         let results = stages.into_iter().map(|stage| OutputRef { stage, output: 0 }).collect();
-        Ok(Order { tiling, results, told, readers, operands })
+        Ok(Order { tiling, results, told, readers, runs: met, operands })
     }
 
     /// Operands that run, if all that was said to be there is.
     pub fn operands(&self) -> u64 {
         self.operands
+    }
+
+    /// Operands that run, by stage.
+    pub fn runs(&self) -> &[Bitmap] {
+        &self.runs
+    }
+
+    /// Operands whose chunks are loaded, in no order.
+    pub fn loads(&self) -> impl Iterator<Item = (StageId, u64)> + '_ {
+        let read = self.readers.keys().map(|(of, number)| (of.stage, *number));
+        let loaded: BTreeSet<(StageId, u64)> =
+            read.filter(|(stage, n)| !self.runs[stage.0 as usize].contains(*n)).collect();
+        loaded.into_iter()
     }
 
     /// For each stage, how many operands there are of it in all: what is told of a plan that runs.

@@ -28,9 +28,10 @@ pub use requests::{is_remote, requests};
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
+use crate::fail;
 use crate::kernels::{self, fused::Compiled};
 use crate::pool::PooledBuf;
-use crate::schedule::{Inputs, Prepared, TaskContext, TaskRunner};
+use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
 use crate::source::{ArrayReader, Counters, Options};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -190,6 +191,8 @@ impl TaskRunner for PlanRunner {
         cx: &TaskContext<'_>,
     ) -> Result<Vec<Chunk>, Error> {
         let s = self.plan().stage(stage);
+        fail::operand(|| schedule::Tiling::name(&*self.tiling, stage))
+            .map_err(|e| Error::Broken { what: e.to_string() })?;
         let op = Operand { tiling: &self.tiling, id: stage, stage: s, index, inputs, cx };
         match (&s.task, &self.stages[stage.0 as usize]) {
             (Task::Load { .. }, Ready::Load(origin)) => {

@@ -210,6 +210,25 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     Recovery { parts, lost: false }
 }
 
+/// The operands that a plan's results are made of, for each stage: a slice may leave some without a reader that runs.
+/// Takes time that grows with operands and reads.
+pub fn wanted(plan: &impl Lineage, grids: &[u64]) -> Vec<Bitmap> {
+    let mut all = vec![Bitmap::default(); plan.stages()];
+    let mut open: Vec<(StageId, u64)> = Vec::new();
+    for result in plan.results() {
+        let s = result.stage.0 as usize;
+        open.extend((0..grids[s]).filter(|n| all[s].insert(*n)).map(|n| (result.stage, n)));
+        while let Some((stage, number)) = open.pop() {
+            plan.reads(stage, number, &mut |from, n| {
+                if all[from.stage.0 as usize].insert(n) {
+                    open.push((from.stage, n));
+                }
+            });
+        }
+    }
+    all
+}
+
 impl Recovery {
     /// For whoever runs some operands of a plan, and counts their readers: the chunks of the operands `there` are
     /// loaded.

@@ -1,4 +1,5 @@
-//! Workers that are gone: what they had goes to the others, and nothing else moves.
+//! Workers that are gone: what they had goes to the others, and nothing else moves. Workers that came: all that is left
+//! to do is shared out anew.
 //!
 //! ```text
 //!   aaaaaaa bbbbbbb ccccccc        b is lost        aaaaaaa aaaaccc ccccccc
@@ -7,8 +8,8 @@
 //! reads it is close; each of the others gets as much as brings it to its share of the stage. Chunks that survived stay
 //! where they are, so that [`crate::recover`] finds them there.
 
-use super::order::Layout;
-use super::{Placement, eligible};
+use super::order::{Layout, share};
+use super::{Placement, Worker, eligible};
 use crate::plan::StageId;
 use crate::recover::Recovery;
 use crate::tile::Tiling;
@@ -35,13 +36,7 @@ impl Placement {
                 worker.near.clear();
             }
         }
-        if workers.iter().all(|w| w.threads == 0) {
-            return Err(crate::error::Error::Range {
-                what: "workers that are left".into(),
-                value: "0".into(),
-                expected: "at least one has to run the plan".into(),
-            });
-        }
+        some_are_left(&workers)?;
         let mut layouts = Vec::with_capacity(self.layouts.len());
         for (id, layout) in (0..).map(StageId).zip(&self.layouts) {
             let is_lost = |w: u32| workers[w as usize].threads == 0;
@@ -124,6 +119,62 @@ impl Placement {
         }
         Ok(Placement { workers, layouts, again: self.again.clone() })
     }
+
+    /// The placement with other workers, of whom those that were there keep their numbers: of each stage they share the
+    /// operands that run, in the order that it had, as long as their threads are many. Those without threads get
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Range`] if no worker has a thread.
+    pub fn among(
+        &self,
+        tiling: &Tiling,
+        workers: Vec<Worker>,
+        runs: &dyn Fn(StageId, u64) -> bool,
+    ) -> Result<Placement, crate::error::Error> {
+        some_are_left(&workers)?;
+        let mut layouts = Vec::with_capacity(self.layouts.len());
+        for (id, layout) in (0..).map(StageId).zip(&self.layouts) {
+            let grid = &tiling.plan().stage(id).grid;
+            let counts = grid.counts();
+            let runs = |index: &[u64]| runs(id, grid.ravel(index));
+            let mut left = 0;
+            layout.each(&counts, &mut |index, _| left += u64::from(runs(index)));
+            let among = eligible(tiling, id, &workers);
+            let threads = |w: &u32| u64::from(workers[*w as usize].threads);
+            let all: u64 = among.iter().map(threads).sum();
+            let mut takers = among.iter().scan(0, |sum, w| {
+                *sum += threads(w);
+                Some((*w, share(left, *sum, all)))
+            });
+            // Somebody is always eligible.
+            let (mut taker, mut until) = takers.next().unwrap_or((0, u64::MAX));
+            let mut new = Layout { order: layout.order.clone(), runs: Vec::new() };
+            let mut seen = 0;
+            layout.each(&counts, &mut |index, _| {
+                let runs = runs(index);
+                while runs && seen == until {
+                    let Some(next) = takers.next() else { break };
+                    (taker, until) = next;
+                }
+                seen += u64::from(runs);
+                new.push(taker, 1);
+            });
+            layouts.push(new);
+        }
+        Ok(Placement { workers, layouts, again: self.again.clone() })
+    }
+}
+
+fn some_are_left(workers: &[Worker]) -> Result<(), crate::error::Error> {
+    if workers.iter().any(|w| w.threads > 0) {
+        return Ok(());
+    }
+    Err(crate::error::Error::Range {
+        what: "workers that are left".into(),
+        value: "0".into(),
+        expected: "at least one has to run the plan".into(),
+    })
 }
 
 /// The place from `begin` on before which `n` operands run.
@@ -141,7 +192,7 @@ fn advance(runs_in: &dyn Fn(u64, u64) -> u64, begin: u64, end: u64, n: u64, all:
 
 /// How many of `lost` operands each worker gets, so that nobody has more than its share of all, rounded up, who had
 /// less before. The sum is `lost`.
-fn missing(lost: u64, has: &[u64], among: &[u32], workers: &[super::Worker]) -> Vec<u64> {
+fn missing(lost: u64, has: &[u64], among: &[u32], workers: &[Worker]) -> Vec<u64> {
     let threads = |w: u32| u128::from(workers[w as usize].threads);
     let all: u128 = among.iter().map(|&w| threads(w)).sum::<u128>().max(1);
     let total = u128::from(lost) + among.iter().map(|&w| u128::from(has[w as usize])).sum::<u128>();

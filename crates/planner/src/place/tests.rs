@@ -151,3 +151,20 @@ fn what_is_lost_goes_to_neighbours() {
     let boxes = after.layouts[0].boxes(&[n], 3);
     assert_eq!(boxes[0], [Region::at(&[0], &[n / 2])]);
 }
+
+#[test]
+fn who_comes_gets_a_share_of_what_is_left() {
+    let t = compiled(|b| load(b, &[16 * 30], &[16]));
+    let worker = |threads| Worker { threads, memory_bytes: 1 << 30, ..Worker::default() };
+    let p = place(&t, &[worker(1), worker(1)], &Rates::default(), Strategy::Split).unwrap();
+    let n = t.plan().stages[0].grid.count();
+    // The first ten are there; one of the two is gone, two came.
+    let there: Bitmap = (0..10).collect();
+    let runs = |_: StageId, n: u64| !there.contains(n);
+    let left = n - 10;
+    let now = vec![worker(0), worker(1), worker(2), worker(1)];
+    let after = p.among(&t, now, &runs).unwrap();
+    let got: Vec<_> = after.layouts[0].runs.iter().map(|r| (r.end, r.worker)).collect();
+    assert_eq!(got, [(10 + left / 4, 1), (10 + left * 3 / 4, 2), (n, 3)]);
+    assert!(p.among(&t, vec![worker(0)], &runs).is_err());
+}

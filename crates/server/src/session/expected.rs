@@ -89,6 +89,27 @@ fn line(what: &str, [peak, read, requests, spilled]: [u64; 4]) -> String {
     )
 }
 
+/// What workers are expected to do, after that.
+pub(super) fn spread(e: &tessera_cluster::Expected) -> String {
+    format!(
+        "   workers: {}, {} orders in {} steps; {} moved between them\n",
+        e.workers,
+        e.orders,
+        e.steps,
+        explain::bytes(e.bytes_moved)
+    )
+}
+
+/// The same as JSON.
+pub(super) fn spread_json(e: &tessera_cluster::Expected) -> Value {
+    json!({
+        "workers": e.workers,
+        "orders": e.orders,
+        "steps": e.steps,
+        "bytes_moved": e.bytes_moved,
+    })
+}
+
 /// What a run measured, below the plan.
 pub(super) fn measurements(m: &Stats) -> String {
     let mut text = line("measured", [m.peak_bytes, m.bytes_read, m.requests, m.bytes_spilled]);
@@ -119,13 +140,14 @@ pub(super) fn measurements(m: &Stats) -> String {
     }
     if let Some(t) = &m.elsewhere {
         text.push_str(&format!(
-            "   workers: {}, {} orders; moved {} between them ({} expected); {} lost, {} operands told again\n",
+            "   workers: {}, {} orders; moved {} between them ({} expected); {} lost, {} operands told again, {} orders copied\n",
             t.workers,
             t.orders,
             explain::bytes(t.bytes_moved),
             explain::bytes(t.bytes_expected),
             t.lost,
-            t.again
+            t.again,
+            t.copies
         ));
         for (worker, of) in &t.each {
             text.push_str(&format!(
@@ -168,6 +190,7 @@ pub(crate) fn measured(m: &Stats) -> Value {
             "bytes_expected": t.bytes_expected,
             "lost": t.lost,
             "operands_again": t.again,
+            "copies": t.copies,
             "each": t.each.iter().map(|(worker, of)| json!({
                 "worker": worker,
                 "orders": of.orders,

@@ -5,7 +5,7 @@ use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::collect::{Collect, Discard, Store};
 use crate::session::copy::takes_tensors;
-use crate::session::expected::{measured as measured_json, measurements};
+use crate::session::expected::{self, measured as measured_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::open::Kept;
 use crate::session::waiting::{explain_waiting, names, shown};
@@ -320,6 +320,9 @@ impl Session {
                     text.push_str("\n-- plan\n");
                 }
                 text.push_str(&self.told(&planned.tiling, &planned.sources));
+                if let Some(e) = self.spread_expected(&planned.tiling, &planned.sources)? {
+                    text.push_str(&expected::spread(&e));
+                }
                 let durability = self.settings().durability;
                 if cancel.durable(durability).is_some() {
                     text.push_str(&explain::durable(&planned.tiling, durability));
@@ -331,6 +334,9 @@ impl Session {
             }
             ExplainFormat::Json => {
                 let mut json = self.told_json(&planned.tiling, &planned.sources);
+                if let Some(e) = self.spread_expected(&planned.tiling, &planned.sources)? {
+                    json["expected"]["cluster"] = expected::spread_json(&e);
+                }
                 json["surface"] = planned.surface.to_string().into();
                 json["reason"] = planned.reason.clone().into();
                 if !islands.is_empty() {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::session::Session;
 use std::str::FromStr;
 use std::sync::Arc;
-use tessera_cluster::{Drive, Home};
+use tessera_cluster::{Drive, Expected, Home};
 use tessera_exec::order::Shelved;
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_planner::cost::work_us;
@@ -60,6 +60,36 @@ impl Session {
         runner: &Arc<PlanRunner>,
         cancel: &CancelToken,
     ) -> Result<Option<(Arc<Drive>, Shelved)>, Error> {
+        let Some(drive) = self.drive(tiling, sources, runner)? else { return Ok(None) };
+        let shelved = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            shelved = drive.prepare() => shelved.map_err(Error::stage)?,
+        };
+        Ok(Some((drive, shelved)))
+    }
+
+    /// What workers would probably do for a plan, if any of it goes to them.
+    pub(super) fn spread_expected(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+    ) -> Result<Option<Expected>, Error> {
+        if self.host.cluster().is_none() {
+            return Ok(None);
+        }
+        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
+        let Some(drive) = self.drive(tiling, sources, &runner)? else { return Ok(None) };
+        drive.expected().map_err(Error::stage)
+    }
+
+    /// A plan that is to go to workers; `None` if it stays here.
+    fn drive(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        runner: &Arc<PlanRunner>,
+    ) -> Result<Option<Arc<Drive>>, Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(None) };
         let (spread, threads) = {
             let settings = self.settings();
@@ -76,13 +106,6 @@ impl Session {
         let (host, plan, load) = (self.host.clone(), tiling.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
-        let drive = Drive::new(cluster, tiling, sources, threads, home).map_err(Error::stage)?;
-        let Some(drive) = drive else { return Ok(None) };
-        let shelved = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
-            shelved = drive.prepare() => shelved.map_err(Error::stage)?,
-        };
-        Ok(Some((drive, shelved)))
+        Drive::new(cluster, tiling, sources, threads, home).map_err(Error::stage)
     }
 }

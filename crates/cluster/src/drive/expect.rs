@@ -1,0 +1,76 @@
+//! What workers will probably do for a plan: what EXPLAIN says of it.
+
+use super::round::Job;
+use super::{Drive, Has, SERVER, State};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_exec::error::Error;
+use tessera_exec::order::Order;
+use tessera_planner::recover::{Bitmap, Recovery};
+
+/// What workers will probably do for a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Workers that are told something.
+    pub workers: usize,
+    /// Orders.
+    pub orders: usize,
+    /// Steps, each of which waits for the one before.
+    pub steps: usize,
+    /// Bytes of chunks that workers fetch from each other.
+    pub bytes_moved: u64,
+}
+
+impl Drive {
+    /// What the workers who are here now would be told; `None` if there are none.
+    ///
+    /// # Errors
+    /// A plan that cannot be placed.
+    pub fn expected(&self) -> Result<Option<Expected>, Error> {
+        let members = self.here();
+        if members.is_empty() {
+            return Ok(None);
+        }
+        let suspects = vec![Bitmap::default(); self.tiling.plan().stages.len()];
+        let mut state = State { suspects, ..State::default() };
+        let jobs = self.jobs(&mut state, &members, &Recovery::default())?;
+        Ok(Some(Expected {
+            workers: jobs.iter().map(|j| j.worker).collect::<BTreeSet<u32>>().len(),
+            orders: jobs.len(),
+            steps: jobs.iter().map(|j| j.step).collect::<BTreeSet<u32>>().len(),
+            bytes_moved: self.moved(&jobs)?,
+        }))
+    }
+
+    /// Bytes that workers fetch from each other if they run jobs one after the other and nothing else happens.
+    pub(super) fn moved(&self, jobs: &[Job]) -> Result<u64, Error> {
+        let plan = self.tiling.plan();
+        let mut own: BTreeMap<u32, Has> = BTreeMap::new();
+        let (mut all, server) = {
+            let there = self.there();
+            (self.available_of(&there), there.get(&SERVER).cloned().unwrap_or_default())
+        };
+        let mut bytes = 0;
+        for job in jobs {
+            let none = || vec![Bitmap::default(); plan.stages.len()];
+            let has = own.entry(job.worker).or_insert_with(none);
+            let mut there = all.clone();
+            there.iter_mut().zip(has.iter()).for_each(|(there, has)| there.extend(has));
+            let order = Order::new(self.tiling.clone(), job.message.run.clone(), &there)?;
+            for (stage, number) in order.loads() {
+                let s = stage.0 as usize;
+                if !has[s].contains(number) && !server[s].contains(number) {
+                    let index = plan.stage(stage).grid.unravel(number);
+                    bytes += self.tiling.output_bytes(stage, &index);
+                }
+            }
+            for (stage, numbers) in &job.message.run {
+                has[stage.0 as usize].extend(numbers);
+                all[stage.0 as usize].extend(numbers);
+            }
+            for stage in &job.message.hold {
+                has[stage.0 as usize].extend(&order.runs()[stage.0 as usize]);
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,23 +1,29 @@
 //! A placement as data: what each worker is told to do, and when it can.
 //!
 //! ```text
-//!   worker 0   x ▸ partial ▸ mean ─┐             x ▸ x − mean         what stands between two orders of a worker is made
-//!                        step 0    └─▶ step 1 ─▶      step 2          on the way, by the second, unless it is held
-//!   worker 1   x ▸ partial ─────────▲
+//!   worker 0   x ▸ partial ────▶ mean ─┐         x ▸ x − mean         what stands between two orders of a worker is made
+//!                        step 0    step 1 └─▶       step 2            on the way, by the second, unless it is held
+//!   worker 1   x ▸ partial ─────▲
 //! ```
 //! 1. A chunk that a worker reads and another one makes *crosses*. Operands whose chunks cross, or are results, are told
 //!    to their worker; all that they read and that does not cross is found by the worker itself, depth-first.
+//!    What a later step of the worker itself reads is told too, if it is much work for few bytes: nobody shall wait for
+//!    others with work left that needs nothing of them.
 //! 2. What crosses is there one step later than what it is made of; so each run of a [`Layout`](super::Layout) has a
 //!    step, and an order is all that a worker is told in a step. It can start when the orders that it reads are done.
 
 use super::traffic::is_everywhere;
 use super::{Placement, readers};
+use crate::cost::{chunk_bytes, chunk_ns};
 use crate::error::Error;
 use crate::plan::{OutputRef, StageId, Task};
 use crate::region::Region;
 use crate::tile::{Tiling, add_disjoint};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Nanoseconds for each byte of a chunk that is kept for a later step: it is written, read again, and may be spilled.
+const KEEP_BYTE_NS: f64 = 1.0;
 
 /// Operands of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,13 +52,14 @@ pub struct WorkOrder {
     pub step: u32,
     /// Number of the worker.
     pub worker: u32,
-    /// Operands whose chunks are results or are read by other workers: each of them is in one order.
+    /// Operands whose chunks are results, are read by other workers, or by a later step of this one: each of them is in
+    /// one order.
     pub run: Vec<Share>,
     /// Chunks that it reads and that others make, in orders of earlier steps.
     pub fetch: Vec<Chunks>,
     /// Stages whose chunks are made on the way and are read again in a later step of the same worker.
     pub hold: Vec<StageId>,
-    /// The orders that make what it fetches: step and worker.
+    /// The orders that make what it fetches, or what it finds on its own shelf: step and worker.
     pub after: Vec<(u32, u32)>,
 }
 
@@ -104,6 +111,7 @@ impl Placement {
             }
         }
         self.set_steps(&mut units, &flows)?;
+        tell_early(tiling, &mut units, &flows);
 
         let mut orders: BTreeMap<(u32, u32), WorkOrder> = BTreeMap::new();
         for unit in units.iter().filter(|u| !u.run.is_empty()) {
@@ -132,6 +140,9 @@ impl Placement {
                     continue;
                 }
                 if from.worker == *worker {
+                    if !from.run.is_empty() && from.step < *step && to.step <= *step {
+                        after.insert((from.step, from.worker));
+                    }
                     let is_computed = !matches!(plan.stage(from.stage).task, Task::Load { .. });
                     if is_computed && from.step <= *step && to.step > *step {
                         hold.insert(from.stage);
@@ -199,6 +210,47 @@ impl Placement {
         }
         Ok(())
     }
+}
+
+/// Tells operands whose chunks only later steps of their worker read, if to make them takes longer than to keep them.
+fn tell_early(tiling: &Tiling, units: &mut [Unit], flows: &[Flow]) {
+    let plan = tiling.plan();
+    // What a run takes, with what it reads of the same step.
+    let mut work: Vec<f64> =
+        units.iter().map(|u| count(&u.operands) * chunk_ns(tiling, plan.stage(u.stage))).collect();
+    let mut into: Vec<Vec<&Flow>> = vec![Vec::new(); units.len()];
+    flows.iter().for_each(|flow| into[flow.to].push(flow));
+    for to in 0..units.len() {
+        for flow in &into[to] {
+            let from = &units[flow.from];
+            if from.worker == units[to].worker && from.step == units[to].step {
+                work[to] += work[flow.from] * part(flow, from);
+            }
+        }
+    }
+    for flow in flows {
+        let (from, to) = (&units[flow.from], &units[flow.to]);
+        let stage = plan.stage(from.stage);
+        let is_load = matches!(stage.task, Task::Load { .. });
+        if from.worker != to.worker || from.step == to.step || is_load {
+            continue;
+        }
+        let bytes = count(&flow.chunks) * chunk_bytes(stage);
+        if work[flow.from] * part(flow, from) > bytes * KEEP_BYTE_NS {
+            let run = &mut units[flow.from].run;
+            flow.chunks.iter().for_each(|c| add_disjoint(run, c.clone()));
+        }
+    }
+}
+
+/// Operands in boxes.
+fn count(boxes: &[Region]) -> f64 {
+    boxes.iter().map(Region::cells).sum::<u64>() as f64
+}
+
+/// The part of a run's operands whose chunks flow.
+fn part(flow: &Flow, from: &Unit) -> f64 {
+    count(&flow.chunks) / count(&from.operands).max(1.0)
 }
 
 /// What lies in boxes of both; each are disjoint among themselves.

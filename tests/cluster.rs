@@ -437,7 +437,16 @@ fn what_takes_long_is_run_by_others_too() {
     let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, chunks => [100000]) AS x) t";
     let want = cluster.alone(sql);
     let begun = Instant::now();
-    let got = cluster.query(sql);
+    let got = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.query(sql));
+        // How far workers are is told while they run.
+        let is_told = || {
+            let shown = cluster.ask("POST", "/v1/query?format=json", "SHOW QUERIES").unwrap().body;
+            shown.contains(" of 130\"") && !shown.contains("\"0 of 130\"")
+        };
+        until("progress is told", Duration::from_secs(10), is_told);
+        asked.join().unwrap()
+    });
     // Each of a third of 120 operands takes a tenth of a second there.
     assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
     assert_eq!((got.status, got.body), (200, want));

@@ -73,6 +73,10 @@ pub struct Drive {
     /// What was there and was lost, until it is told again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
+    /// What orders that run did until now, by their number.
+    running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
+    next_order: AtomicU64,
+    io: Option<tokio::runtime::Handle>,
 }
 
 #[derive(Default)]
@@ -81,6 +85,8 @@ struct State {
     placed: Option<(Vec<u32>, Placement)>,
     /// Workers that know the plan.
     informed: BTreeSet<u32>,
+    /// Workers that may know it.
+    told: BTreeSet<u32>,
     /// Operands that workers had been told when they died, by stage.
     suspects: Has,
     /// Workers that died while they worked for the statement.
@@ -148,6 +154,9 @@ impl Drive {
             there: Mutex::new(BTreeMap::from([(SERVER, has)])),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
+            running: Mutex::default(),
+            next_order: AtomicU64::new(0),
+            io: tokio::runtime::Handle::try_current().ok(),
         })))
     }
 
@@ -170,7 +179,15 @@ impl Drive {
 
     /// What workers did until now.
     pub fn totals(&self) -> Totals {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for ran in self.running().values() {
+            add(&mut totals.stages, ran);
+        }
+        totals
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, f: impl FnOnce(&mut Totals)) {
@@ -449,9 +466,7 @@ impl Drive {
         }
         drop(there);
         self.count(|t| {
-            for (all, of) in t.stages.iter_mut().zip(&done.stages) {
-                *all = (all.0 + of.0, all.1 + of.1);
-            }
+            add(&mut t.stages, &done.stages);
             t.requests += done.requests;
             t.bytes_read += done.bytes_read;
             t.bytes_moved += done.bytes_moved;
@@ -503,7 +518,14 @@ impl Drive {
             // It died of something else.
             return Err(Stop::Failed(self.lost_error(worker, address)));
         }
-        let last = self.ask(worker, address, "order", body).await.map_err(|stop| match stop {
+        let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
+        let heard = |answer: &Bytes| {
+            if let Ok(Said::Runs(stages)) = read(answer) {
+                self.running().insert(order.number, stages);
+            }
+        };
+        let asked = self.ask(worker, address, "order", body, &heard).await;
+        let last = asked.map_err(|stop| match stop {
             Stop::Died(_) => {
                 let (had_one, run) = (posts.had_one(worker), message.run.clone());
                 Stop::Died(vec![Death { worker, had_one, run }])
@@ -528,6 +550,7 @@ impl Drive {
         address: &str,
         kind: &str,
         body: Bytes,
+        heard: &(dyn Fn(&Bytes) + Sync),
     ) -> Result<Bytes, Stop> {
         let registry = self.cluster.registry();
         let mut changes = registry.changes();
@@ -535,7 +558,9 @@ impl Drive {
             let mut answers = self.cluster.peers().action(address, kind, body, CALL).await?;
             let mut last = Err(Fault::Unreachable("it ended without an answer".into()));
             while let Some(answer) = answers.next().await {
-                last = Ok(answer?);
+                let answer = answer?;
+                heard(&answer);
+                last = Ok(answer);
             }
             last
         };
@@ -658,24 +683,45 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.cluster.take_back(&self.id);
-        let informed = std::mem::take(&mut self.state.get_mut().informed);
-        let (cluster, plan) = (self.cluster.clone(), self.id.clone());
-        let Ok(io) = tokio::runtime::Handle::try_current() else { return };
-        io.spawn(async move {
-            for worker in informed {
-                let Some(member) = cluster.registry().member(worker) else { continue };
-                if !member.state.is_here() {
-                    continue;
-                }
-                let (address, forget) = (member.hello.address, Forget { plan: plan.clone() });
-                let told: Result<(), Fault> =
-                    cluster.peers().call(&address, "forget", &forget, CALL).await;
-                if let Err(fault) = told {
-                    // It forgets all when it joins again; what is left of it is dead weight until then.
-                    tracing::warn!(address, %fault, "a worker still has chunks of a statement that is over");
-                }
-            }
-        });
+        let told = std::mem::take(&mut self.state.get_mut().told);
+        let Some(io) = &self.io else { return };
+        for worker in told {
+            io.spawn(forget(self.cluster.clone(), worker, self.id.clone()));
+        }
+    }
+}
+
+/// Has a worker forget a plan; it is told until it answers or is lost.
+async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
+    let mut pause = Duration::from_millis(100);
+    let message = Forget { plan };
+    while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
+        let address = member.hello.address;
+        let told: Result<(), Fault> =
+            cluster.peers().call(&address, "forget", &message, CALL).await;
+        let Err(fault) = told else { return };
+        tracing::warn!(address, %fault, "a worker still has chunks of a statement that is over");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Operands that ran and their seconds, for each stage.
+fn add(all: &mut [(u64, f64)], more: &[(u64, f64)]) {
+    for (all, more) in all.iter_mut().zip(more) {
+        *all = (all.0 + more.0, all.1 + more.1);
+    }
+}
+
+/// An order that runs.
+struct Counted<'a> {
+    drive: &'a Drive,
+    number: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.drive.running().remove(&self.number);
     }
 }
 

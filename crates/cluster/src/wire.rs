@@ -147,8 +147,8 @@ pub struct Done {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// It runs.
-    Runs,
+    /// It runs: operands that ran until now, and seconds of threads, for each stage.
+    Runs(Vec<(u64, f64)>),
     /// It is over.
     Done(Box<Done>),
 }

@@ -15,21 +15,22 @@ use crate::wire::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
-use tessera_exec::schedule::Outcome;
+use tessera_exec::schedule::{Outcome, Stats};
 use tessera_exec::source::{self, ArrayReader, Stores, Versions};
 use tessera_exec::store::{Held, Resident};
 use tessera_exec::task::{Origin, PlanRunner, Sources};
@@ -41,6 +42,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Plans that a worker knows at a time.
 const PLANS_MAX: usize = 1024;
+/// How often an order says how far it is.
+const TELL: Duration = Duration::from_millis(250);
 /// How long a call to the server may take.
 const CALL: Duration = Duration::from_secs(4);
 /// How long a worker that leaves waits until nobody needs what it has.
@@ -55,12 +58,29 @@ struct Known {
     kept: Arc<Kept>,
 }
 
+#[derive(Default)]
+struct Plans {
+    known: BTreeMap<String, Arc<Known>>,
+    /// The last that were forgotten: a message about one of them may have been on its way for long.
+    forgotten: VecDeque<String>,
+}
+
+impl Plans {
+    fn forget(&mut self, plan: String) {
+        self.known.remove(&plan);
+        self.forgotten.push_back(plan);
+        if self.forgotten.len() > PLANS_MAX {
+            self.forgotten.pop_front();
+        }
+    }
+}
+
 /// A worker.
 pub struct Worker {
     runtime: Runtime,
     stores: Stores,
     peers: Peers,
-    plans: Mutex<BTreeMap<String, Arc<Known>>>,
+    plans: Mutex<Plans>,
     orders: AtomicU64,
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
@@ -180,7 +200,7 @@ impl Worker {
                 if draining {
                     self.draining.store(true, Relaxed);
                     let until = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
-                    let is_free = self.orders.load(Relaxed) == 0 && self.plans().is_empty();
+                    let is_free = self.orders.load(Relaxed) == 0 && self.plans().known.is_empty();
                     if is_free || Instant::now() >= until {
                         let beat = self.beat(&welcome, hello, draining);
                         let left: Result<Advice, Fault> =
@@ -206,7 +226,7 @@ impl Worker {
                 }
             }
             // Whatever it made is not counted on any more.
-            self.plans().clear();
+            self.plans().known.clear();
         }
     }
 
@@ -244,7 +264,7 @@ impl Worker {
     }
 
     fn load(&self) -> Load {
-        let plans: Vec<Arc<Known>> = self.plans().values().cloned().collect();
+        let plans: Vec<Arc<Known>> = self.plans().known.values().cloned().collect();
         let mut load = Load {
             orders: self.orders.load(Relaxed),
             operands: self.runtime.operands(),
@@ -262,21 +282,21 @@ impl Worker {
         load
     }
 
-    fn plans(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Known>>> {
+    fn plans(&self) -> MutexGuard<'_, Plans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
-        let known = self.plans().get(plan).cloned();
+        let known = self.plans().known.get(plan).cloned();
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
     }
 
     /// Takes a plan in and opens its sources; one that is known already stays as it is.
     async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
-        if self.plans().contains_key(&message.id) {
+        if self.plans().known.contains_key(&message.id) {
             return Ok(());
         }
-        if self.plans().len() >= PLANS_MAX {
+        if self.plans().known.len() >= PLANS_MAX {
             return Err(told(&Error::Broken {
                 what: format!("a worker knows {PLANS_MAX} plans already"),
             }));
@@ -286,7 +306,11 @@ impl Worker {
         let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| told(&e))?;
         let kept = Arc::new(Kept::new(tiling.clone(), self.runtime.store().clone()));
         let known = Arc::new(Known { tiling, runner: Arc::new(runner), kept });
-        self.plans().entry(message.id).or_insert(known);
+        let mut plans = self.plans();
+        if plans.forgotten.contains(&message.id) {
+            return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
+        }
+        plans.known.entry(message.id).or_insert(known);
         Ok(())
     }
 
@@ -374,14 +398,28 @@ impl Worker {
             .runtime
             .start_as(Arc::new(order), known.runner.clone(), Arc::new(Seen), &token, how)
             .map_err(|e| told(&e))?;
-        // Dropping the stream drops `running`, which cancels the order.
-        let end = async move {
+        let watch = running.watch();
+        let mut tick = tokio::time::interval(TELL);
+        let mut end = Some(Box::pin(async move {
             let outcome = running.outcome().await;
             drop(counted);
             json(&Said::Done(Box::new(done(&outcome, fetched.load(Relaxed)))))
-        };
-        let begun = std::future::ready(json(&Said::Runs));
-        Ok(stream::once(begun).chain(stream::once(end)).boxed())
+        }));
+        // Dropping the stream drops `running`, which cancels the order.
+        let said = stream::poll_fn(move |cx| {
+            let Some(running) = &mut end else { return Poll::Ready(None) };
+            if let Poll::Ready(last) = running.poll_unpin(cx) {
+                end = None;
+                return Poll::Ready(Some(last));
+            }
+            while tick.poll_tick(cx).is_ready() {
+                if let Some(stats) = watch.stats() {
+                    return Poll::Ready(Some(json(&Said::Runs(ran(&stats)))));
+                }
+            }
+            Poll::Pending
+        });
+        Ok(said.boxed())
     }
 
     /// The chunks of an operand of its shelf, as they are sent.
@@ -447,7 +485,7 @@ impl Service for Office {
             }
             "forget" => {
                 let Forget { plan } = read(&body)?;
-                self.0.plans().remove(&plan);
+                self.0.plans().forget(plan);
                 Ok(one(&()))
             }
             kind => Err(Fault::Broken(format!("a worker does not do `{kind}`"))),
@@ -459,11 +497,15 @@ impl Service for Office {
     }
 }
 
+fn ran(stats: &Stats) -> Vec<(u64, f64)> {
+    stats.stages.iter().map(|s| (s.operands, s.seconds)).collect()
+}
+
 fn done(outcome: &Outcome, bytes_moved: u64) -> Done {
     let stats = &outcome.stats;
     Done {
         error: outcome.result.as_ref().err().map(Told::from),
-        stages: stats.stages.iter().map(|s| (s.operands, s.seconds)).collect(),
+        stages: ran(stats),
         requests: stats.requests,
         bytes_read: stats.bytes_fetched,
         bytes_moved,

@@ -23,7 +23,7 @@ mod recipe;
 #[cfg(test)]
 mod tests;
 
-pub use progress::Progress;
+pub use progress::{Progress, Watched};
 pub use queries::{COLUMNS, Entered, Queries};
 pub(crate) use recipe::{Intent, Keeper, Made, Recipe, Step};
 
@@ -37,7 +37,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_exec::quota::Quota;
-use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 use tessera_frontend::secrets;
 use tessera_planner::durable::Durability;
@@ -353,7 +352,7 @@ impl Handle {
     }
 
     /// A plan runs now. `stages` has the number of operands of each of its stages.
-    pub fn plan(&self, watch: Watch, stages: Vec<u64>) -> PlanRuns {
+    pub fn plan(&self, watch: Arc<dyn Watched>, stages: Vec<u64>) -> PlanRuns {
         let number = {
             let mut t = self.lock();
             let number = t.next_plan;

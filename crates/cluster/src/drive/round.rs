@@ -198,7 +198,8 @@ impl Drive {
         if state.informed.contains(&worker) {
             return Ok(());
         }
-        match self.ask(worker, address, "plan", self.message.clone()).await {
+        state.told.insert(worker);
+        match self.ask(worker, address, "plan", self.message.clone(), &|_| ()).await {
             Ok(_) => {
                 state.informed.insert(worker);
                 Ok(())

@@ -375,7 +375,7 @@ impl Runner {
             budget: self.handle.budget(),
         };
         let running = runtime.start_as(tiling, runner, sink.clone(), &token, how)?;
-        let tracked = self.handle.plan(running.watch(), stages);
+        let tracked = self.handle.plan(Arc::new(running.watch()), stages);
         // The outcome travels with the pieces: dropping the stream drops `running`, which cancels the plan.
         let (scan, measured) = (self.scan.clone(), self.measured.clone());
         let outcome = stream::once(async move {

@@ -8,6 +8,7 @@ use crate::session::copy::takes_tensors;
 use crate::session::expected::{self, measured as measured_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::open::Kept;
+use crate::session::spread::{Both, spread};
 use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Session, later};
 use sqlparser::ast::Query;
@@ -241,14 +242,20 @@ impl Session {
             Some(durable) => durable.plan(tiling).await,
             None => None,
         };
-        let (drive, shelved) = self.spread(tiling, sources, &runner, cancel).await?.unzip();
+        let drive = self.drive(tiling, sources, &runner)?;
+        let watched = Arc::new(Both::new(tiling, drive.as_ref()));
+        let tracked = cancel.plan(watched.clone(), operands(tiling));
+        let shelved = match &drive {
+            Some(drive) => Some(spread(drive, cancel).await?),
+            None => None,
+        };
         // What workers make is kept by them.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let how = How { stored, shelved, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
-        let tracked = cancel.plan(running.watch(), operands(tiling));
+        watched.runs_here(running.watch());
         tokio::select! {
             biased;
             () = cancel.cancelled() => {

@@ -6,10 +6,13 @@
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
+use crate::statement::Watched;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use tessera_cluster::{Drive, Expected, Home};
 use tessera_exec::order::Shelved;
+use tessera_exec::run::Watch;
+use tessera_exec::schedule::{StageStats, Stats};
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_planner::cost::work_us;
 use tessera_planner::tile::Tiling;
@@ -50,25 +53,49 @@ impl FromStr for Spread {
     }
 }
 
-impl Session {
-    /// Has the chunks of a plan's results made by workers, if there are some and it is worth it. The workers keep them
-    /// as long as the [`Drive`] lives.
-    pub(super) async fn spread(
-        &self,
-        tiling: &Arc<Tiling>,
-        sources: &Sources,
-        runner: &Arc<PlanRunner>,
-        cancel: &CancelToken,
-    ) -> Result<Option<(Arc<Drive>, Shelved)>, Error> {
-        let Some(drive) = self.drive(tiling, sources, runner)? else { return Ok(None) };
-        let shelved = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
-            shelved = drive.prepare() => shelved.map_err(Error::stage)?,
-        };
-        Ok(Some((drive, shelved)))
+/// A plan that workers begin, if they do, and that this process ends.
+#[derive(Debug)]
+pub(super) struct Both {
+    stages: usize,
+    there: Option<Weak<Drive>>,
+    here: OnceLock<Watch>,
+}
+
+impl Both {
+    pub(super) fn new(tiling: &Tiling, drive: Option<&Arc<Drive>>) -> Self {
+        let there = drive.map(Arc::downgrade);
+        Both { stages: tiling.plan().stages.len(), there, here: OnceLock::new() }
     }
 
+    /// It runs in this process from now on.
+    pub(super) fn runs_here(&self, watch: Watch) {
+        self.here.get_or_init(|| watch);
+    }
+}
+
+impl Watched for Both {
+    fn stats(&self) -> Option<Stats> {
+        let mut stats = match self.here.get() {
+            Some(watch) => watch.stats()?,
+            None => Stats { stages: vec![StageStats::default(); self.stages], ..Stats::default() },
+        };
+        if let Some(drive) = self.there.as_ref().and_then(Weak::upgrade) {
+            stats.add(drive.totals());
+        }
+        Some(stats)
+    }
+}
+
+/// Has the chunks of a plan's results made by workers, who keep them as long as the [`Drive`] lives.
+pub(super) async fn spread(drive: &Arc<Drive>, cancel: &CancelToken) -> Result<Shelved, Error> {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(Error::Cancelled),
+        shelved = drive.prepare() => shelved.map_err(Error::stage),
+    }
+}
+
+impl Session {
     /// What workers would probably do for a plan, if any of it goes to them.
     pub(super) fn spread_expected(
         &self,
@@ -83,8 +110,8 @@ impl Session {
         drive.expected().map_err(Error::stage)
     }
 
-    /// A plan that is to go to workers; `None` if it stays here.
-    fn drive(
+    /// A plan that is to go to workers, if there are some and it is worth it; `None` if it stays here.
+    pub(super) fn drive(
         &self,
         tiling: &Arc<Tiling>,
         sources: &Sources,

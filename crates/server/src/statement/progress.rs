@@ -188,11 +188,23 @@ impl Totals {
     }
 }
 
+/// Something that runs a plan.
+pub trait Watched: Send + Sync + std::fmt::Debug {
+    /// What it did until now; `None` once it is over.
+    fn stats(&self) -> Option<Stats>;
+}
+
+impl Watched for Watch {
+    fn stats(&self) -> Option<Stats> {
+        Watch::stats(self)
+    }
+}
+
 /// A plan that runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) number: u64,
-    watch: Watch,
+    watch: Arc<dyn Watched>,
     stages: Vec<u64>,
     started: Instant,
     /// What it had done when somebody last looked; clones share it.
@@ -200,7 +212,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(number: u64, watch: Watch, stages: Vec<u64>) -> Self {
+    pub(super) fn new(number: u64, watch: Arc<dyn Watched>, stages: Vec<u64>) -> Self {
         Plan { number, watch, stages, started: Instant::now(), last: Arc::default() }
     }
 

@@ -49,8 +49,9 @@ const NOBODY: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_secs(30);
 /// How long a worker has to show that it is there, when its connection broke.
 const PROBE: Duration = Duration::from_millis(1500);
-/// Ten gigabits a second, and what a step takes beside its work.
-const RATES: Rates = Rates { bytes_per_s: 1_250_000_000, latency_us: 200, round_us: 2_000 };
+/// What a chunk took from one worker's shelf into another's memory on one machine, with checksums and copies, and what a
+/// step takes beside its work.
+const RATES: Rates = Rates { bytes_per_s: 500_000_000, latency_us: 200, round_us: 2_000 };
 /// The number of the server itself among those who have chunks.
 const SERVER: u32 = 0;
 

@@ -23,7 +23,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nanoseconds for each byte of a chunk that is kept for a later step: it is written, read again, and may be spilled.
-const KEEP_BYTE_NS: f64 = 1.0;
+const KEEP_BYTE_NS: f64 = 0.5;
+/// Operands of a plan that are looked at one by one.
+const CUT_OPERANDS_MAX: u64 = 1 << 16;
+/// Parts of a run; one of more is not cut.
+const CUTS_MAX: usize = 32;
 
 /// Operands of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +67,7 @@ pub struct WorkOrder {
     pub after: Vec<(u32, u32)>,
 }
 
-/// A run of a layout: operands of one stage and one worker.
+/// A run of a layout, or a part of one: operands of one stage, one worker and one step.
 struct Unit {
     stage: StageId,
     worker: u32,
@@ -81,6 +85,26 @@ struct Flow {
     chunks: Vec<Region>,
 }
 
+/// For each stage, the steps of its operands in the order of its layout; nothing for a plan of many operands.
+struct Cuts {
+    steps: Vec<Vec<u32>>,
+}
+
+impl Cuts {
+    /// The places where the parts of a run end.
+    fn of(&self, stage: StageId, begin: u64, end: u64) -> Vec<u64> {
+        let Some(steps) = self.steps.get(stage.0 as usize) else { return vec![end] };
+        let steps = &steps[begin as usize..end as usize];
+        let changes = (1..steps.len()).filter(|&i| steps[i] != steps[i - 1]);
+        let mut ends: Vec<u64> = changes.map(|i| begin + i as u64).collect();
+        if ends.len() >= CUTS_MAX {
+            ends.clear();
+        }
+        ends.push(end);
+        ends
+    }
+}
+
 impl Placement {
     /// The work orders by step and worker; none for a worker that is told nothing in a step. They grow with the runs of
     /// the layouts, and take time with their square.
@@ -90,17 +114,22 @@ impl Placement {
     /// that.
     pub fn orders(&self, tiling: &Tiling) -> Result<Vec<WorkOrder>, Error> {
         let plan = tiling.plan();
+        let cuts = self.cuts(tiling);
         let mut units: Vec<Unit> = Vec::new();
         let mut of_stage: Vec<std::ops::Range<usize>> = Vec::with_capacity(plan.stages.len());
         for ((stage, s), layout) in (0..).map(StageId).zip(&plan.stages).zip(&self.layouts) {
             let begin = units.len();
             let counts = s.grid.counts();
             let is_result = plan.results.iter().any(|r| r.stage == stage);
-            units.extend(layout.parts().map(|(place, run)| {
-                let operands = layout.order.boxes(&counts, place, run.end);
-                let run_ = if is_result { operands.clone() } else { Vec::new() };
-                Unit { stage, worker: run.worker, operands, step: 0, run: run_ }
-            }));
+            for (place, run) in layout.parts() {
+                let mut begin = place;
+                for end in cuts.of(stage, place, run.end) {
+                    let operands = layout.order.boxes(&counts, begin, end);
+                    let run_ = if is_result { operands.clone() } else { Vec::new() };
+                    units.push(Unit { stage, worker: run.worker, operands, step: 0, run: run_ });
+                    begin = end;
+                }
+            }
             of_stage.push(begin..units.len());
         }
         let flows = self.flows(tiling, &units, &of_stage);
@@ -159,6 +188,40 @@ impl Placement {
             order.fetch = fetch.into_iter().map(chunks).collect();
         }
         Ok(orders.into_values().collect())
+    }
+
+    /// Where runs are cut, as some of their operands can run in an earlier step than others. Plans of many operands are
+    /// not looked at one by one, and have none.
+    fn cuts(&self, tiling: &Tiling) -> Cuts {
+        let plan = tiling.plan();
+        let operands = plan.stages.iter().map(|s| s.grid.count()).fold(0, u64::saturating_add);
+        let mut cuts = Cuts { steps: Vec::new() };
+        if operands > CUT_OPERANDS_MAX {
+            return cuts;
+        }
+        // For each operand its worker and its step, by number, and the steps in the order of the layout.
+        let mut known: Vec<Vec<(u32, u32)>> = Vec::with_capacity(plan.stages.len());
+        for ((stage, s), layout) in (0..).map(StageId).zip(&plan.stages).zip(&self.layouts) {
+            let mut of = vec![(0, 0); s.grid.count() as usize];
+            let mut ordered = Vec::with_capacity(of.len());
+            layout.each(&s.grid.counts(), &mut |index, worker| {
+                let mut step = 0;
+                tiling.reads(stage, index, &mut |from, at| {
+                    let f = from.stage.0 as usize;
+                    if is_everywhere(tiling, from.stage) || self.again[f] {
+                        return;
+                    }
+                    let n = plan.stage(from.stage).grid.ravel(&at) as usize;
+                    let (of_whom, before) = known.get(f).unwrap_or(&of)[n];
+                    step = step.max(before + u32::from(of_whom != worker));
+                });
+                of[s.grid.ravel(index) as usize] = (worker, step);
+                ordered.push(step);
+            });
+            known.push(of);
+            cuts.steps.push(ordered);
+        }
+        cuts
     }
 
     /// What runs read of each other. Constants are everywhere, and what is read again is read where it is wanted.

@@ -91,7 +91,8 @@ impl WorkerArgs {
         let exec = tessera_exec::config::Config {
             threads: config.slots,
             quota_bytes_max: config.memory_limit_bytes,
-            pool_bytes_max: config.memory_limit_bytes / 4,
+            // It has nothing else to do with its memory.
+            pool_bytes_max: config.memory_limit_bytes / 2,
             spill_dir: Some(config.spill_dir.clone()),
             spill_bytes_max: config.spill_limit_bytes,
             ..Default::default()

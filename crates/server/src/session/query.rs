@@ -304,6 +304,11 @@ impl Session {
         };
         let islands = shown(&binding);
         let planned = planned(binding, &decision, lowered, what.verbose)?;
+        // Before it runs: who is here may be others then.
+        let spread = match what.format {
+            ExplainFormat::Dot => None,
+            _ => self.spread_expected(&planned.tiling, &planned.sources)?,
+        };
         let measured = match what.analyze {
             true => {
                 let sink = Arc::new(Discard);
@@ -327,7 +332,7 @@ impl Session {
                     text.push_str("\n-- plan\n");
                 }
                 text.push_str(&self.told(&planned.tiling, &planned.sources));
-                if let Some(e) = self.spread_expected(&planned.tiling, &planned.sources)? {
+                if let Some(e) = spread {
                     text.push_str(&expected::spread(&e));
                 }
                 let durability = self.settings().durability;
@@ -341,7 +346,7 @@ impl Session {
             }
             ExplainFormat::Json => {
                 let mut json = self.told_json(&planned.tiling, &planned.sources);
-                if let Some(e) = self.spread_expected(&planned.tiling, &planned.sources)? {
+                if let Some(e) = spread {
                     json["expected"]["cluster"] = expected::spread_json(&e);
                 }
                 json["surface"] = planned.surface.to_string().into();

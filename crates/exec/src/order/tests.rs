@@ -146,7 +146,12 @@ fn parts_make_the_whole() {
         assert_eq!(*sink.0.lock().unwrap(), [4095.0 * 2048.0]);
         assert!(outcome.stats.stages.iter().all(|s| s.operands == 0), "{:?}", outcome.stats.stages);
         drop(shelf);
-        assert_eq!(runtime.quota().used(), 0);
+        // A thread may still be about to let the statement go.
+        let since = std::time::Instant::now();
+        while runtime.quota().used() > 0 {
+            assert!(since.elapsed().as_secs() < 10, "{} bytes are left", runtime.quota().used());
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -378,6 +378,16 @@ impl Drive {
                     }
                 }
             }
+            let held = order.hold.iter().map(|share| {
+                let grid = &tiling.plan().stage(share.stage).grid;
+                let mut numbers = Bitmap::default();
+                let mut add = |index: &[u64]| {
+                    numbers.insert(grid.ravel(index));
+                };
+                share.operands.iter().for_each(|b| for_each_index(b, &mut add));
+                (share.stage, numbers)
+            });
+            let hold: Vec<(StageId, Bitmap)> = held.collect();
             let before = order.after.iter().filter_map(|key| places.get(key)).flatten().copied();
             let mut after: Vec<usize> = before.collect();
             let own = places.entry((order.step, order.worker)).or_default();
@@ -388,7 +398,7 @@ impl Drive {
                 let message = OrderMessage {
                     plan: self.id.clone(),
                     run,
-                    hold: order.hold.clone(),
+                    hold: hold.clone(),
                     there: Vec::new(),
                     threads: self.threads,
                 };

@@ -99,8 +99,8 @@ pub(crate) struct OrderShelf {
     pub(crate) there: BTreeMap<StageId, Vec<There>>,
     /// Operands that others wait for.
     pub(crate) run: BTreeMap<StageId, Bitmap>,
-    /// Stages whose chunks are kept if they are made.
-    pub(crate) hold: Vec<StageId>,
+    /// Operands whose chunks are kept if they are made.
+    pub(crate) hold: BTreeMap<StageId, Bitmap>,
     /// Where the server answers.
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
@@ -151,9 +151,10 @@ impl Shelf for OrderShelf {
     }
 
     fn made(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
-        if self.run.get(&stage).is_some_and(|told| told.contains(number))
-            || self.hold.contains(&stage)
-        {
+        let is_in = |all: &BTreeMap<StageId, Bitmap>| {
+            all.get(&stage).is_some_and(|operands| operands.contains(number))
+        };
+        if is_in(&self.run) || is_in(&self.hold) {
             self.kept.put(stage, number, chunks);
         }
     }

@@ -103,8 +103,8 @@ pub struct OrderMessage {
     pub plan: String,
     /// The operands, by stage.
     pub run: Vec<(StageId, Bitmap)>,
-    /// Stages whose chunks stay on the shelf if they are made on the way.
-    pub hold: Vec<StageId>,
+    /// Operands whose chunks stay on the shelf if they are made on the way, by stage.
+    pub hold: Vec<(StageId, Bitmap)>,
     /// Chunks that are there.
     pub there: Vec<There>,
     /// The most threads that compute; all of the worker's if none.

@@ -372,7 +372,7 @@ impl Worker {
             peers: self.peers.clone(),
             there: elsewhere,
             run: message.run.iter().cloned().collect(),
-            hold: message.hold,
+            hold: message.hold.into_iter().collect(),
             server: self.scheduler.get().cloned(),
             fetched: fetched.clone(),
             fetched_by_all: self.fetched.clone(),

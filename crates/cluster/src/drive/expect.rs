@@ -67,8 +67,10 @@ impl Drive {
                 has[stage.0 as usize].extend(numbers);
                 all[stage.0 as usize].extend(numbers);
             }
-            for stage in &job.message.hold {
-                has[stage.0 as usize].extend(&order.runs()[stage.0 as usize]);
+            for (stage, numbers) in &job.message.hold {
+                let s = stage.0 as usize;
+                let made = numbers.iter().filter(|n| order.runs()[s].contains(*n));
+                has[s].extend(&made.collect());
             }
         }
         Ok(bytes)

@@ -61,8 +61,8 @@ pub struct WorkOrder {
     pub run: Vec<Share>,
     /// Chunks that it reads and that others make, in orders of earlier steps.
     pub fetch: Vec<Chunks>,
-    /// Stages whose chunks are made on the way and are read again in a later step of the same worker.
-    pub hold: Vec<StageId>,
+    /// Operands whose chunks stay, if they are made on the way: a later step of the same worker reads them again.
+    pub hold: Vec<Share>,
     /// The orders that make what it fetches, or what it finds on its own shelf: step and worker.
     pub after: Vec<(u32, u32)>,
 }
@@ -161,7 +161,7 @@ impl Placement {
         for ((step, worker), order) in &mut orders {
             let mut after: BTreeSet<(u32, u32)> = BTreeSet::new();
             let mut fetch: BTreeMap<(OutputRef, u32), Vec<Region>> = BTreeMap::new();
-            let mut hold: BTreeSet<StageId> = BTreeSet::new();
+            let mut hold: BTreeMap<StageId, Vec<Region>> = BTreeMap::new();
             // What was made on the way in an earlier step may be made once more.
             for flow in &flows {
                 let (from, to) = (&units[flow.from], &units[flow.to]);
@@ -174,7 +174,8 @@ impl Placement {
                     }
                     let is_computed = !matches!(plan.stage(from.stage).task, Task::Load { .. });
                     if is_computed && from.step <= *step && to.step > *step {
-                        hold.insert(from.stage);
+                        let held = hold.entry(from.stage).or_default();
+                        flow.chunks.iter().for_each(|c| add_disjoint(held, c.clone()));
                     }
                 } else if to.step <= *step {
                     after.insert((from.step, from.worker));
@@ -183,7 +184,8 @@ impl Placement {
                 }
             }
             order.after = after.into_iter().collect();
-            order.hold = hold.into_iter().collect();
+            order.hold =
+                hold.into_iter().map(|(stage, operands)| Share { stage, operands }).collect();
             let chunks = |((of, worker), chunks)| Chunks { of, worker, chunks };
             order.fetch = fetch.into_iter().map(chunks).collect();
         }

@@ -382,22 +382,24 @@ fn a_server_and_its_workers() {
     assert_eq!(cluster.query(STATEMENTS[1]).body, want[1]);
 }
 
-/// Workers that fail where they are told to are debug builds.
-fn has_fail_points() -> bool {
-    std::env::var_os("TESSERA_TEST_BINARY").is_none() && cfg!(debug_assertions)
+/// A server with sound workers and such that fail where they are told to; `None` if the binary is no debug build.
+fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
+    if std::env::var_os("TESSERA_TEST_BINARY").is_some() || !cfg!(debug_assertions) {
+        println!("not run: a release build has no fail-points");
+        return None;
+    }
+    let mut cluster = Cluster::start(sound);
+    let join = cluster.join.clone();
+    for _ in 0..failing {
+        cluster.start_worker_at(&join, &[], fail);
+    }
+    cluster.wait_for(sound + failing);
+    Some(cluster)
 }
 
 #[test]
 fn a_statement_that_kills_workers_is_ended_and_no_other() {
-    if !has_fail_points() {
-        return;
-    }
-    let mut cluster = Cluster::start(0);
-    let join = cluster.join.clone();
-    for _ in 0..5 {
-        cluster.start_worker_at(&join, &[], "operand.sort=abort");
-    }
-    cluster.wait_for(5);
+    let Some(cluster) = failing(0, 5, "operand.sort=abort") else { return };
     let want = alone(&cluster);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -427,13 +429,7 @@ fn a_statement_that_kills_workers_is_ended_and_no_other() {
 
 #[test]
 fn what_takes_long_is_run_by_others_too() {
-    if !has_fail_points() {
-        return;
-    }
-    let mut cluster = Cluster::start(2);
-    let join = cluster.join.clone();
-    cluster.start_worker_at(&join, &[], "operand.fused=sleep");
-    cluster.wait_for(3);
+    let Some(cluster) = failing(2, 1, "operand.fused=sleep") else { return };
     let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, chunks => [100000]) AS x) t";
     let want = cluster.alone(sql);
     let begun = Instant::now();
@@ -458,22 +454,14 @@ fn what_takes_long_is_run_by_others_too() {
 
 #[test]
 fn who_comes_in_the_middle_gets_work() {
-    if !has_fail_points() {
-        return;
-    }
-    let mut cluster = Cluster::start(0);
-    let join = cluster.join.clone();
-    for _ in 0..2 {
-        cluster.start_worker_at(&join, &[], "operand.fused=sleep");
-    }
-    cluster.wait_for(2);
+    let Some(cluster) = failing(0, 2, "operand.fused=sleep") else { return };
     let sql = "SELECT sum((x - mean(x, 0)) / std(x, 0), 1)[0:600:100] AS s FROM (SELECT random_normal([600, 1600], seed => 2, chunks => [100, 100]) AS x) t";
     let want = cluster.alone(sql);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| cluster.query(sql));
         std::thread::sleep(Duration::from_millis(100));
         let mut command = cluster.command();
-        command.args(["--memory-limit", "128MiB", "worker", "--scheduler", &join]);
+        command.args(["--memory-limit", "128MiB", "worker", "--scheduler", &cluster.join]);
         let child = command.arg("--no-supervisor").stderr(Stdio::null()).spawn().unwrap();
         let late = Party { child, name: "late".into() };
         let got = asked.join().unwrap();

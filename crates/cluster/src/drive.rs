@@ -33,10 +33,9 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Found, OPERANDS_MAX, Shelf, Shelved, Totals, object_bytes_max};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
-use tessera_planner::place::{Placement, Rates, Strategy, Worker as Place, place};
+use tessera_planner::place::{Placement, Rates, Share, Strategy, Worker as Place, place};
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
-use tessera_planner::region::Region;
 use tessera_planner::tile::{Tiling, for_each_index};
 
 /// Workers that may die while they work for one statement.
@@ -250,7 +249,7 @@ impl Drive {
             let jobs = self.jobs(&mut state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
             match self.round(&mut state, &members, &jobs).await {
-                Ok(()) | Err(Stop::Beaten) => state.failures = 0,
+                Ok(()) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
                 Err(Stop::Died(deaths)) => self.died(&mut state, deaths)?,
                 Err(Stop::Failed(error)) => {
@@ -362,16 +361,13 @@ impl Drive {
             // What may have killed a worker, and the rest.
             let mut parts = [(true, Vec::new()), (false, Vec::new())];
             for share in &order.run {
-                let grid = &tiling.plan().stage(share.stage).grid;
+                let suspects = &state.suspects[share.stage.0 as usize];
                 let mut told = [Bitmap::default(), Bitmap::default()];
-                let mut add = |index: &[u64]| {
-                    let number = grid.ravel(index);
+                each(tiling, share, &mut |number| {
                     if runs(share.stage, number) {
-                        let is_suspect = state.suspects[share.stage.0 as usize].contains(number);
-                        told[usize::from(!is_suspect)].insert(number);
+                        told[usize::from(!suspects.contains(number))].insert(number);
                     }
-                };
-                share.operands.iter().for_each(|b: &Region| for_each_index(b, &mut add));
+                });
                 for ((_, run), numbers) in parts.iter_mut().zip(told) {
                     if !numbers.is_empty() {
                         run.push((share.stage, numbers));
@@ -379,12 +375,10 @@ impl Drive {
                 }
             }
             let held = order.hold.iter().map(|share| {
-                let grid = &tiling.plan().stage(share.stage).grid;
                 let mut numbers = Bitmap::default();
-                let mut add = |index: &[u64]| {
-                    numbers.insert(grid.ravel(index));
-                };
-                share.operands.iter().for_each(|b| for_each_index(b, &mut add));
+                each(tiling, share, &mut |number| {
+                    numbers.insert(number);
+                });
                 (share.stage, numbers)
             });
             let hold: Vec<(StageId, Bitmap)> = held.collect();
@@ -714,6 +708,14 @@ async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
         tracing::warn!(address, %fault, "a worker still has chunks of a statement that is over");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Calls `f` with the number of each operand of a share.
+fn each(tiling: &Tiling, share: &Share, f: &mut dyn FnMut(u64)) {
+    let grid = &tiling.plan().stage(share.stage).grid;
+    for operands in &share.operands {
+        for_each_index(operands, &mut |index: &[u64]| f(grid.ravel(index)));
     }
 }
 

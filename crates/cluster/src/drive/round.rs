@@ -46,8 +46,6 @@ pub(super) enum Stop {
     Failed(Error),
     /// Something that will not.
     Over(Error),
-    /// Somebody else was faster.
-    Beaten,
 }
 
 /// A worker that died while it ran an order.
@@ -129,8 +127,11 @@ impl Drive {
                 running.push(async move {
                     tokio::select! {
                         biased;
-                        () = token.cancelled() => (job, worker, Err(Stop::Beaten)),
-                        end = self.order(worker, &address, &message, alone) => (job, worker, end),
+                        // Somebody else was faster.
+                        () = token.cancelled() => (job, worker, None),
+                        end = self.order(worker, &address, &message, alone) => {
+                            (job, worker, Some(end))
+                        }
                     }
                 });
             }
@@ -153,6 +154,7 @@ impl Drive {
             };
             let begun = attempts.iter().position(|a| a.job == job && a.worker == worker);
             let begun = begun.map(|at| attempts.swap_remove(at).begun);
+            let Some(end) = end else { continue };
             match end {
                 Ok(end) => {
                     self.finished(worker, &jobs[job].message, &end);
@@ -161,15 +163,16 @@ impl Drive {
                         let longest = took.entry(jobs[job].step).or_default();
                         *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
                     }
-                    // It was not that.
-                    for (stage, numbers) in jobs[job].message.run.iter().filter(|_| jobs[job].alone)
-                    {
-                        for number in numbers.iter() {
-                            state.suspects[stage.0 as usize].remove(number);
+                    if jobs[job].alone {
+                        // It was not that.
+                        for (stage, numbers) in &jobs[job].message.run {
+                            let suspects = &mut state.suspects[stage.0 as usize];
+                            numbers.iter().for_each(|number| {
+                                suspects.remove(number);
+                            });
                         }
                     }
                 }
-                Err(Stop::Beaten) => {}
                 Err(Stop::Over(error)) => return Err(Stop::Over(error)),
                 // A death counts, whatever else failed because of it.
                 Err(Stop::Died(more)) => {

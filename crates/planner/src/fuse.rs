@@ -593,12 +593,7 @@ impl Fuser<'_> {
         let (lhs, rhs) = (node.inputs[0], node.inputs[1]);
         let k = self.graph.node(lhs).grid.axes[rank - 1];
         let mut axes = node.grid.axes.clone();
-        // Blocks of k follow the cuts of the left side, several of them joined.
-        let chunk = if k.len == 0 {
-            1
-        } else {
-            (k.chunk * (K_BLOCK / k.chunk.min(K_BLOCK)).max(1)).min(k.len)
-        };
+        let chunk = k_block(k);
         axes.push(AxisGrid::regular(k.len, chunk));
         let grid = Grid { axes };
         let blocks = grid.axes[rank].count();
@@ -641,6 +636,21 @@ impl Fuser<'_> {
     }
 }
 
+/// The length of the blocks of a contracted axis, which follow the cuts of the left side: several chunks joined, or parts
+/// of one that is so long that its products would be too few for all threads, and need too much memory each.
+fn k_block(k: AxisGrid) -> u64 {
+    let chunk = k.chunk.max(1);
+    let parts = chunk / K_BLOCK;
+    if parts < 2 {
+        return (chunk * (K_BLOCK / chunk).max(1)).min(k.len).max(1);
+    }
+    if k.count() == 1 {
+        return k.len.div_ceil(parts).max(1);
+    }
+    // No block lies in two chunks.
+    (parts..=2 * parts).find(|n| chunk.is_multiple_of(*n)).map_or(chunk, |n| chunk / n)
+}
+
 /// The axes along which all outputs are reduced; `None` if they differ or one is stored.
 fn one_reduction(outputs: &[FusedOutput]) -> Option<SmallVec<[bool; 6]>> {
     let mut over = outputs.iter().map(|o| match o {
@@ -677,5 +687,23 @@ fn partial_grid(grid: &Grid, axes: &[AxisReduce]) -> Grid {
                 }
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_contracted_axis_join_short_chunks_and_cut_long_ones() {
+        let block = |len, chunk| k_block(AxisGrid::regular(len, chunk));
+        assert_eq!([block(0, 1), block(1, 1), block(700, 100), block(700, 700)], [1, 1, 700, 700]);
+        // As many chunks as stay within a block.
+        assert_eq!(block(100_000, 300), 13 * 300);
+        assert_eq!(block(100_000, 8000), 8000);
+        // Parts of one chunk, all about as long; of several, such that none lies in two.
+        assert_eq!(block(90_000, 90_000), 90_000_u64.div_ceil(21));
+        assert_eq!(block(100_000, 20_000), 5000);
+        assert_eq!(block(100_000, 8209), 8209);
     }
 }

@@ -30,8 +30,7 @@ use super::level::Level;
 use super::ops::N;
 use best::arg;
 use mono::{
-    Greatest, GreatestBool, Least, LeastBool, LeastTotal, ProdFloat, ProdInt, SumFloat, mono,
-    summed,
+    Greatest, GreatestBool, Least, LeastBool, LeastTotal, ProdFloat, ProdInt, mono, sum, tailed,
 };
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
@@ -102,6 +101,12 @@ pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
 /// As of [`PieceFn`]; the piece's values are those of all runs.
 pub(crate) type LinesFn = unsafe fn(&Piece, usize, usize);
 
+/// As the lanes of a variance, the first piece, and of a sum of floats: both take in the same cells.
+///
+/// # Safety
+/// As of [`PieceFn`].
+pub(crate) type PairFn = unsafe fn(&Piece, &Piece);
+
 /// How one part of a state takes in cells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fns {
@@ -127,6 +132,10 @@ pub(crate) struct Fns {
     pub(crate) reset: PieceFn,
     /// `lanes` and `row` that do the last operations themselves.
     pub(crate) tails: Option<TailFn>,
+    /// True for a sum of floats of the values' own type.
+    pub(crate) is_sum: bool,
+    /// `lanes` of a variance that make such a sum too.
+    pub(crate) with_sum: Option<PairFn>,
     /// True if `lanes` really uses lanes, and `fold` must run.
     pub(crate) uses_lanes: bool,
 }
@@ -168,8 +177,8 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
     let k = Kind::of(dtype);
     kind.result(dtype)?;
     Some(match kind {
-        Sum | Mean if dtype == DType::Float64 => (summed::<SumFloat<f64>>(l), dtype),
-        Sum | Mean if dtype == DType::Float32 => (summed::<SumFloat<f32>>(l), dtype),
+        Sum | Mean if dtype == DType::Float64 => (sum::<f64>(l), dtype),
+        Sum | Mean if dtype == DType::Float32 => (sum::<f32>(l), dtype),
         Sum if k == Kind::U64 => (wide::<Unsigned>(l), DType::UInt64),
         Sum if k == Kind::I64 => (wide::<Signed>(l), DType::Int64),
         Sum => match k {
@@ -192,8 +201,12 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
         MinTotal if k == Kind::Bool => (mono::<LeastBool>(l), dtype),
         MinTotal if k == Kind::F32 => (mono::<LeastTotal<f32>>(l), dtype),
         MinTotal if k == Kind::F64 => (mono::<LeastTotal<f64>>(l), dtype),
+        Min if k == Kind::F32 => (tailed::<Least<f32>>(l), dtype),
+        Min if k == Kind::F64 => (tailed::<Least<f64>>(l), dtype),
         Min | MinTotal => (all!(k, T => mono::<Least<T>>(l)), dtype),
         // NaN is the greatest and NaN propagates: the same thing.
+        Max | MaxTotal if k == Kind::F32 => (tailed::<Greatest<f32>>(l), dtype),
+        Max | MaxTotal if k == Kind::F64 => (tailed::<Greatest<f64>>(l), dtype),
         Max | MaxTotal => (all!(k, T => mono::<Greatest<T>>(l)), dtype),
         // Blocks of contractions add; no program reduces by it.
         Any | All | Add => return None,

@@ -3,6 +3,7 @@
 
 use super::tests::{dense, run, typed};
 use super::*;
+use std::rc::Rc;
 use tessera_planner::ir::AxisReduce;
 use tessera_planner::plan::{FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Program, ScalarOp as S};
@@ -38,50 +39,50 @@ fn stored(value: Arg) -> Vec<FusedOutput> {
 }
 
 /// Pushes a value's instructions.
-type Make = Box<dyn Fn(&mut Program) -> Arg>;
+type Make = Rc<dyn Fn(&mut Program) -> Arg>;
 
-/// The values that sums can make by themselves, of the inputs 0 and 1.
+/// The values that sums and extremes can make by themselves, of the inputs 0 and 1.
 fn values(dtype: DType) -> Vec<Make> {
     let (a, b) = (Arg::Input(0), Arg::Input(1));
     let constant = move |x| Arg::Const(Scalar::from_f64(dtype, x));
     let mut all: Vec<Make> = vec![
-        Box::new(move |p| p.push(S::Mul, dtype, &[a, b])),
-        Box::new(move |p| p.push(S::Mul, dtype, &[a, a])),
-        Box::new(move |p| {
+        Rc::new(move |p| p.push(S::Mul, dtype, &[a, b])),
+        Rc::new(move |p| p.push(S::Mul, dtype, &[a, a])),
+        Rc::new(move |p| {
             let r = p.push(S::Neg, dtype, &[a]);
             p.push(S::Mul, dtype, &[r, r])
         }),
-        Box::new(move |p| {
+        Rc::new(move |p| {
             let r = p.push(S::Neg, dtype, &[a]);
             p.push(S::Abs, dtype, &[r])
         }),
-        Box::new(move |p| {
+        Rc::new(move |p| {
             let d = p.push(S::Sub, dtype, &[a, b]);
             p.push(S::Mul, dtype, &[d, d])
         }),
-        Box::new(move |p| {
+        Rc::new(move |p| {
             let d = p.push(S::Sub, dtype, &[a, b]);
             p.push(S::Abs, dtype, &[d])
         }),
-        Box::new(move |p| p.push(S::Sqrt, dtype, &[a])),
-        Box::new(move |p| {
+        Rc::new(move |p| p.push(S::Sqrt, dtype, &[a])),
+        Rc::new(move |p| {
             let r = p.push(S::Add, dtype, &[a, b]);
             p.push(S::Sqrt, dtype, &[r])
         }),
         // A condition that is no comparison with a constant.
-        Box::new(move |p| {
+        Rc::new(move |p| {
             let c = p.push(S::Lt, DType::Bool, &[a, b]);
             p.push(S::Where, dtype, &[c, b, constant(0.0)])
         }),
-        // -0 is not what a sum leaves as it is.
-        Box::new(move |p| {
+        // -0 is not what stands for nothing there.
+        Rc::new(move |p| {
             let c = p.push(S::Lt, DType::Bool, &[a, constant(0.5)]);
             p.push(S::Where, dtype, &[c, b, constant(-0.0)])
         }),
     ];
     for op in [S::Eq, S::Ne, S::Lt, S::Le, S::Gt, S::Ge] {
         for left in [false, true] {
-            all.push(Box::new(move |p| {
+            all.push(Rc::new(move |p| {
                 let args = if left { [constant(0.5), a] } else { [a, constant(0.5)] };
                 let c = p.push(op, DType::Bool, &args);
                 p.push(S::Where, dtype, &[c, b, constant(0.0)])
@@ -92,7 +93,7 @@ fn values(dtype: DType) -> Vec<Make> {
 }
 
 #[test]
-fn a_sum_that_does_the_last_operations_gives_the_bits_of_one_that_reads_them() {
+fn a_reduction_that_does_the_last_operations_gives_the_bits_of_one_that_reads_them() {
     for shape in
         [vec![7u64], vec![63], vec![64], vec![1000], vec![3, 300], vec![20, 40], vec![9, 5]]
     {
@@ -111,32 +112,47 @@ fn a_sum_that_does_the_last_operations_gives_the_bits_of_one_that_reads_them() {
                 if let Some(axis) = keep {
                     axes[axis] = AxisReduce::Keep;
                 }
-                let sum = |value| FusedOutput::Reduce {
-                    kind: ReduceKind::Sum,
+                let reduce = |kind, value| FusedOutput::Reduce {
+                    kind,
                     axes: axes.iter().cloned().collect(),
                     value,
                     valid: None,
                 };
-                for make in values(dtype) {
-                    let alone = program(&[dtype; 2], &make, |v| vec![sum(v)]);
-                    // What is stored too is made before the sum reads it.
-                    let beside = program(&[dtype; 2], &make, |v| {
-                        vec![sum(v), FusedOutput::Store { value: v, valid: None }]
+                let kinds = [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min];
+                let cases = values(dtype).into_iter().flat_map(|m| kinds.map(|k| (m.clone(), k)));
+                for (make, kind) in cases {
+                    let state = |value| reduce(kind, value);
+                    let alone = program(&[dtype; 2], &*make, |v| vec![state(v)]);
+                    // What is stored too is made before it is read.
+                    let beside = program(&[dtype; 2], &*make, |v| {
+                        vec![state(v), FusedOutput::Store { value: v, valid: None }]
                     });
                     let region = Region::whole(&shape);
                     let got = run(&alone, &region, &shape, &inputs).unwrap();
                     let want = run(&beside, &region, &shape, &inputs).unwrap();
                     let value = |s: &[Vec<Vec<u64>>]| {
-                        let sums: Vec<f64> = typed(&s[0][0], s[0][0].len());
+                        let words = &s[0][0];
+                        let cells: Vec<f64> = if kind == ReduceKind::Sum || dtype == DType::Float64
+                        {
+                            typed(words, words.len())
+                        } else {
+                            let single: Vec<f32> = typed(words, 2 * words.len());
+                            single.into_iter().map(f64::from).collect()
+                        };
                         let bits = |x: f64| if x.is_nan() { f64::NAN } else { x }.to_bits();
-                        sums.into_iter().map(bits).collect::<Vec<_>>()
+                        cells.into_iter().map(bits).collect::<Vec<_>>()
                     };
-                    assert_eq!(value(&got), value(&want), "{shape:?} {:?}", alone.program);
-                    // So is what was stored, added up where it lies.
-                    let plain = program(&[dtype], |_| Arg::Input(0), |v| vec![sum(v)]);
+                    assert_eq!(value(&got), value(&want), "{kind:?} {shape:?} {:?}", alone.program);
+                    // So is what was stored, read where it lies.
+                    let plain = program(&[dtype], |_| Arg::Input(0), |v| vec![state(v)]);
                     let cells = [dense(&want[1][0], &strides, dtype)];
                     let read = run(&plain, &region, &shape, &cells).unwrap();
-                    assert_eq!(value(&read), value(&want), "{shape:?} {:?}", alone.program);
+                    assert_eq!(
+                        value(&read),
+                        value(&want),
+                        "{kind:?} {shape:?} {:?}",
+                        alone.program
+                    );
                 }
             }
         }

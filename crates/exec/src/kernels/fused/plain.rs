@@ -17,7 +17,7 @@ use super::run::{Part, Reduction};
 use super::walk::Run;
 use crate::kernels::KernelError;
 use crate::kernels::ops::N;
-use crate::kernels::partial::LANE_RUN;
+use crate::kernels::partial::{LANE_RUN, PairFn};
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
 
@@ -328,52 +328,79 @@ impl Runs<'_> {
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), KernelError> {
         let plain = self.plain;
+        let mut parts: SmallVec<[&mut Part; 4]> = SmallVec::new();
+        for r in reductions {
+            let out = r.walk.out() + number;
+            for part in &mut r.parts {
+                (part.piece.out, part.piece.valid) = (out, std::ptr::null());
+                parts.push(part);
+            }
+        }
+        // Tiles are the same for both only where the run begins with one.
+        let pair = if self.turn == 0 { pair(&parts) } else { None };
         let mut tile = [0u64; N];
         for number_of_block in 0..plain.len.div_ceil(block) {
-            for r in reductions.iter_mut() {
-                let out = r.walk.out() + number;
-                for part in &mut r.parts {
-                    let i = &plain.inputs[plain.input(part)];
-                    let run = self.place(i).wrapping_add(number * plain.len * i.size);
-                    part.piece.valid = std::ptr::null();
-                    part.piece.out = out;
-                    // Cells before the first block's first whole tile, where lanes are numbered by tiles.
-                    let turn = if part.fns.by_tiles { self.turn } else { 0 };
-                    let head = (N - turn) % N;
-                    let end = (head + (number_of_block + 1) * block).min(plain.len);
-                    let mut from =
-                        if number_of_block > 0 { head + number_of_block * block } else { 0 };
-                    while from < end {
-                        let at = run.wrapping_add(from * i.size);
-                        let first = if from == 0 { turn } else { 0 };
-                        let whole = (end - from) / N * N;
-                        if first == 0 && whole > 0 {
-                            part.piece.values = at;
-                            (part.piece.from, part.piece.to) = (0, whole);
-                        } else {
-                            // Less than a tile, which is made one.
-                            let n = (end - from).min(N - first);
-                            let to = tile.as_mut_ptr().cast::<u8>().wrapping_add(first * i.size);
-                            // SAFETY: the run has n more cells, of no more than the 8 bytes that the tile has for each.
-                            unsafe { std::ptr::copy_nonoverlapping(at, to, n * i.size) };
-                            part.piece.values = tile.as_ptr().cast();
-                            (part.piece.from, part.piece.to) = (first, first + n);
+            for k in 0..parts.len() {
+                let beside = match pair {
+                    Some((sum, _, _)) if sum == k => continue,
+                    Some((sum, variance, f)) if variance == k => Some((parts[sum].piece, f)),
+                    _ => None,
+                };
+                let part = &mut *parts[k];
+                let i = &plain.inputs[plain.input(part)];
+                let run = self.place(i).wrapping_add(number * plain.len * i.size);
+                // Cells before the first block's first whole tile, where lanes are numbered by tiles.
+                let turn = if part.fns.by_tiles { self.turn } else { 0 };
+                let head = (N - turn) % N;
+                let end = (head + (number_of_block + 1) * block).min(plain.len);
+                let mut from = if number_of_block > 0 { head + number_of_block * block } else { 0 };
+                while from < end {
+                    let at = run.wrapping_add(from * i.size);
+                    let first = if from == 0 { turn } else { 0 };
+                    let whole = (end - from) / N * N;
+                    if first == 0 && whole > 0 {
+                        part.piece.values = at;
+                        (part.piece.from, part.piece.to) = (0, whole);
+                    } else {
+                        // Less than a tile, which is made one.
+                        let n = (end - from).min(N - first);
+                        let to = tile.as_mut_ptr().cast::<u8>().wrapping_add(first * i.size);
+                        // SAFETY: the run has n more cells, of no more than the 8 bytes that the tile has for each.
+                        unsafe { std::ptr::copy_nonoverlapping(at, to, n * i.size) };
+                        part.piece.values = tile.as_ptr().cast();
+                        (part.piece.from, part.piece.to) = (first, first + n);
+                    }
+                    match beside {
+                        Some((mut sum, f)) => {
+                            sum.values = part.piece.values;
+                            (sum.from, sum.to) = (part.piece.from, part.piece.to);
+                            // SAFETY: as for other lines; both read the same cells.
+                            unsafe { f(&part.piece, &sum) };
                         }
                         // SAFETY: as for other lines.
-                        unsafe { (part.fns.lanes)(&part.piece) };
-                        from += part.piece.to - part.piece.from;
+                        None => unsafe { (part.fns.lanes)(&part.piece) },
                     }
+                    from += part.piece.to - part.piece.from;
                 }
             }
             self.count(block, cancel)?;
         }
-        for part in reductions.iter_mut().flat_map(|r| &mut r.parts) {
+        for part in parts {
             part.piece.from = 0;
             // SAFETY: as for other lines.
             unsafe { (part.fns.fold)(&part.piece) };
         }
         Ok(())
     }
+}
+
+/// A sum and a variance of the same cells, which enter both on their way from memory: which parts they are, and how.
+fn pair(parts: &[&mut Part]) -> Option<(usize, usize, PairFn)> {
+    parts.iter().enumerate().find_map(|(v, variance)| {
+        let f = variance.fns.with_sum?;
+        let sum = parts.iter().position(|p| p.fns.is_sum && p.value == variance.value)?;
+        Some((sum, v, f))
+    })
 }
 
 /// The stretches of a run's groups; `None` where they are so short that cells are better taken one by one.

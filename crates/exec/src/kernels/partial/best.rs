@@ -155,6 +155,8 @@ pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         init: arg_init::<B, T>,
         reset: nothing,
         tails: None,
+        is_sum: false,
+        with_sum: None,
         uses_lanes: false,
     }
 }

@@ -78,6 +78,8 @@ pub(crate) fn count(l: Level) -> Fns {
         init: count_init,
         reset: nothing,
         tails: None,
+        is_sum: false,
+        with_sum: None,
         uses_lanes: false,
     }
 }

@@ -20,7 +20,7 @@ pub(super) trait Mono {
 }
 
 #[inline(always)]
-unsafe fn mono_lanes<M: Mono>(p: &Piece) {
+pub(super) unsafe fn mono_lanes<M: Mono>(p: &Piece) {
     // SAFETY: there are N lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
     if p.is_whole() {
@@ -61,15 +61,30 @@ unsafe fn mono_row<M: Mono>(p: &Piece) {
     let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
     // SAFETY: the piece has so many values.
     let v = unsafe { std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n) };
+    row::<M>(s, v);
+}
+#[inline(always)]
+fn row<M: Mono>(s: &mut [M::S], v: &[M::T]) {
     for (s, v) in s.iter_mut().zip(v) {
         *s = M::put(*s, *v);
     }
 }
+/// Most cells of a row whose states stay in the first-level cache from row to row.
+const RESIDENT: usize = 2048;
 #[inline(always)]
 unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on.
     let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
+    if n <= RESIDENT {
+        // In the order of the memory.
+        for v in values {
+            // SAFETY: every row has n values.
+            let v = unsafe { std::slice::from_raw_parts(v.cast::<M::T>(), n) };
+            row::<M>(s, v);
+        }
+        return;
+    }
     let (parts, rest) = s.as_chunks_mut::<HELD>();
     let many = parts.len();
     for (k, part) in parts.iter_mut().enumerate() {
@@ -152,78 +167,56 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
 #[inline(always)]
 fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
     let (tiles, rest) = run.as_chunks::<N>();
-    if tiles.len() <= COLUMN_TILES {
-        return by_columns::<M>(tiles, last, rest.len());
-    }
-    let mut acc = [M::id(); N];
-    for tile in tiles {
-        for i in 0..N {
-            acc[i] = M::put(acc[i], tile[i]);
-        }
-    }
     // A whole tile where there is one: what is copied a few cells at a time is slow to be read as vectors.
     let mut copy = [M::T::default(); N];
     let last = last.first_chunk::<N>().unwrap_or_else(|| {
         copy[..rest.len()].copy_from_slice(rest);
         &copy
     });
-    for i in 0..N {
-        acc[i] = if i < rest.len() { M::put(acc[i], last[i]) } else { acc[i] };
+    if tiles.len() > HALVED {
+        return folded::<M, N>(&mut lanes::<M, N>(tiles, last, rest.len(), 0));
     }
-    folded::<M, N>(&mut acc)
-}
-/// Lanes of a column.
-const COLUMN: usize = 8;
-/// Most tiles of a run whose lanes are taken column by column: its cells stay in the first-level cache.
-const COLUMN_TILES: usize = 8;
-/// The lanes of a run, a column of them after the other, in the order in which they are folded: so that few of them wait
-/// in registers, and none in memory.
-#[inline(always)]
-fn by_columns<M: Mono>(tiles: &[[M::T; N]], last: &[M::T], rest: usize) -> M::S {
-    let mut pairs = [[M::id(); COLUMN]; 2];
-    for (k, pair) in pairs.iter_mut().enumerate() {
-        let a =
-            joined::<M>(column::<M>(tiles, last, rest, k), column::<M>(tiles, last, rest, k + 4));
-        let b = joined::<M>(
-            column::<M>(tiles, last, rest, k + 2),
-            column::<M>(tiles, last, rest, k + 6),
-        );
-        *pair = joined::<M>(a, b);
+    let mut acc = lanes::<M, HALF>(tiles, last, rest.len(), 0);
+    let other = lanes::<M, HALF>(tiles, last, rest.len(), HALF);
+    // The first step of the fold.
+    for i in 0..HALF {
+        acc[i] = M::join(acc[i], other[i]);
     }
-    folded::<M, COLUMN>(&mut joined::<M>(pairs[0], pairs[1]))
+    folded::<M, HALF>(&mut acc)
 }
-#[inline(always)]
-fn joined<M: Mono>(mut a: [M::S; COLUMN], b: [M::S; COLUMN]) -> [M::S; COLUMN] {
-    for i in 0..COLUMN {
-        a[i] = M::join(a[i], b[i]);
+/// Half of the lanes, which wait in registers where all of them may not.
+const HALF: usize = N / 2;
+/// Most tiles of a run whose lanes are taken by halves: its cells stay in the first-level cache.
+const HALVED: usize = 8;
+/// Which cells of a tile are the run's: from `N - n` on, those of one that has n.
+static KEEP: [bool; 2 * N] = {
+    let mut keep = [false; 2 * N];
+    let mut i = 0;
+    while i < N {
+        keep[i] = true;
+        i += 1;
     }
-    a
-}
-/// Lanes `k * COLUMN..` of a run of some tiles and `rest` cells more, which are the first of `last`.
+    keep
+};
+/// Lanes `from..from + L` of a run of some tiles and `rest` cells more, which are the first of `last`.
 #[inline(always)]
-fn column<M: Mono>(tiles: &[[M::T; N]], last: &[M::T], rest: usize, k: usize) -> [M::S; COLUMN] {
-    let from = k * COLUMN;
-    let mut acc = [M::id(); COLUMN];
+fn lanes<M: Mono, const L: usize>(
+    tiles: &[[M::T; N]],
+    last: &[M::T; N],
+    rest: usize,
+    from: usize,
+) -> [M::S; L] {
+    let mut acc = [M::id(); L];
     for tile in tiles {
-        for i in 0..COLUMN {
+        for i in 0..L {
             acc[i] = M::put(acc[i], tile[from + i]);
         }
     }
-    if rest > from {
-        let cells = &last[from..];
-        let mut copy = [M::T::default(); COLUMN];
-        let cells = cells.first_chunk::<COLUMN>().unwrap_or_else(|| {
-            copy[..rest - from].copy_from_slice(&cells[..rest - from]);
-            &copy
-        });
-        if rest >= from + COLUMN {
-            for i in 0..COLUMN {
-                acc[i] = M::put(acc[i], cells[i]);
-            }
-        } else {
-            for i in 0..COLUMN {
-                acc[i] = if i < rest - from { M::put(acc[i], cells[i]) } else { acc[i] };
-            }
+    if let Some(keep) = KEEP[N - rest + from..].first_chunk::<L>()
+        && rest > from
+    {
+        for i in 0..L {
+            acc[i] = if keep[i] { M::put(acc[i], last[from + i]) } else { acc[i] };
         }
     }
     acc
@@ -277,9 +270,14 @@ leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsF
 leveled!(pick_lines, mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
-/// As [`mono`], for sums, which may do the last operations themselves.
-pub(super) fn summed<M: Mono<T: Float>>(l: Level) -> Fns {
+/// As [`mono`], for sums and extremes of floats, which may do the last operations themselves.
+pub(super) fn tailed<M: Mono<T: Float>>(l: Level) -> Fns {
     Fns { tails: Some(tail::<M>), ..mono::<M>(l) }
+}
+
+/// A sum of floats.
+pub(super) fn sum<T: Float>(l: Level) -> Fns {
+    Fns { is_sum: true, ..tailed::<SumFloat<T>>(l) }
 }
 
 /// How such a reduction takes cells in.
@@ -296,6 +294,8 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
         init: mono_init::<M>,
         reset: mono_reset::<M>,
         tails: None,
+        is_sum: false,
+        with_sum: None,
         uses_lanes: true,
     }
 }

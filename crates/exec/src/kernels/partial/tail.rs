@@ -2,10 +2,11 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Sums that do the last operations of a program by themselves, on the way into their lanes or rows.
+//! Sums and extremes that do the last operations of a program by themselves, on the way into their lanes or rows.
 //!
 //! What a cheap operation writes for a sum to read again costs more than the operation, and memory waits in between. What
-//! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the operations do one after the other, so no bit depends on who does them.
+//! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the
+//! operations do one after the other, so no bit depends on who does them.
 
 use super::mono::Mono;
 use super::{Piece, PieceFn};
@@ -13,7 +14,7 @@ use crate::kernels::elem::{Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
 
-/// What is added, of the values `a` and, where there is one, their companion `b`.
+/// What enters, of the values `a` and, where there is one, their companion `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// `a * b`.
@@ -41,7 +42,7 @@ pub(crate) enum Comparison {
     Ge,
 }
 
-/// How a sum with a tail takes in cells: as [`super::Fns`], but for the companions, which lie where other pieces have
+/// How a reduction with a tail takes in cells: as [`super::Fns`], but for the companions, which lie where other pieces have
 /// their validity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TailFns {
@@ -51,16 +52,16 @@ pub(crate) struct TailFns {
     pub(crate) row: PieceFn,
 }
 
-/// Picks the functions of a sum with a tail.
+/// Picks the functions of a reduction with a tail.
 pub(crate) type TailFn = fn(Tail, Level) -> TailFns;
 
-/// What is added of a value and its companion, whose type is `C`.
+/// What enters of a value and its companion, whose type is `C`.
 trait Joint<T: Float> {
     type C: Copy;
     fn of(a: T, b: Self::C, parameter: T) -> T;
 }
 
-/// Names what is added: `Product: T, |a, b, k| a.mul(b)`.
+/// Names what enters: `Product: T, |a, b, k| a.mul(b)`.
 macro_rules! joints {
     ($($name:ident: $c:ty, |$a:ident, $b:ident, $k:ident| $e:expr;)*) => { $(
         struct $name;
@@ -140,7 +141,7 @@ fn fns<M: Mono<T: Float>, J: Joint<M::T>>(l: Level) -> TailFns {
     TailFns { lanes: pick_tail_lanes::<M, J>(l), row: pick_tail_row::<M, J>(l) }
 }
 
-/// The functions of a sum with a tail.
+/// The functions of a reduction with a tail.
 pub(super) fn tail<M: Mono<T: Float>>(tail: Tail, l: Level) -> TailFns {
     match tail {
         Tail::Product => fns::<M, Product>(l),

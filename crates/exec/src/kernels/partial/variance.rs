@@ -5,7 +5,8 @@
 //! Variances: count, mean and sum of squared deviations, in one pass.
 
 use super::count::count_init;
-use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
+use super::mono::{Mono, SumFloat, mono_lanes};
+use super::{Fns, HELD, LANE_RUN, LinesFn, PairFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::Float;
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
@@ -82,7 +83,7 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
     let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N) };
     if p.valid.is_null() {
         // SAFETY: as the caller promises.
-        unsafe { var_whole(p, tiles, lanes) };
+        unsafe { var_whole(p, tiles, lanes, &mut []) };
         return;
     }
     for (t, tile) in tiles.iter().enumerate() {
@@ -103,12 +104,42 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
         }
     }
 }
+/// [`var_lanes`] and the lanes of a sum, in one pass.
+///
+/// # Safety
+/// As of both.
+#[inline(always)]
+unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
+    if !p.is_whole() || !p.valid.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe {
+            var_lanes::<T>(p);
+            mono_lanes::<SumFloat<T>>(sum);
+        }
+        return;
+    }
+    // SAFETY: there is room for the lanes of both, and the piece has so many tiles of values.
+    let (lanes, sums, tiles) = unsafe {
+        (
+            &mut *p.lanes.cast::<VarLanes>(),
+            &mut *sum.lanes.cast::<[f64; N]>(),
+            std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N),
+        )
+    };
+    // SAFETY: as the caller promises.
+    unsafe { var_whole(p, tiles, lanes, sums) };
+}
 /// Takes in whole tiles of which no cell is masked, block by block.
 ///
 /// # Safety
 /// As of [`var_lanes`]; the lanes are the piece's.
 #[inline(always)]
-unsafe fn var_whole<T: Float>(p: &Piece, tiles: &[[T; N]], lanes: &mut VarLanes) {
+unsafe fn var_whole<T: Float, const S: usize>(
+    p: &Piece,
+    tiles: &[[T; N]],
+    lanes: &mut VarLanes,
+    sums: &mut [f64; S],
+) {
     let mut t = 0;
     while t < tiles.len() {
         if lanes.count == 0 {
@@ -119,7 +150,7 @@ unsafe fn var_whole<T: Float>(p: &Piece, tiles: &[[T; N]], lanes: &mut VarLanes)
         // As many tiles as the block still takes.
         let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
         let some = &tiles[t..(t + room).min(tiles.len())];
-        var_tiles(some, lanes);
+        var_tiles(some, lanes, sums);
         t += some.len();
         if lanes.count >= VAR_BLOCK {
             // SAFETY: as the caller promises.
@@ -152,7 +183,7 @@ unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
             unsafe { var_ends(&one, head, turn, lanes) };
             let (tiles, last) = rest.as_chunks::<N>();
             // SAFETY: as above.
-            unsafe { var_whole(&one, tiles, lanes) };
+            unsafe { var_whole(&one, tiles, lanes, &mut []) };
             // SAFETY: as above.
             unsafe { var_ends(&one, last, 0, lanes) };
             // SAFETY: as above.
@@ -182,18 +213,29 @@ unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut Va
         unsafe { var_enter(p, lanes) };
     }
 }
-/// Takes in tiles of which no cell is masked.
+/// Takes in tiles of which no cell is masked, also into the lanes of a sum where these are [`N`] and not none.
 #[inline(always)]
-fn var_tiles<T: Float>(tiles: &[[T; N]], lanes: &mut VarLanes) {
+fn var_tiles<T: Float, const S: usize>(
+    tiles: &[[T; N]],
+    lanes: &mut VarLanes,
+    sums: &mut [f64; S],
+) {
     let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
-    for part in tiles.as_flattened().as_chunks::<VAR_LANES>().0 {
-        for i in 0..VAR_LANES {
-            let x = part[i].to_f64() - from;
-            d[i] += x;
-            q[i] += x * x;
+    let mut acc = *sums;
+    for tile in tiles {
+        for (k, part) in tile.as_chunks::<VAR_LANES>().0.iter().enumerate() {
+            for i in 0..VAR_LANES {
+                let x = part[i].to_f64() - from;
+                d[i] += x;
+                q[i] += x * x;
+                if S == N {
+                    let lane = &mut acc[k * VAR_LANES + i];
+                    *lane = SumFloat::<T>::put(*lane, part[i]);
+                }
+            }
         }
     }
-    (lanes.deviations, lanes.squares) = (d, q);
+    (lanes.deviations, lanes.squares, *sums) = (d, q, acc);
     lanes.count += (tiles.len() * N) as u32;
 }
 /// Takes in the valid cells of a tile.
@@ -492,6 +534,7 @@ unsafe fn var_init(p: &Piece) {
     }
 }
 leveled!(pick_var_lanes, var_lanes<T: Float>(p: &Piece) as PieceFn);
+leveled!(pick_var_and_sum, var_and_sum<T: Float>(p: &Piece, sum: &Piece) as PairFn);
 leveled!(pick_var_seq, var_seq<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_fold, var_fold<T: Float>(p: &Piece) as PieceFn);
 leveled!(pick_var_rows, var_rows<T: Float>(p: &Piece, values: &[*const u8]) as RowsFn);
@@ -512,6 +555,8 @@ pub(super) fn var<T: Float>(l: Level) -> Fns {
         init: var_init,
         reset: var_reset,
         tails: None,
+        is_sum: false,
+        with_sum: Some(pick_var_and_sum::<T>(l)),
         uses_lanes: true,
     }
 }

@@ -300,6 +300,8 @@ pub(super) fn wide<W: Wide>(l: Level) -> Fns {
         init: wide_init,
         reset: nothing,
         tails: None,
+        is_sum: false,
+        with_sum: None,
         uses_lanes: false,
     }
 }

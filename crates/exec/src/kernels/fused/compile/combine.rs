@@ -138,7 +138,7 @@ impl Body {
         Some((TileOp::Poly(several), vec![x, Val::Table(self.tables.len() - 1)]))
     }
 
-    /// Lets sums do the last operations of values that nobody else reads.
+    /// Lets sums and extremes do the last operations of values that nobody else reads.
     fn tails(&self, outs: &mut [Out]) {
         let uses = self.uses(outs);
         for o in outs {
@@ -177,7 +177,7 @@ impl Body {
                 let (j, a, b) = difference(n.args[0], 1)?;
                 of(Tail::AbsoluteDifference, a, b, 0, Some(j))
             }
-            // Adding 0 changes nothing in a sum, but adding -0 would.
+            // The tail's other value is 0, and not -0.
             TileOp::Scalar(S::Where) if self.known(n.args[2])?.bits() == 0 => {
                 let (condition, value) = (n.args[0], n.args[1]);
                 match self.comparison(condition, n.dtype, uses) {

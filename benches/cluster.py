@@ -98,7 +98,7 @@ def median_s(run, runs=RUNS):
 class Cluster:
     """A server with as many threads as there are workers, and the workers, with a thread each."""
 
-    def __init__(self, binary, workers):
+    def __init__(self, binary, workers, memory):
         self.home = tempfile.TemporaryDirectory()
         self.processes = []
         self.http, join = free_port(), f"127.0.0.1:{free_port()}"
@@ -112,7 +112,7 @@ class Cluster:
               "--cluster-listen", join, "--listen", f"127.0.0.1:{self.http}")
         self.wait(lambda: self.ask("SELECT 1 AS a"))
         for _ in range(workers):
-            start("--threads", "1", "--memory-limit", "4GiB", "worker", "--no-supervisor", "--scheduler", join)
+            start("--threads", "1", "--memory-limit", memory, "worker", "--no-supervisor", "--scheduler", join)
         self.wait(lambda: self.ask("SHOW WORKERS").count(",alive,") == workers)
 
     def wait(self, is_there):
@@ -140,8 +140,8 @@ class Cluster:
         self.home.cleanup()
 
 
-def tessera(binary, workers, sql):
-    with Cluster(binary, workers) as cluster:
+def tessera(binary, workers, memory, sql):
+    with Cluster(binary, workers, memory) as cluster:
         spread = f"SET tessera.spread = 'all'; {sql}"
         cluster.ask(spread)
         there = median_s(lambda: cluster.ask(spread))
@@ -168,6 +168,7 @@ def main():
     parser.add_argument("--binary", default="target/release/tessera")
     parser.add_argument("--data", type=Path, required=True, help="directory of the 4 GB file")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--memory", default="4GiB", help="what each worker may take")
     parser.add_argument("--only", help="numbers of statements, from 1, with commas")
     parser.add_argument("--dask", action="store_true", help="beside Dask.distributed")
     options = parser.parse_args()
@@ -179,7 +180,7 @@ def main():
             continue
         if number == 1 and not rows.exists():
             make_rows(rows)
-        alone, there, peak, moved = tessera(os.path.abspath(options.binary), options.workers, sql)
+        alone, there, peak, moved = tessera(os.path.abspath(options.binary), options.workers, options.memory, sql)
         print(f"{number} {name}: alone {alone:.3f} s, cluster {there:.3f} s, worker {peak:.0f} MiB; {moved}", flush=True)
         if options.dask:
             seconds, peak = dask(options.workers, say)

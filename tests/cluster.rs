@@ -4,6 +4,7 @@
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
 use crate::common::{Random, binary, number, until};
+use crate::s3::{KEY, S3, SECRET};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -37,6 +38,10 @@ struct Cluster {
     http: String,
     join: String,
     started: usize,
+    /// What a worker may take.
+    memory: &'static str,
+    /// What all parties find in their environment.
+    environment: Vec<(String, String)>,
 }
 
 struct Reply {
@@ -56,6 +61,11 @@ impl Reply {
 
 impl Cluster {
     fn start(workers: usize) -> Cluster {
+        Cluster::start_in(Vec::new(), workers)
+    }
+
+    /// Starts all of them with something in their environment.
+    fn start_in(environment: Vec<(String, String)>, workers: usize) -> Cluster {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("spill")).unwrap();
         let mut cluster = Cluster {
@@ -65,6 +75,8 @@ impl Cluster {
             http: "127.0.0.1:0".into(),
             join: "127.0.0.1:0".into(),
             started: 0,
+            memory: "128MiB",
+            environment,
         };
         cluster.start_server();
         for _ in 0..workers {
@@ -83,6 +95,7 @@ impl Cluster {
         command
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("TESSERA_CLUSTER_SECRET_FILE", self.path("cluster.secret"))
+            .envs(self.environment.iter().cloned())
             .arg("--warehouse")
             .arg(self.path("warehouse"))
             .arg("--spill-dir")
@@ -132,7 +145,7 @@ impl Cluster {
         let name = format!("w{}", self.started);
         let child = self
             .command()
-            .args(["--memory-limit", "128MiB", "worker", "--scheduler", join])
+            .args(["--memory-limit", self.memory, "worker", "--scheduler", join])
             .args(["--name", &name, "--no-supervisor"])
             .args(flags)
             .env("TESSERA_FAIL", fail)
@@ -371,6 +384,17 @@ fn a_server_and_its_workers() {
     cluster.wait_for(1);
     assert_eq!(cluster.query(STATEMENTS[0]).body, want[0]);
     assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
+    // Both are tables too.
+    let events = cluster.query(
+        "SELECT kind, count(*) AS n FROM system.events WHERE worker IN (1, 2) GROUP BY kind ORDER BY kind",
+    );
+    assert!(events.body.ends_with("\nkind,n\njoined,2\nleft,1\n"), "{}", events.body);
+    let workers = cluster.query(
+        "SELECT w.state, w.memory_limit_bytes AS bytes, e.kind FROM system.workers w \
+         LEFT JOIN system.events e ON e.worker = w.worker AND e.kind = 'left' ORDER BY 1",
+    );
+    let told = "\nstate,bytes,kind\nalive,134217728,\nleft,134217728,left\n";
+    assert!(workers.body.ends_with(told), "{}", workers.body);
     // A server that starts again has its workers back.
     cluster.server = None;
     cluster.start_server();
@@ -384,11 +408,18 @@ fn a_server_and_its_workers() {
 
 /// A server with sound workers and such that fail where they are told to; `None` if the binary is no debug build.
 fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
+    failing_with("128MiB", sound, failing, fail)
+}
+
+/// The same, of workers that may take so much memory.
+fn failing_with(memory: &'static str, sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
     if std::env::var_os("TESSERA_TEST_BINARY").is_some() || !cfg!(debug_assertions) {
         println!("not run: a release build has no fail-points");
         return None;
     }
-    let mut cluster = Cluster::start(sound);
+    let mut cluster = Cluster::start(0);
+    cluster.memory = memory;
+    (0..sound).for_each(|_| cluster.start_worker(&[]));
     let join = cluster.join.clone();
     for _ in 0..failing {
         cluster.start_worker_at(&join, &[], fail);
@@ -498,6 +529,42 @@ fn wires_that_are_cut_cost_time_only() {
     }
 }
 
+/// More than three workers of 16 MiB hold, and what it comes to.
+const LARGE: &str = "SELECT sum(abs(x + transpose(x))) AS s FROM (SELECT cumsum(random_uniform([3000, 3000], \
+    seed => 5, chunks => [500, 500]), 1) AS x) t";
+
+#[test]
+fn disks_that_are_slow_or_full() {
+    let all = [("spill.write=sleep", 1), ("spill.write=enospc", 1), ("spill.write=enospc", 3)];
+    let mut want = None;
+    for (fail, of) in all {
+        let Some(cluster) = failing_with("16MiB", 3 - of, of, fail) else { return };
+        let want = want.get_or_insert_with(|| cluster.alone(LARGE));
+        let (is_over, mut spilled) = (AtomicBool::new(false), false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let got = cluster.query(LARGE);
+                is_over.store(true, SeqCst);
+                // A disk that is full ends the statement as it does on one machine, if it is needed.
+                let is_right = got.status == 200 && got.body == *want && of < 3;
+                let is_told = got.status >= 400
+                    && fail.ends_with("enospc")
+                    && got.code() == "scratch_full"
+                    && got.body.contains("(worker ");
+                assert!(is_right || is_told, "{fail} on {of}: {}", got.body);
+            });
+            while !is_over.load(SeqCst) {
+                let bytes = |w: &Value| w["spilled_bytes"].as_u64().unwrap();
+                spilled |= cluster.alive().iter().any(|w| bytes(w) > 0);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_eq!(spilled, of < 3, "{fail} on {of}");
+        assert_eq!(cluster.query(STATEMENTS[1]).status, 200);
+        cluster.is_quiet("what is left on workers");
+    }
+}
+
 #[test]
 fn who_has_no_secret_is_nobody() {
     let mut cluster = Cluster::start(0);
@@ -535,6 +602,66 @@ fn who_has_no_secret_is_nobody() {
     assert!(cluster.alive().is_empty());
     cluster.start_worker(&[]);
     cluster.wait_for(1);
+}
+
+/// An authority, and where a certificate of it for this machine lies.
+fn certified(directory: &std::path::Path, name: &str) -> Vec<(String, String)> {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let root = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let own = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+    let certificate = certificate.signed_by(&own, &issuer).unwrap().pem();
+    let files = [("CERTIFICATE", certificate), ("KEY", own.serialize_pem()), ("AUTHORITY", root)];
+    files
+        .map(|(what, pem)| {
+            let path = directory.join(format!("{name}.{what}.pem"));
+            std::fs::write(&path, pem).unwrap();
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, permissions).unwrap();
+            (format!("TESSERA_CLUSTER_{what}"), path.display().to_string())
+        })
+        .into()
+}
+
+#[test]
+fn who_has_no_certificate_of_the_authority_is_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start_in(certified(directory.path(), "ours"), 2);
+    let want = cluster.alone(STATEMENTS[1]);
+    assert_eq!(cluster.query(STATEMENTS[1]).body, want);
+    // Neither one with another authority's certificate nor one without any comes in; both are told, or ask again.
+    for environment in [certified(directory.path(), "theirs"), Vec::new()] {
+        let ours = std::mem::replace(&mut cluster.environment, environment);
+        cluster.start_worker(&[]);
+        cluster.environment = ours;
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(cluster.alive().len(), 2);
+        drop(cluster.workers.pop());
+    }
+    assert_eq!(cluster.query(STATEMENTS[1]).body, want);
+    cluster.is_quiet("what is left on workers");
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_costs_time_only() {
+    let s3 = S3::random(number("TESSERA_SEED").unwrap_or(20_261_123), 0.1);
+    crate::slt::copy(std::path::Path::new("tests/data/cf"), &s3.path("cf"));
+    let cluster = Cluster::start_in(s3.environment(Some((KEY, SECRET))), 3);
+    for sql in [
+        "SELECT mean(t2m, 0)[0, 0:4] AS m FROM 'AT/air.zarr'",
+        "SELECT sum((precip - mean(precip, 0)) / std(precip, 0), 0)[0, 0:4] AS m FROM 'AT/air.zarr'",
+        "SELECT max(precip + t2m, [1, 2])[0:4] AS m FROM 'AT/air.zarr'",
+    ] {
+        let want = cluster.alone(&sql.replace("AT", "tests/data/cf"));
+        let got = cluster.query(&sql.replace("AT", "s3://bkt/cf"));
+        assert_eq!((got.status, &got.body), (200, &want), "{sql}");
+    }
+    assert!(s3.faults() > 0);
+    cluster.is_quiet("what is left on workers");
 }
 
 #[test]

@@ -9,6 +9,8 @@
 
 mod world;
 
+pub(crate) use world::copy;
+
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use futures::StreamExt;

@@ -223,7 +223,8 @@ fn consolidate(store: &Path) {
     fs::write(store.join("zarr.json"), group.to_string()).unwrap();
 }
 
-fn copy(from: &Path, to: &PathBuf) {
+/// Copies a directory.
+pub(crate) fn copy(from: &Path, to: &PathBuf) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());

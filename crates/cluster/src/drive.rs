@@ -50,7 +50,12 @@ const CALL: Duration = Duration::from_secs(30);
 const PROBE: Duration = Duration::from_millis(1500);
 /// What a chunk took from one worker's shelf into another's memory on one machine, with checksums and copies, and what a
 /// step takes beside its work.
-const RATES: Rates = Rates { bytes_per_s: 500_000_000, latency_us: 200, round_us: 2_000 };
+const RATES: Rates = Rates {
+    bytes_per_s: 500_000_000,
+    thread_bytes_per_s: 1_500_000_000,
+    latency_us: 200,
+    round_us: 2_000,
+};
 /// The number of the server itself among those who have chunks.
 const SERVER: u32 = 0;
 
@@ -544,7 +549,13 @@ impl Drive {
         };
         match done.error.take() {
             None => Ok(*done),
-            Some(told) => Err(of_told(told)),
+            Some(mut told) => {
+                // What it has too little of is its own.
+                if told.class == Class::Limit {
+                    told.message = format!("{} (worker {worker}, {address})", told.message);
+                }
+                Err(of_told(told))
+            }
         }
     }
 

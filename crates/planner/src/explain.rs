@@ -295,7 +295,7 @@ pub fn placement(model: &Modelled) -> String {
         bytes(model.bytes_moved)
     );
     if model.bytes_again > 0 {
-        let _ = write!(out, ", {} of arrays read by several", bytes(model.bytes_again));
+        let _ = write!(out, ", {} read or made by several", bytes(model.bytes_again));
     }
     out.push('\n');
     out

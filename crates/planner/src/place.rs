@@ -16,7 +16,8 @@
 //! 4. [`Placement::without`] takes workers out: what they had goes to the others, and nothing else moves.
 //!
 //! A load whose chunks several workers want is read by each of them from where the array is, if moving its chunks
-//! takes longer (`again`); an array in memory is always moved. Constants stand in the plan, so every worker has them.
+//! takes longer, and what is made of nothing, such as random numbers, is made by each of them (`again`); an array in
+//! memory is always moved. Constants stand in the plan, so every worker has them.
 //!
 //! Invariants: a placement changes no grid, no tree and no order of a sum, so it changes no bit of a result; it is a
 //! function of plan, workers and rates. What the split keeps and what it takes grows with stages and workers, not with
@@ -47,6 +48,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use traffic::{Flow, Moves, readers};
 
+/// Operands up to which placements that list them one by one are tried too.
+const LISTED_MAX: u64 = 1 << 12;
+
 /// The most operands that can be placed: numbers of operands are added up in 64 bits.
 const OPERANDS_MAX: u64 = 1 << 56;
 
@@ -70,6 +74,8 @@ pub struct Worker {
 pub struct Rates {
     /// Bytes a second into a worker, and as many out of it.
     pub bytes_per_s: u64,
+    /// Bytes a second that a thread gives or takes: it is the threads that compute which move them.
+    pub thread_bytes_per_s: u64,
     /// Microseconds until the first of them is there.
     pub latency_us: u64,
     /// Microseconds that a phase costs beside its work.
@@ -77,9 +83,15 @@ pub struct Rates {
 }
 
 impl Default for Rates {
-    /// Ten gigabits a second, and what a job of one stage took on Ballista 55: 45 ms.
+    /// Ten gigabits a second, as many bytes as a thread checks and copies, and what a job of one stage took on Ballista
+    /// 55: 45 ms.
     fn default() -> Self {
-        Rates { bytes_per_s: 1_250_000_000, latency_us: 200, round_us: 45_000 }
+        Rates {
+            bytes_per_s: 1_250_000_000,
+            thread_bytes_per_s: 2_000_000_000,
+            latency_us: 200,
+            round_us: 45_000,
+        }
     }
 }
 
@@ -101,7 +113,8 @@ pub struct Placement {
     pub workers: Vec<Worker>,
     /// For each stage, who has which operand.
     pub layouts: Vec<Layout>,
-    /// For each stage, whether its chunks are read by each worker that wants them, not moved: loads only.
+    /// For each stage, whether its chunks are read or made by each worker that wants them, not moved: loads, and what
+    /// reads nothing.
     pub again: Vec<bool>,
 }
 
@@ -127,12 +140,52 @@ pub fn place(
         return Err(Error::TooLarge { shape: stage.grid.shape().to_vec() });
     }
     Ok(match strategy {
-        Strategy::Split => split::place(tiling, workers, rates),
+        Strategy::Split => {
+            let split = split::place(tiling, workers, rates);
+            better_seeds(tiling, workers, rates, &split).unwrap_or(split)
+        }
         Strategy::Seeds(search) => seeds::place(tiling, workers, search),
     })
 }
 
+/// A placement by the seeds' rules that is faster than the split and balanced as well, for a plan of few operands: rules
+/// that go operand by operand find pairs of them that no order of an axis has side by side, as in `x + transpose(x)`.
+fn better_seeds(
+    tiling: &Tiling,
+    workers: &[Worker],
+    rates: &Rates,
+    split: &Placement,
+) -> Option<Placement> {
+    let counts = tiling.plan().stages.iter().map(|s| s.grid.count());
+    if counts.fold(0, u64::saturating_add) > LISTED_MAX {
+        return None;
+    }
+    let mut best = split.model(tiling, rates).key();
+    let mut better = None;
+    for search in [Search::Depth, Search::Breadth] {
+        let seeds = seeds::place(tiling, workers, search);
+        let key = seeds.model(tiling, rates).key();
+        if key < best && seeds.is_balanced(tiling) {
+            (best, better) = (key, Some(seeds));
+        }
+    }
+    better
+}
+
 impl Placement {
+    /// True if every worker has its share of each stage, within one operand.
+    pub fn is_balanced(&self, tiling: &Tiling) -> bool {
+        let all: u64 = self.workers.iter().map(|w| u64::from(w.threads)).sum();
+        let stages = tiling.plan().stages.iter().zip(&self.layouts);
+        stages.into_iter().all(|(stage, layout)| {
+            let counts = layout.counts(self.workers.len());
+            counts.iter().zip(&self.workers).all(|(&n, w)| {
+                let share = u128::from(stage.grid.count()) * u128::from(w.threads);
+                (u128::from(n) * u128::from(all)).abs_diff(share) <= u128::from(all)
+            })
+        })
+    }
+
     /// The worker of an operand.
     pub fn worker(&self, tiling: &Tiling, stage: StageId, index: &[u64]) -> u32 {
         let counts = tiling.plan().stage(stage).grid.counts();

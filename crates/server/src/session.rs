@@ -22,6 +22,7 @@ mod open;
 mod query;
 mod settings;
 mod spread;
+mod system;
 mod tables;
 mod views;
 mod waiting;

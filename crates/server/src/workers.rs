@@ -33,7 +33,8 @@ pub(crate) fn row(m: &Member) -> [String; 12] {
     ]
 }
 
-fn heard_s(m: &Member) -> f64 {
+/// Seconds since it was heard of last.
+pub(crate) fn heard_s(m: &Member) -> f64 {
     Instant::now().saturating_duration_since(m.heard).as_secs_f64()
 }
 

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   time of a phase = max( for each worker: work / threads,  bytes in / rate,  bytes out / rate;   longest chain )
+//!   work            = that of the operands + bytes in and out / rate of a thread
 //!   time            = Σ phases (time + round)
 //! ```
-//! Work is that of [`crate::cost`], so times compare placements of one plan; they are not a clock's. A worker moves
-//! bytes while it computes, in both directions at a time.
+//! Work of operands is that of [`crate::cost`], so times compare placements of one plan; they are not a clock's. A worker
+//! moves bytes while it computes, in both directions at a time, and with the same threads.
 
 use super::traffic::{Moves, is_everywhere};
 use super::{Rates, Worker};
@@ -59,10 +60,17 @@ pub struct Modelled {
     pub edges: Vec<Edge>,
     /// Bytes that are moved between workers.
     pub bytes_moved: u64,
-    /// Bytes of arrays that are read once more as several workers want them.
+    /// Bytes of arrays that are read, or made, once more as several workers want them.
     pub bytes_again: u64,
     /// About how long it takes, in microseconds.
     pub time_us: u64,
+}
+
+impl Modelled {
+    /// What is to be small.
+    pub(super) fn key(&self) -> (u64, u64, u64) {
+        (self.time_us, self.bytes_moved, self.bytes_again)
+    }
 }
 
 /// What of a plan the model needs whatever the placement.
@@ -187,8 +195,11 @@ pub(super) fn model(
                 work += n * facts.operand_ns[s];
                 widest = widest.max((n / threads).ceil() * facts.operand_ns[s]);
             }
+            let (taken, given) = (phase_of.bytes_in[w], phase_of.bytes_out[w]);
+            let through = taken.saturating_add(given) as f64;
+            work += through * 1e9 / rates.thread_bytes_per_s.max(1) as f64;
             phase_of.work_us.push((work / 1e3) as u64);
-            let moved = phase_of.bytes_in[w].max(phase_of.bytes_out[w]) as f64;
+            let moved = taken.max(given) as f64;
             let wire = moved * 1e9 / rates.bytes_per_s.max(1) as f64;
             slowest = slowest.max(work / threads).max(widest).max(wire);
         }

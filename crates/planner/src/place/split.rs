@@ -8,12 +8,12 @@
 //! 1. Axes along which a stage reads another one in step are of one class; stages that share a class are a group.
 //! 2. All stages of a group are split by the same class, or by two of them in panels, so that what one makes is read by
 //!    the next where it is. Candidates are all classes of the group, the pairs of them, and rows.
-//! 3. Each candidate is modelled, the best is kept, group by group until nothing gets better; so is, for each load, to
-//!    move its chunks or to read them again.
+//! 3. Each candidate is modelled, the best is kept, group by group until nothing gets better; so is, for each load and
+//!    what is made of nothing, to move its chunks or to have them again.
 //! 4. Who has one operand more than another of a stage is chosen stage by stage, where it makes the plan faster.
 //!    Operands of a stage of which nobody's share is more than one go one by one to where they are done first.
 
-use super::model::{Facts, Modelled, model};
+use super::model::{Facts, model};
 use super::order::{Layout, Order};
 use super::traffic::{self, Boxes, Moves, bytes_of, is_everywhere};
 use super::{Placement, Rates, Rounding, Worker, eligible, follow, from_near, outputs, parts};
@@ -48,13 +48,8 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker], rates: &Rates) -> Place
         return best;
     }
     let followed = follow::place(tiling, workers);
-    let key = |p: &Placement| key(&p.model(tiling, rates));
+    let key = |p: &Placement| p.model(tiling, rates).key();
     if key(&followed) < key(&best) { followed } else { best }
-}
-
-/// What is to be small.
-fn key(m: &Modelled) -> (u64, u64, u64) {
-    (m.time_us, m.bytes_moved, m.bytes_again)
 }
 
 /// Axes of stages by class, and stages by group.
@@ -157,7 +152,7 @@ impl<'a> Searching<'a> {
             moves.insert(of, found);
         }
         let counts: Vec<Vec<u64>> = layouts.iter().map(|l| l.counts(workers)).collect();
-        key(&model(self.tiling, &self.facts, self.workers, self.rates, &counts, &moves))
+        model(self.tiling, &self.facts, self.workers, self.rates, &counts, &moves).key()
     }
 
     /// Tries for one group after the other what makes the plan faster, the group with most work first.
@@ -170,11 +165,18 @@ impl<'a> Searching<'a> {
         }
         let mut groups: Vec<(usize, f64)> = work.into_iter().collect();
         groups.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        // An array that lies on workers is as far away for the others as its chunks are.
+        // A load may be read wherever it is wanted; but an array that lies on workers is as far away for the others as
+        // its chunks are.
         let lies = |i: usize| self.workers.iter().any(|w| w.near.contains_key(&StageId(i as u32)));
-        let is_far = |t: &Task| matches!(t, Task::Load { source, .. } if !source.is_resident());
-        let loads: Vec<usize> =
-            (0..stages.len()).filter(|&i| is_far(&stages[i].task) && !lies(i)).collect();
+        // So is what is made of nothing, unless it is a result, which one worker makes for the server.
+        let results = &self.tiling.plan().results;
+        let is_result = |i: usize| results.iter().any(|of| of.stage.0 as usize == i);
+        let is_anywhere = |i: usize| match &stages[i].task {
+            Task::Load { source, .. } => !source.is_resident() && !lies(i),
+            Task::Fused(_) => stages[i].inputs.is_empty() && !is_result(i),
+            _ => false,
+        };
+        let leaves: Vec<usize> = (0..stages.len()).filter(|&i| is_anywhere(i)).collect();
         let mut best = self.cost();
         for _ in 0..SWEEPS_MAX {
             let before = best;
@@ -189,13 +191,13 @@ impl<'a> Searching<'a> {
                 }
                 self.choices[group] = kept;
             }
-            for &load in &loads {
-                self.again[load] ^= true;
+            for &leaf in &leaves {
+                self.again[leaf] ^= true;
                 let cost = self.cost();
                 if cost < best {
                     best = cost;
                 } else {
-                    self.again[load] ^= true;
+                    self.again[leaf] ^= true;
                 }
             }
             if best == before {
@@ -275,13 +277,13 @@ impl<'a> Searching<'a> {
                 busy[w] += n as f64 * self.facts.operand_ns[i] / threads(w as u32);
             }
         }
-        let key = |p: &Placement| key(&p.model(self.tiling, self.rates));
+        let key = |p: &Placement| p.model(self.tiling, self.rates).key();
         if key(&placed) < key(&even) { placed } else { even }
     }
 
     /// The placement, with what is left over of stages where it makes the plan faster.
     fn level(&self, mut placed: Placement) -> Placement {
-        let cost = |p: &Placement| key(&p.model(self.tiling, self.rates));
+        let cost = |p: &Placement| p.model(self.tiling, self.rates).key();
         let mut best = cost(&placed);
         for (i, stage) in self.tiling.plan().stages.iter().enumerate() {
             for rounding in [Rounding::Down, Rounding::Up] {

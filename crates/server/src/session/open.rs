@@ -6,7 +6,7 @@ use crate::session::failure::Failure;
 use crate::session::settings::Settings;
 use crate::session::tables::{self, TableFormat};
 use crate::session::warehouse::{Definition, Entry};
-use crate::session::{Session, later};
+use crate::session::{Session, later, system};
 use crate::statement::Made;
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::execution::SessionState;
@@ -309,6 +309,9 @@ impl<'a> Opener<'a> {
                 self.sources.add(source.clone(), origin.clone());
             }
             return Ok(Some(Found::Dataset(temp.dataset.clone())));
+        }
+        if let Some(table) = system::table(name, &self.session.host) {
+            return Ok(Some(Found::Table(table.map_err(super::cells::rows_error)?)));
         }
         let mut tries = 0..LOOKS_MAX;
         loop {

@@ -62,6 +62,7 @@ fn array(url: &str, shape: &[u64], chunk: &[u64], seed: u64) -> (SourceRef, Orig
         grid: grid.clone(),
         nullable: true,
         version: None,
+        plain: false,
     };
     (source, Origin::Resident(Resident::new(grid, chunks)), whole)
 }

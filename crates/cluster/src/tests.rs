@@ -156,7 +156,7 @@ async fn run(
 
 /// A plan over what `f` builds.
 fn plan(bytes: u64, f: impl FnOnce(&mut Builder) -> Vec<NodeId>) -> Arc<Tiling> {
-    let config = PlanConfig { chunk_bytes_target: bytes, batch_cells: 0 };
+    let config = PlanConfig { chunk_bytes_target: bytes, batch_cells: 0, ..Default::default() };
     let mut b = Builder::new(config.clone());
     let roots = f(&mut b);
     let rooted = Rooted { graph: b.graph, roots };
@@ -292,6 +292,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
         grid,
         nullable: false,
         version: None,
+        plain: false,
     };
     sources.add(resident.clone(), Origin::Resident(array));
     let t = plan(512, |b| {

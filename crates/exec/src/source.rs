@@ -7,6 +7,7 @@
 //!
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
+mod ahead;
 mod blosc;
 mod boxes;
 mod cells;

@@ -28,12 +28,64 @@ pub struct SourceRef {
     pub nullable: bool,
     /// Version of the metadata at bind (an etag, or size and time of the file), if the store tells.
     pub version: Option<String>,
+    /// True if the cells of each chunk lie in a local file as they do in memory: a box is read for what it holds, not
+    /// for the chunks that it touches.
+    pub plain: bool,
 }
 
 impl SourceRef {
     /// True for arrays that live in memory in chunks of `grid`: reading a whole chunk is free.
     pub fn is_resident(&self) -> bool {
         self.url.starts_with("temp:")
+    }
+
+    /// How a box of `len` cells lies in a stored chunk, if it begins and ends within it.
+    pub fn lines(&self, len: &[u64]) -> Lines {
+        let size = self.dtype.size() as u64;
+        let (mut bytes, mut row) = (size, size);
+        let mut axes =
+            self.grid.axes.iter().zip(len).map(|(a, &n)| (a.chunk, n.min(a.chunk))).rev();
+        for (chunk, len) in axes.by_ref() {
+            bytes = bytes.saturating_mul(len);
+            row = row.saturating_mul(chunk);
+            if len < chunk {
+                break;
+            }
+        }
+        let is_one = axes.all(|(_, len)| len <= 1);
+        Lines { bytes, gap: if is_one { 0 } else { row - bytes } }
+    }
+}
+
+/// Stretches of bytes that hold a box of cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lines {
+    /// Bytes that lie one after another.
+    pub bytes: u64,
+    /// Bytes between a line and the next one; 0 if there is one line.
+    pub gap: u64,
+}
+
+impl Lines {
+    /// Shorter ones are read with what lies between them: a read takes about as long as reading so much more.
+    const ALONE_BYTES: u64 = 2 << 10;
+    /// Where less lies between lines it is worth fetching ahead of them from a disk.
+    const AHEAD_BYTES: u64 = 256 << 10;
+
+    /// True if each line is worth a read of its own.
+    pub fn is_alone(&self) -> bool {
+        self.bytes >= Self::ALONE_BYTES
+    }
+
+    /// True if what lies between lines is fetched with them, ahead of the reads: a disk gives that in the time that it
+    /// takes to find the next line.
+    pub fn is_ahead(&self) -> bool {
+        (1..=Self::AHEAD_BYTES).contains(&self.gap)
+    }
+
+    /// True if lines are so long that a disk gives them one by one as fast as all of a file.
+    pub fn is_long(&self) -> bool {
+        self.bytes >= Self::AHEAD_BYTES
     }
 }
 

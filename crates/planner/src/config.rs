@@ -11,10 +11,13 @@ pub struct Config {
     /// Cells that an operand of a reduction takes together if its chunks are smaller than that; 0 for one chunk an
     /// operand. It changes no bit.
     pub batch_cells: u64,
+    /// Bytes of files that the system keeps in its memory, so that they may be read in small pieces again and again.
+    /// It changes no bit.
+    pub cached_bytes: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { chunk_bytes_target: 8 << 20, batch_cells: 128 << 10 }
+        Config { chunk_bytes_target: 8 << 20, batch_cells: 128 << 10, cached_bytes: 1 << 30 }
     }
 }

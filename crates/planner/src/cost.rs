@@ -106,6 +106,10 @@ const OPERAND_NS: f64 = 1600.0;
 const BYTE_NS: f64 = 0.04;
 /// For each decoded byte of a stored chunk: zstd, and the way out of the page cache.
 const STORED_BYTE_NS: f64 = 0.8;
+/// For each byte of a chunk without codecs: the way out of the page cache.
+const PLAIN_BYTE_NS: f64 = 0.15;
+/// For each read of a file.
+const READ_NS: f64 = 500.0;
 /// For each multiplication and addition of a product, by bytes of a cell.
 const PRODUCT_BYTE_NS: f64 = 0.0047;
 
@@ -132,6 +136,11 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
     let out_bytes: usize = stage.outputs.iter().map(|o| o.cell_bytes()).sum();
     match &stage.task {
         Task::Load { source, .. } if source.is_resident() => 0.0,
+        Task::Load { source, .. } if source.plain => {
+            let chunk: crate::region::Dims = stage.grid.axes.iter().map(|a| a.chunk).collect();
+            let line = source.lines(&chunk).bytes.max(1) as f64;
+            n * source.dtype.size() as f64 * (PLAIN_BYTE_NS + READ_NS / line)
+        }
         Task::Load { source, .. } => n * source.dtype.size() as f64 * STORED_BYTE_NS,
         Task::Const(_) => 0.0,
         Task::Fused(fused) => n * fused_ns(fused),

@@ -178,6 +178,7 @@ mod tests {
             grid: Grid::regular(&shape, &chunk),
             nullable: false,
             version: None,
+            plain: false,
         };
         let x = b.load(Arc::new(source)).unwrap();
         let root = f(&mut b, x);

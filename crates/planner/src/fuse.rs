@@ -18,6 +18,7 @@
 //! ```
 
 mod batch;
+mod cut;
 mod factor;
 mod lower;
 mod sorted;
@@ -56,6 +57,7 @@ const OUTPUTS_MAX: usize = 16;
 /// # Errors
 /// [`Error::Broken`] if the graph is not sound.
 pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
+    let rooted = cut::cut(rooted, config);
     let graph = &rooted.graph;
     let needs = Needs::find(graph, &rooted.roots);
     let mut f = Fuser { graph, config, plan: Plan::default(), made: BTreeMap::new() };

@@ -111,7 +111,7 @@ fn stage_key(stage: &Stage, below: &[Option<Key>]) -> Option<Key> {
 
 /// An array in memory without its name.
 fn resident(source: &SourceRef) -> impl Serialize + '_ {
-    let SourceRef { url: _, path: _, dtype, shape, grid, nullable, version } = source;
+    let SourceRef { url: _, path: _, dtype, shape, grid, nullable, version, plain: _ } = source;
     (dtype, shape, grid, nullable, version)
 }
 

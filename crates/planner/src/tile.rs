@@ -381,6 +381,9 @@ impl Tiling {
                 if source.is_resident() && resident_chunk(source, &region).is_some() {
                     return 0;
                 }
+                if source.plain && source.lines(&region.shape()).is_alone() {
+                    return bytes;
+                }
                 let chunks = source.grid.overlapping(&region);
                 let stored: u64 = (0..region.rank()).fold(source.dtype.size() as u64, |n, a| {
                     let (lo, _) = source.grid.axes[a].interval(chunks.start[a]);

@@ -38,6 +38,7 @@ fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
         grid: Grid::regular(shape, chunk),
         nullable: false,
         version: None,
+        plain: false,
     })
 }
 

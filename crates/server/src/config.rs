@@ -46,6 +46,8 @@ pub struct Config {
     pub warehouse: String,
     /// Bytes that queries and tensors in memory may take together.
     pub memory_limit_bytes: u64,
+    /// Bytes of the machine's memory beyond that limit, in which the system keeps files.
+    pub cached_bytes: u64,
     /// Where chunks that do not fit into memory wait: a directory, in which each process makes one of its own.
     pub spill_dir: std::path::PathBuf,
     /// Bytes that they may take there; 0 keeps everything in memory.
@@ -343,6 +345,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         cluster_security,
         worker_timeout_s: at.whole("worker-timeout", &raw.worker_timeout, 1)?,
         memory_limit_bytes,
+        cached_bytes: machine::memory_bytes().map_or(0, |n| n.saturating_sub(memory_limit_bytes)),
         spill_dir,
         spill_limit_bytes,
         threads,

@@ -69,7 +69,11 @@ impl Sink for One {
 }
 
 fn plan() -> Arc<tile::Tiling> {
-    let config = tessera_planner::config::Config { chunk_bytes_target: 256, batch_cells: 0 };
+    let config = tessera_planner::config::Config {
+        chunk_bytes_target: 256,
+        batch_cells: 0,
+        ..Default::default()
+    };
     let mut b = Builder::new(config.clone());
     let n = b.iota(&[4096], Some(&[32])).unwrap();
     let n = b.cast(n, DType::Float64).unwrap();

@@ -44,7 +44,7 @@ pub(crate) fn fill_box(dst: &mut [u8], at: Place<'_>, len: &[u64], cell: &[u8]) 
 }
 
 /// Calls `run(source byte, destination byte, bytes)` for each stretch that is contiguous on both sides.
-fn walk(
+pub(crate) fn walk(
     (src_shape, from): Place<'_>,
     (dst_shape, to): Place<'_>,
     len: &[u64],

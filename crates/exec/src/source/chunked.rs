@@ -276,6 +276,9 @@ impl Chunked {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };
+        if reader.source.plain && reader.source.lines(&region.shape()).is_alone() {
+            return 0;
+        }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // of decoded ones there are two while a codec that is not the last one works.
         let (count, gap) = match (reader.is_local(), &self.meta.shard) {

@@ -22,6 +22,9 @@ use tessera_planner::region::{Dims, Region};
 /// A stretch this long is read whole even if most of it is not wanted.
 const STRETCH_BYTES_MIN: u64 = 256 << 10;
 
+/// The same of a local file.
+const LOCAL_STRETCH_BYTES_MIN: u64 = 8 << 10;
+
 /// Bytes of the slabs in which flat files are offered as chunks. Part of the logical grid, so never changed lightly.
 const SLAB_BYTES: u64 = 8 << 20;
 
@@ -60,6 +63,11 @@ pub(crate) fn grid(shape: &[u64], cell_bytes: u64, fortran: bool) -> Grid {
 }
 
 impl Flat {
+    /// True if cells lie in the file as they do in memory.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.raw.is_verbatim() && !self.swapped
+    }
+
     pub(crate) async fn fetch(
         &self,
         reader: &ArrayReader,
@@ -122,7 +130,10 @@ impl Flat {
             let r = self.stretch(p, &shape);
             r.end - r.start
         });
-        let converted = region.cells().saturating_mul(self.raw.size());
+        let converted = match self.is_verbatim() {
+            true => 0,
+            false => region.cells().saturating_mul(self.raw.size()),
+        };
         let held: u64 = if reader.is_local() { lengths.max().unwrap_or(0) } else { lengths.sum() };
         held.saturating_add(converted)
     }
@@ -163,7 +174,8 @@ impl Flat {
             Some(_) => None,
             None => reader.store.local_file(&self.key)?,
         };
-        let mut scratch = Vec::new();
+        let (mut scratch, mut last) = (Vec::new(), None);
+        let lines = reader.source.lines(&region.shape());
         for piece in fetched.pieces {
             let part = Region::at(&piece.at, &piece.len);
             if !wanted.contains(&part) {
@@ -181,6 +193,9 @@ impl Flat {
             let to = to as usize;
             let in_order = is_in_order(&piece.len, &file_strides, &out_strides, size as u64);
             if let (Some(file), true, None) = (&file, in_order, &piece.bytes) {
+                if reader.source.plain && lines.is_ahead() {
+                    reader.ahead.lines_at(file, range.start, &mut last);
+                }
                 reader.store.read_exact_at(file, &mut out[to..to + n], range.start)?;
                 continue;
             }
@@ -212,24 +227,28 @@ impl Flat {
         let mut out = Vec::new();
         if !region.is_empty() {
             let shape = self.file_order(&reader.source.shape);
-            self.split(self.file_order_region(region), &shape, &mut out);
+            let min = match reader.is_local() {
+                true => LOCAL_STRETCH_BYTES_MIN,
+                false => STRETCH_BYTES_MIN,
+            };
+            self.split(self.file_order_region(region), &shape, min, &mut out);
         }
         out
     }
 
-    fn split(&self, part: Region, shape: &Dims, out: &mut Vec<Region>) {
+    fn split(&self, part: Region, shape: &Dims, min: u64, out: &mut Vec<Region>) {
         let range = self.stretch(&part, shape);
         let stretch = range.end - range.start;
         let wanted = part.cells() * self.raw.size();
         let axis = (0..part.rank()).find(|&a| part.len(a) > 1);
         match axis {
-            Some(a) if stretch > STRETCH_BYTES_MIN && stretch > wanted => {
+            Some(a) if stretch > min && stretch > wanted => {
                 let middle = part.start[a] + part.len(a) / 2;
                 let (mut low, mut high) = (part.clone(), part);
                 low.end[a] = middle;
                 high.start[a] = middle;
-                self.split(low, shape, out);
-                self.split(high, shape, out);
+                self.split(low, shape, min, out);
+                self.split(high, shape, min, out);
             }
             _ => out.push(part),
         }

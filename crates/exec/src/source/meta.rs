@@ -60,6 +60,18 @@ pub(crate) struct Shard {
     pub(crate) at_end: bool,
 }
 
+impl ArrayMeta {
+    /// True if a decoded chunk has its cells as they lie in memory.
+    pub(crate) fn is_in_memory_order(&self) -> bool {
+        self.raw.is_verbatim() && !self.delta
+    }
+
+    /// True if a stored chunk has.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_in_memory_order() && self.codecs.is_raw()
+    }
+}
+
 /// Whom errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Who<'a> {

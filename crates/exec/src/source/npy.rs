@@ -4,6 +4,7 @@
 //! NumPy enhancement proposal 1, "A simple file format for NumPy arrays", versions 1.0 to 3.0.
 
 use crate::source::Opened;
+use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
 use crate::source::error::SourceError;
 use crate::source::flat::{self, Flat};
@@ -68,6 +69,9 @@ pub(crate) fn variable(
     flat: Flat,
     version: Option<String>,
 ) -> (Variable, ArrayReader) {
+    // Of a file in Fortran's order lines run along the first axis.
+    let in_order = !header.fortran || header.shape.len() < 2;
+    let plain = store.is_local() && flat.memory.is_none() && in_order && flat.is_verbatim();
     let source = SourceRef {
         url: store.root().to_string(),
         path: path.to_string(),
@@ -76,6 +80,7 @@ pub(crate) fn variable(
         shape: header.shape,
         nullable: false,
         version,
+        plain,
     };
     let mut decode = Decode::default();
     if source.dtype.is_datetime() {
@@ -93,6 +98,7 @@ pub(crate) fn variable(
         name: name.to_string(),
         store: store.clone(),
         layout: Layout::Flat(flat),
+        ahead: Ahead::default(),
     };
     (variable, reader)
 }

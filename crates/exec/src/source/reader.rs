@@ -1,5 +1,6 @@
 //! Reading a region of a stored array, in two steps: `fetch` brings bytes, `decode` makes cells of them.
 
+use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
@@ -19,6 +20,7 @@ pub struct ArrayReader {
     pub(crate) name: String,
     pub(crate) store: Store,
     pub(crate) layout: Layout,
+    pub(crate) ahead: Ahead,
 }
 
 /// How cells lie in objects.
@@ -138,7 +140,7 @@ impl ArrayReader {
             Layout::Flat(f) => Layout::Flat(f.clone()),
         };
         let (source, name) = (self.source.clone(), self.name.clone());
-        ArrayReader { source, name, store: self.store.clone(), layout }
+        ArrayReader { source, name, store: self.store.clone(), layout, ahead: Ahead::default() }
     }
 
     /// Bytes that reading `region` needs beside its result: what `fetch` holds and what `decode` uses as scratch.
@@ -153,7 +155,7 @@ impl ArrayReader {
     /// itself and once: an object, or a stretch of one, is a request. Of local files each read is one.
     pub fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {
         match &self.layout {
-            Layout::Chunked(c) => c.requests(self.is_local(), grid, origin),
+            Layout::Chunked(c) => c.requests(self.is_local(), &self.source, grid, origin),
             Layout::Flat(f) => f.requests(self, grid, origin),
         }
     }

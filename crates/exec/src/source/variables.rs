@@ -2,6 +2,7 @@
 
 use crate::sink::{UNNAMED_KEY, VALID_KEY};
 use crate::source::Opened;
+use crate::source::ahead::Ahead;
 use crate::source::cf;
 use crate::source::chunked::Chunked;
 use crate::source::coords::labels;
@@ -186,6 +187,7 @@ fn entry(store: &Store, name: &str, node: Node, options: &Options) -> Result<Ent
         grid: Grid::regular(&meta.shape, &meta.unit),
         nullable: false,
         version: Some(version),
+        plain: store.is_local() && meta.is_plain() && meta.raw.size() as usize == dtype.size(),
     };
     let mut dims = meta.dims.clone();
     if let Some(Value::Array(unnamed)) = attrs.get(UNNAMED_KEY) {
@@ -201,6 +203,7 @@ fn entry(store: &Store, name: &str, node: Node, options: &Options) -> Result<Ent
         name: name.to_string(),
         store: store.clone(),
         layout: Layout::Chunked(Box::new(Chunked::new(meta, key))),
+        ahead: Ahead::default(),
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     Ok(Entry { variable, reader: Arc::new(reader), is_text, refers })

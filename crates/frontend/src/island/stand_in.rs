@@ -62,6 +62,7 @@ fn array(number: usize, at: usize, dtype: DType, shape: &[u64], nullable: bool) 
         grid: Grid::regular(shape, shape),
         nullable,
         version: None,
+        plain: false,
     }
 }
 

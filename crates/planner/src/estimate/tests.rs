@@ -27,6 +27,7 @@ fn source(shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
         grid: Grid::regular(shape, chunk),
         nullable: false,
         version: None,
+        plain: false,
     })
 }
 

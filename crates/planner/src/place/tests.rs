@@ -62,12 +62,13 @@ fn load(b: &mut Builder, shape: &[u64], chunk: &[u64]) -> crate::ir::NodeId {
         grid: Grid::regular(shape, chunk),
         nullable: false,
         version: None,
+        plain: false,
     };
     b.load(Arc::new(source)).unwrap()
 }
 
 fn compiled(f: impl Fn(&mut Builder) -> crate::ir::NodeId) -> Tiling {
-    let config = Config { chunk_bytes_target: 8 * 16, batch_cells: 0 };
+    let config = Config { chunk_bytes_target: 8 * 16, batch_cells: 0, ..Default::default() };
     let mut b = Builder::new(config.clone());
     let root = f(&mut b);
     crate::compile(Rooted { graph: b.graph, roots: vec![root] }, &config, &mut |_, _| {}).unwrap()

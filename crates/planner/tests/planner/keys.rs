@@ -205,6 +205,7 @@ fn arrays_in_memory_go_by_their_version() {
         let mut b = Builder::new(Config::default());
         let x = SourceRef {
             version: version.map(Into::into),
+            plain: false,
             ..SourceRef::clone(&source(url, &[9], &[3]))
         };
         let x = b.load(Arc::new(x)).unwrap();

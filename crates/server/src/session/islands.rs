@@ -341,6 +341,7 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
                 grid: value.array.grid.clone(),
                 nullable: value.nullable,
                 version: None,
+                plain: false,
             };
             sources.add(source.clone(), Origin::Resident(value.array));
             Variable {
@@ -390,6 +391,7 @@ fn keep(
         grid,
         nullable,
         version,
+        plain: false,
     };
     sources.add(source.clone(), Origin::Resident(array));
     Arc::new(source)

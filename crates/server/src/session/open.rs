@@ -73,6 +73,7 @@ impl Temp {
                 grid: kept.array.grid.clone(),
                 nullable: l.nullable,
                 version: kept.version,
+                plain: false,
             };
             for dim in &l.dims {
                 if let (Some(dim_name), Some(coord)) = (&dim.name, &dim.coord) {

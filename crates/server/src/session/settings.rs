@@ -41,8 +41,9 @@ pub(super) struct Settings {
 impl Settings {
     /// Those of a new session.
     pub(super) fn new(config: &Config) -> Self {
-        let Config { lift, durability, threads, .. } = *config;
-        Settings { lift, durability, threads_max: threads, ..Settings::default() }
+        let Config { lift, durability, threads, cached_bytes, .. } = *config;
+        let plan = PlanConfig { cached_bytes, ..PlanConfig::default() };
+        Settings { plan, lift, durability, threads_max: threads, ..Settings::default() }
     }
 
     /// Sets `tessera.chunk_bytes_target` and its kin; the prefix may be left out.

@@ -76,8 +76,10 @@ unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on.
     let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
-    if n <= RESIDENT {
-        // In the order of the memory.
+    let row_bytes = n * size_of::<M::T>();
+    if n <= RESIDENT && values.windows(2).all(|w| w[1] == w[0].wrapping_add(row_bytes)) {
+        // Rows that lie one after the other are read in the order of the memory. Of others several are read at a time,
+        // as each begins far from where the last one ended.
         for v in values {
             // SAFETY: every row has n values.
             let v = unsafe { std::slice::from_raw_parts(v.cast::<M::T>(), n) };

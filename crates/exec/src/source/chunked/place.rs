@@ -4,11 +4,12 @@
 //!   region  ┌─────────┐     * rows of a chunk (along its first axis) that are rows of the region are decoded, or
 //!           │ 1 1│2 2 │       read, straight into it;
 //!           │ 1 1│2 2 │     * else what the codecs allow to be read alone, from the first wanted cell to the last one
-//!           └─────────┘       or row by row, is decoded into the thread's buffer, and the box copied
+//!           └─────────┘       or row by row, is decoded into the thread's buffer, and the box copied;
+//!                           * long lines of chunks without codecs are read to where they go, one by one.
 //! ```
 
 use super::Chunked;
-use crate::source::boxes::{copy_box, fill_box};
+use crate::source::boxes::{copy_box, fill_box, walk};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
@@ -135,7 +136,7 @@ impl Chunked {
         if bytes > limit {
             return Err(SourceError::ObjectTooLarge { what: store.show(&local.key), bytes, limit });
         }
-        if self.is_in_memory_order() && self.meta.codecs.is_raw() {
+        if self.meta.is_plain() {
             return self.read_raw(reader, at, local, start..start + bytes, goal).map(|()| true);
         }
         FILE.with_borrow_mut(|kept| {
@@ -147,11 +148,6 @@ impl Chunked {
             forget_large(kept);
             result.map(|()| true)
         })
-    }
-
-    /// True if a decoded chunk has its cells as they lie in memory.
-    fn is_in_memory_order(&self) -> bool {
-        self.meta.raw.is_verbatim() && !self.meta.delta
     }
 
     /// Reads what is wanted of a chunk without codecs, straight into place if that is rows of the goal.
@@ -175,6 +171,20 @@ impl Chunked {
         if let Some((wanted, place)) = self.in_place(goal) {
             read(wanted, &mut goal.out[place])?;
             return reader.store.check_same(local);
+        }
+        let lines = reader.source.lines(goal.shape);
+        if lines.is_alone() {
+            let (mut done, mut last) = (Ok(()), None);
+            let (from, to) = ((&self.meta.unit[..], &goal.from[..]), (goal.shape, &goal.to[..]));
+            walk(from, to, &goal.len, reader.source.dtype.size(), |s, d, n| {
+                if done.is_ok() {
+                    if lines.is_ahead() {
+                        reader.ahead.lines_at(local, stored.start + s as u64, &mut last);
+                    }
+                    done = read(s..s + n, &mut goal.out[d..d + n]);
+                }
+            });
+            return done.and_then(|()| reader.store.check_same(local));
         }
         UNIT.with_borrow_mut(|kept| {
             let room = at_least(kept, all as usize);
@@ -244,7 +254,7 @@ impl Chunked {
         bytes: &[u8],
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
-        if self.is_in_memory_order() && self.put_plain(reader, at, bytes, goal)? {
+        if self.meta.is_in_memory_order() && self.put_plain(reader, at, bytes, goal)? {
             return Ok(());
         }
         let cells = self.decode_unit(reader, at, bytes)?;

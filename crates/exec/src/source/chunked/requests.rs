@@ -9,8 +9,9 @@
 
 use super::{Chunked, GAP_BYTES_MAX};
 use crate::source::meta::Shard;
+use tessera_planner::catalog::SourceRef;
 use tessera_planner::grid::{AxisGrid, Grid};
-use tessera_planner::region::Region;
+use tessera_planner::region::{Dims, Region};
 
 /// Chunks of an axis that are looked at one by one; those beyond are taken to be like these on average.
 const LOOKED_AT: u64 = 1 << 12;
@@ -19,19 +20,30 @@ impl Chunked {
     /// Requests of operands that read the boxes of `grid`, which begins at `origin` of the array. Units that are absent
     /// count: nobody knows before. Those of a shard are taken to lie in it one after another, in row-major order, as
     /// long as decoded ones.
-    pub(crate) fn requests(&self, is_local: bool, grid: &Grid, origin: &[u64]) -> u64 {
+    pub(crate) fn requests(
+        &self,
+        is_local: bool,
+        source: &SourceRef,
+        grid: &Grid,
+        origin: &[u64],
+    ) -> u64 {
         let along = |cells: &dyn Fn(usize) -> u64| {
             let axes = grid.axes.iter().zip(origin).enumerate();
             axes.fold(1u64, |n, (a, (g, o))| n.saturating_mul(touched(g, *o, cells(a))))
         };
         let unit = |a: usize| self.meta.unit[a];
+        let lens: Dims = grid.axes.iter().map(|g| g.chunk).collect();
+        if source.plain && source.lines(&lens).is_alone() {
+            // Axes of which a typical operand reads all that a chunk has are in the line, and so is the next one.
+            let within = (0..lens.len()).rev().take_while(|&a| lens[a] >= unit(a)).count();
+            let outer = lens.len().saturating_sub(within + 1);
+            let beside = |a: usize| if a < outer { 1 } else { unit(a) };
+            let index =
+                self.meta.shard.as_ref().map_or(0, |shard| self.indices(shard, grid, origin));
+            return index.saturating_add(along(&beside));
+        }
         let Some(shard) = &self.meta.shard else { return along(&unit) };
-        let whole =
-            Grid { axes: grid.axes.iter().map(|g| AxisGrid::regular(g.len, g.len)).collect() };
-        let axes = whole.axes.iter().zip(origin).enumerate();
-        let indices = axes.fold(1u64, |n, (a, (g, o))| {
-            n.saturating_mul(touched(g, *o, unit(a) * shard.counts[a]))
-        });
+        let indices = self.indices(shard, grid, origin);
         let read = match is_local {
             true => along(&unit),
             false => {
@@ -40,6 +52,14 @@ impl Chunked {
             }
         };
         indices.saturating_add(read)
+    }
+
+    /// Shards that are touched, each of which has one index.
+    fn indices(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
+        grid.axes.iter().zip(origin).enumerate().fold(1u64, |n, (a, (g, o))| {
+            let whole = AxisGrid::regular(g.len, g.len);
+            n.saturating_mul(touched(&whole, *o, self.meta.unit[a] * shard.counts[a]))
+        })
     }
 
     /// Requests for what a typical operand reads of a shard.

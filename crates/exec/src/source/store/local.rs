@@ -11,6 +11,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+/// Linux takes no longer advice than what it reads ahead by itself, of which this is the default.
+#[cfg(target_os = "linux")]
+const ADVICE_BYTES: u64 = 128 << 10;
+
 /// A local file, opened.
 #[derive(Debug)]
 pub(crate) struct LocalFile {
@@ -20,6 +24,25 @@ pub(crate) struct LocalFile {
     pub(crate) len: u64,
     /// Its version then.
     version: u64,
+}
+
+impl LocalFile {
+    /// Asks the system to fetch a part of the file before it is read. It need not, and tells nothing.
+    pub(crate) fn will_read(&self, offset: u64, bytes: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{Advice, fadvise};
+            let end = offset.saturating_add(bytes).min(self.len);
+            let mut at = offset;
+            while let Some(n) = std::num::NonZeroU64::new(end.saturating_sub(at).min(ADVICE_BYTES))
+            {
+                if fadvise(&self.file, at, Some(n), Advice::WillNeed).is_err() {
+                    return;
+                }
+                at += n.get();
+            }
+        }
+    }
 }
 
 impl Store {

@@ -88,3 +88,66 @@ fn a_plan_of_many_chunks_is_counted_at_once() {
     let least = 4_000_000_000 / unit.max(4);
     assert!((least..=2 * least.max(1_000_000_000)).contains(&requests), "{requests}, {unit}");
 }
+
+/// A chunk grid of 2 by 2 chunks without codecs, the second ones cut off.
+fn plain_store() -> (tempfile::TempDir, impl Fn(u64, u64, u64) -> f32) {
+    let directory = tempfile::tempdir().unwrap();
+    let cell = |t: u64, y: u64, x: u64| ((t * 40 + y) * 1500 + x) as f32;
+    let document = r#"{"zarr_format":3,"node_type":"array","shape":[6,40,1500],"data_type":"float32","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[4,40,1000]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
+    std::fs::write(directory.path().join("zarr.json"), document).unwrap();
+    for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut bytes = Vec::new();
+        for t in a * 4..a * 4 + 4 {
+            for y in 0..40 {
+                (b * 1000..b * 1000 + 1000).for_each(|x| bytes.extend(cell(t, y, x).to_le_bytes()));
+            }
+        }
+        let to = directory.path().join(format!("c/{a}/0"));
+        std::fs::create_dir_all(&to).unwrap();
+        std::fs::write(to.join(b.to_string()), bytes).unwrap();
+    }
+    (directory, cell)
+}
+
+#[test]
+fn boxes_of_plain_chunks_are_read_line_by_line() {
+    let (directory, cell) = plain_store();
+    let stores = stores();
+    let url = directory.path().to_str().unwrap().to_string();
+    let opened = run(open(&url, &Options::default(), &stores)).unwrap();
+    let reader = &opened.readers[0];
+    assert!(reader.source().plain);
+    let zero = vec![0; 3];
+    // Lines of 2,400 bytes; whole rows of chunks; whole chunks. Columns from 600 on lie in two chunks.
+    for (chunk, reads) in
+        [([6, 20, 600], 6 * 40 * 4), ([6, 20, 1000], 2 * 2 * 2), ([4, 40, 1000], 4)]
+    {
+        let grid = Grid::regular(&[6, 40, 1500], &chunk);
+        let (expected, counted) = both(reader, &stores, &grid, &zero);
+        // The last boxes are so narrow that lines are read with what lies between them.
+        let narrow = if chunk[2] == 600 { 6 * 40 - 2 * 6 } else { 0 };
+        let rows = if chunk == [6, 20, 1000] { 6 * 2 * 2 } else { reads };
+        assert_eq!((expected, counted), (rows, rows - narrow), "{grid}");
+        for number in 0..grid.count() {
+            let region = grid.region(&grid.unravel(number));
+            assert!(reader.estimate(&region) <= 4 * 40 * 1000 * 4 * 3 + 64);
+            let cells = read(reader, &region).unwrap();
+            let mut got = cells.as_chunks::<4>().0.iter().map(|c| f32::from_ne_bytes(*c));
+            for t in region.start[0]..region.end[0] {
+                for y in region.start[1]..region.end[1] {
+                    for x in region.start[2]..region.end[2] {
+                        assert_eq!(got.next(), Some(cell(t, y, x)), "{region} {t} {y} {x}");
+                    }
+                }
+            }
+        }
+    }
+    let columns =
+        Region { start: [0, 0, 0].into_iter().collect(), end: [6, 40, 600].into_iter().collect() };
+    assert_eq!(reader.estimate(&columns), 0, "each line goes where it belongs");
+    // A chunk that ends early says so.
+    let chunk = directory.path().join("c/1/0/0");
+    std::fs::OpenOptions::new().write(true).open(&chunk).unwrap().set_len(1000).unwrap();
+    let error = read(&reader.fresh(), &columns).unwrap_err().to_string();
+    assert!(error.contains("1000 bytes, expected 640000"), "{error}");
+}

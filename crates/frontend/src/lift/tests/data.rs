@@ -26,6 +26,7 @@ fn variable(name: &str, dims: &[&str], shape: &[u64], dtype: DType, decode: Deco
             grid: Grid::single(shape),
             nullable: false,
             version: None,
+            plain: false,
         },
         decode,
         attrs: Attrs::new(),

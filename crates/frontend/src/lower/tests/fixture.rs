@@ -47,6 +47,7 @@ fn variable(
             grid: Grid::regular(shape, shape),
             nullable: false,
             version: None,
+            plain: false,
         },
         decode: Decode::default(),
         attrs,

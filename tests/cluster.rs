@@ -459,6 +459,43 @@ fn a_statement_that_kills_workers_is_ended_and_no_other() {
 }
 
 #[test]
+fn a_statement_that_every_worker_dies_of_takes_down_three() {
+    let Some(mut cluster) = failing(0, 0, "") else { return };
+    for name in ["a", "b", "c"] {
+        let mut command = cluster.command();
+        command
+            .args(["--memory-limit", cluster.memory, "worker", "--scheduler", &cluster.join])
+            .args(["--name", name])
+            .env("TESSERA_FAIL", "operand.sort=abort")
+            .stderr(Stdio::null());
+        cluster.workers.push(Party { child: command.spawn().unwrap(), name: name.into() });
+    }
+    cluster.wait_for(3);
+    let sound = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([30000000], seed => 1, chunks => [500000]) AS x) t";
+    let want = cluster.alone(sound);
+    let poison = "SELECT sum(sort(x, axis => 1)[:, 0]) AS s FROM (SELECT random_normal([960, 3000], seed => 1, chunks => [30, 3000]) AS x) t";
+    let lost = |cluster: &Cluster| cluster.events().iter().filter(|kind| *kind == "lost").count();
+    // By itself, and while all workers work for another statement too, which need not kill any more to be innocent.
+    for beside in [false, true] {
+        let before = lost(&cluster);
+        std::thread::scope(|scope| {
+            let other = beside.then(|| scope.spawn(|| cluster.query(sound)));
+            std::thread::sleep(Duration::from_millis(400));
+            let got = cluster.query(poison);
+            assert_eq!(got.code(), "poison", "{}", got.body);
+            assert!(got.body.contains("3 workers died"), "{}", got.body);
+            if let Some(other) = other {
+                let got = other.join().unwrap();
+                assert_eq!((got.status, &got.body), (200, &want));
+            }
+        });
+        assert_eq!(lost(&cluster) - before, 3, "{:?}", cluster.events());
+        cluster.wait_for(3);
+    }
+    cluster.is_quiet("what two poisonous statements left");
+}
+
+#[test]
 fn what_takes_long_is_run_by_others_too() {
     let Some(cluster) = failing(2, 1, "operand.fused=sleep") else { return };
     let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, chunks => [100000]) AS x) t";

@@ -6,16 +6,18 @@
 //! A [`round`] ends when all of its orders did, when one of them cannot (a worker was lost, or something that it was to
 //! fetch), or where workers who came can have a part. Then the next one begins from what is there.
 //!
-//! What a worker ran when it died is suspect: it is told again as an order for itself, on a worker that has no other one
-//! meanwhile, of this statement or another. So the statement is known that three workers died of: it is poison. An error
-//! of the user's own making ends it at once.
+//! What a worker ran when it died is [suspect](suspects): it is told again as an order for itself, on a worker that has
+//! no other one meanwhile, of this statement or another. So the statement is known that workers die of: it is poison. An
+//! error of the user's own making ends it at once.
 
 mod expect;
 mod round;
+mod suspects;
 
 pub use expect::Expected;
 
 use crate::net::Fault;
+use crate::registry::State as Standing;
 use crate::server::{Cluster, Home};
 use crate::shelf::{IDLE, ticket};
 use crate::wire::{Done, Forget, OrderMessage, PlanMessage, Said, THE_SERVER, There};
@@ -28,9 +30,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use suspects::Suspects;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::{Error, Told};
-use tessera_exec::order::{Found, OPERANDS_MAX, Shelf, Shelved, Totals, object_bytes_max};
+use tessera_exec::order::{Found, OPERANDS_MAX, Order, Shelf, Shelved, Totals, object_bytes_max};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Rates, Share, Strategy, Worker as Place, place};
@@ -38,10 +41,10 @@ use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::{Tiling, for_each_index};
 
-/// Workers that may die while they work for one statement.
-const DEATHS_MAX: u32 = 3;
-/// Rounds that may fail for other reasons, one after the other.
+/// Rounds that may fail for other reasons than a worker's death, one after the other.
 const FAILURES_MAX: u32 = 4;
+/// Workers that a chunk is asked of, one after the other.
+const HOLDERS_MAX: u32 = 7;
 /// How long a statement waits for a worker if there is none.
 const NOBODY: Duration = Duration::from_secs(30);
 /// How long a call to a worker may take until its first answer.
@@ -92,12 +95,8 @@ struct State {
     informed: BTreeSet<u32>,
     /// Workers that may know it.
     told: BTreeSet<u32>,
-    /// Operands that workers had been told when they died, by stage.
-    suspects: Has,
-    /// Workers that died while they worked for the statement.
-    deaths: u32,
-    /// Those of them that worked for no other.
-    deaths_alone: u32,
+    /// What workers ran when they died.
+    suspects: Suspects,
     failures: u32,
 }
 
@@ -152,10 +151,7 @@ impl Drive {
             threads,
             message,
             wanted: wanted(&**tiling, &counts),
-            state: tokio::sync::Mutex::new(State {
-                suspects: vec![Bitmap::default(); stages.len()],
-                ..State::default()
-            }),
+            state: tokio::sync::Mutex::default(),
             there: Mutex::new(BTreeMap::from([(SERVER, has)])),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
@@ -243,6 +239,14 @@ impl Drive {
     /// Works until all results are there.
     async fn run(&self) -> Result<(), Error> {
         let mut state = self.state.lock().await;
+        let end = self.rounds(&mut state).await;
+        let posts = self.cluster.posts();
+        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        state.suspects.open().for_each(|worker| posts.close(worker));
+        end
+    }
+
+    async fn rounds(&self, state: &mut State) -> Result<(), Error> {
         loop {
             let available = self.available();
             if self.is_done(&available) {
@@ -251,12 +255,12 @@ impl Drive {
             let members = self.members().await?;
             let recovery = self.left(available).await?;
             let here: BTreeSet<u32> = members.keys().copied().collect();
-            let jobs = self.jobs(&mut state, &members, &recovery)?;
+            let jobs = self.jobs(state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
-            match self.round(&mut state, &members, &jobs).await {
+            match self.round(state, &members, &jobs).await {
                 Ok(()) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
-                Err(Stop::Died(deaths)) => self.died(&mut state, deaths)?,
+                Err(Stop::Died(deaths)) => self.died(state, deaths)?,
                 Err(Stop::Failed(error)) => {
                     // What one worker could not fetch from another one is what the server has not seen yet.
                     if self.missing(&members).await {
@@ -279,27 +283,29 @@ impl Drive {
         let mut counted: BTreeSet<u32> = BTreeSet::new();
         for death in deaths {
             let member = registry.member(death.worker);
-            let has_left = member.is_some_and(|m| m.state == crate::registry::State::Left);
+            let has_left = member.as_ref().is_some_and(|m| m.state == Standing::Left);
             // Who left, or was told to start again, did not die of the statement.
             if !has_left {
-                for (stage, numbers) in &death.run {
-                    state.suspects[stage.0 as usize].extend(numbers);
-                }
+                let dead_after = registry.limits().dead_after;
+                let is_silent = member.is_none_or(|m| m.heard.elapsed() > dead_after);
+                state.suspects.died(death.worker, &death.ran, death.alone || !is_silent);
             }
             if !counted.insert(death.worker) {
                 continue;
             }
             self.count(|t| t.lost += 1);
-            state.deaths += u32::from(!has_left);
-            state.deaths_alone += u32::from(!has_left && death.had_one);
             let what = "it was lost; the others make what it had".into();
             registry.note("recovering", Some(death.worker), Some(&self.id), what);
         }
-        // Once it may have been another statement's fault.
-        let (deaths, alone) = (state.deaths, state.deaths_alone);
-        if deaths < DEATHS_MAX || alone + 1 < DEATHS_MAX {
-            return Ok(());
-        }
+        self.judge(state)
+    }
+
+    /// Ends a statement that is known to have killed workers.
+    fn judge(&self, state: &mut State) -> Result<(), Error> {
+        let (posts, registry) = (self.cluster.posts(), self.cluster.registry());
+        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
+        let Some(deaths) = state.suspects.poison(is_to_blame) else { return Ok(()) };
         let detail = format!("{deaths} workers died while they worked for it");
         registry.note("poison", None, Some(&self.id), detail.clone());
         Err(Error::Told(Box::new(Told {
@@ -359,18 +365,20 @@ impl Drive {
             self.wanted[stage.0 as usize].contains(number) && recovery.runs(stage, number)
         };
         let is_first = self.placed(state, members, recovery, &runs)?;
+        state.suspects.retain(runs);
         let Some((numbers, placement)) = &state.placed else { return Ok(Vec::new()) };
         let mut jobs: Vec<Job> = Vec::new();
         let mut places: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+        let mut made = self.available();
         for order in placement.orders(tiling)? {
             // What may have killed a worker, and the rest.
             let mut parts = [(true, Vec::new()), (false, Vec::new())];
             for share in &order.run {
-                let suspects = &state.suspects[share.stage.0 as usize];
                 let mut told = [Bitmap::default(), Bitmap::default()];
                 each(tiling, share, &mut |number| {
                     if runs(share.stage, number) {
-                        told[usize::from(!suspects.contains(number))].insert(number);
+                        let is_suspect = state.suspects.has(share.stage, number);
+                        told[usize::from(!is_suspect)].insert(number);
                     }
                 });
                 for ((_, run), numbers) in parts.iter_mut().zip(told) {
@@ -393,6 +401,10 @@ impl Drive {
             for (alone, run) in parts {
                 if run.is_empty() {
                     continue;
+                }
+                let alone = alone || self.makes_suspects(state, &run, &made)?;
+                for (stage, numbers) in &run {
+                    made[stage.0 as usize].extend(numbers);
                 }
                 let message = OrderMessage {
                     plan: self.id.clone(),
@@ -421,6 +433,32 @@ impl Drive {
             self.count(|t| (t.bytes_expected, t.workers) = (moved, workers.len() as u64));
         }
         Ok(jobs)
+    }
+
+    /// True if one of the operands that are told makes a suspect, for itself.
+    fn makes_suspects(
+        &self,
+        state: &State,
+        run: &[(StageId, Bitmap)],
+        made: &Has,
+    ) -> Result<bool, Error> {
+        if state.suspects.is_empty() {
+            return Ok(false);
+        }
+        let order = Order::new(self.tiling.clone(), run.to_vec(), made)?;
+        let mut ran = (0..).map(StageId).zip(order.runs());
+        Ok(ran.any(|(stage, ran)| ran.iter().any(|number| state.suspects.has(stage, number))))
+    }
+
+    /// What an order ran: what it was told, and what that reads and was not there.
+    fn ran(&self, message: &OrderMessage) -> Result<Vec<(StageId, Bitmap)>, Error> {
+        let mut there = vec![Bitmap::default(); self.tiling.plan().stages.len()];
+        for has in &message.there {
+            there[has.stage.0 as usize].extend(&has.operands);
+        }
+        let order = Order::new(self.tiling.clone(), message.run.clone(), &there)?;
+        let ran = (0..).map(StageId).zip(order.runs()).filter(|(_, ran)| !ran.is_empty());
+        Ok(ran.map(|(stage, ran)| (stage, ran.clone())).collect())
     }
 
     /// Brings the placement up to who is here; true if it is the first one.
@@ -462,7 +500,8 @@ impl Drive {
             // All are to have as much of what is wanted.
             placement = placement.among(tiling, workers, runs)?;
         }
-        let is_first = state.deaths == 0 && state.placed.is_none() && self.totals().orders == 0;
+        let totals = self.totals();
+        let is_first = state.placed.is_none() && (totals.lost, totals.orders) == (0, 0);
         state.placed = Some((numbers, placement));
         Ok(is_first)
     }
@@ -535,13 +574,14 @@ impl Drive {
             }
         };
         let asked = self.ask(worker, address, "order", body, &heard).await;
-        let last = asked.map_err(|stop| match stop {
-            Stop::Died(_) => {
-                let (had_one, run) = (posts.had_one(worker), message.run.clone());
-                Stop::Died(vec![Death { worker, had_one, run }])
+        let last = match asked {
+            Err(Stop::Died(_)) => {
+                posts.died(worker);
+                let ran = self.ran(message).map_err(Stop::Over)?;
+                return Err(Stop::Died(vec![Death { worker, alone, ran }]));
             }
-            stop => stop,
-        })?;
+            asked => asked?,
+        };
         let said: Said = read(&last).map_err(|e| self.failed(address, e))?;
         let Said::Done(mut done) = said else {
             let reason = "an order had no end".into();
@@ -658,7 +698,7 @@ impl Drive {
 
     /// Brings a chunk from whoever has it.
     async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Bytes>, Error> {
-        for _ in 0..FAILURES_MAX + DEATHS_MAX {
+        for _ in 0..HOLDERS_MAX {
             let worker = {
                 let there = self.there();
                 let mut has = there.iter().filter(|(w, _)| **w != SERVER);

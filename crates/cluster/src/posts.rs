@@ -1,8 +1,13 @@
 //! Whose orders run where: what may be deadly gets a worker for itself, so that a death has one cause.
+//!
+//! Of a death with several plans each is to blame until what it ran there has ended well elsewhere; the plan that is left
+//! is the cause, and need not kill another worker to be known. So who is the least likely cause shows that first: deaths
+//! follow soon after the order that they come from began.
 
 use crate::registry::Registry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// The orders of all workers.
@@ -18,10 +23,10 @@ struct Post {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Orders that run, by plan.
-    plans: BTreeMap<String, u32>,
-    /// The plans that had orders there when it died.
-    last: Option<BTreeSet<String>>,
+    /// Orders that run, by plan, and when the last one of them began.
+    plans: BTreeMap<String, (u32, Instant)>,
+    /// The plans that may be to blame for its death, and when their last orders had begun.
+    blamed: Option<BTreeMap<String, Instant>>,
 }
 
 impl Post {
@@ -57,17 +62,47 @@ impl Posts {
             true => Hall::Alone(post.hall.clone().write_owned().await),
             false => Hall::Shared(post.hall.clone().read_owned().await),
         };
-        *post.crowd().plans.entry(plan.to_owned()).or_default() += 1;
+        let now = Instant::now();
+        let mut crowd = post.crowd();
+        let (orders, last) = crowd.plans.entry(plan.to_owned()).or_insert((0, now));
+        (*orders, *last) = (*orders + 1, now);
+        drop(crowd);
         Stay { post, plan: plan.to_owned(), _hall: hall }
     }
 
-    /// True if a worker that died worked for one plan only.
-    pub(crate) fn had_one(&self, worker: u32) -> bool {
+    /// A worker died. Whoever sees it first sees all of its plans: none leaves before it looked.
+    pub(crate) fn died(&self, worker: u32) {
         let post = self.post(worker);
-        let mut crowd = post.crowd();
-        let crowd = &mut *crowd;
-        // Whoever sees it first sees all of them: nobody leaves before it looked.
-        crowd.last.get_or_insert_with(|| crowd.plans.keys().cloned().collect()).len() <= 1
+        let crowd = &mut *post.crowd();
+        let plans = || crowd.plans.iter().map(|(plan, (_, last))| (plan.clone(), *last)).collect();
+        crowd.blamed.get_or_insert_with(plans);
+    }
+
+    /// True if nothing else can be to blame for a worker's death.
+    pub(crate) fn is_to_blame(&self, worker: u32, plan: &str) -> bool {
+        let post = self.post(worker);
+        let crowd = post.crowd();
+        crowd.blamed.as_ref().is_some_and(|b| b.len() == 1 && b.contains_key(plan))
+    }
+
+    /// True if no other plan is less likely to blame.
+    pub(crate) fn is_first(&self, worker: u32, plan: &str) -> bool {
+        let post = self.post(worker);
+        let crowd = post.crowd();
+        let Some(blamed) = &crowd.blamed else { return true };
+        blamed.get(plan).is_none_or(|own| blamed.iter().all(|(p, last)| (own, plan) <= (last, p)))
+    }
+
+    /// What a plan ran on a worker that died has ended well.
+    pub(crate) fn acquit(&self, worker: u32, plan: &str) {
+        if let Some(blamed) = &mut self.post(worker).crowd().blamed {
+            blamed.remove(plan);
+        }
+    }
+
+    /// It is known what a worker died of, or nobody is there any more who might know.
+    pub(crate) fn close(&self, worker: u32) {
+        self.post(worker).crowd().blamed = Some(BTreeMap::new());
     }
 
     /// Forgets workers that the registry has forgotten.
@@ -80,7 +115,7 @@ impl Posts {
 impl Drop for Stay {
     fn drop(&mut self) {
         let mut crowd = self.post.crowd();
-        if let Some(orders) = crowd.plans.get_mut(&self.plan) {
+        if let Some((orders, _)) = crowd.plans.get_mut(&self.plan) {
             *orders -= 1;
             if *orders == 0 {
                 crowd.plans.remove(&self.plan);
@@ -108,7 +143,8 @@ mod tests {
         drop((a, b));
         let alone = alone.now_or_never().unwrap();
         assert!(late.as_mut().now_or_never().is_none());
-        assert!(posts.had_one(1));
+        posts.died(1);
+        assert!(posts.is_to_blame(1, "c"));
         drop(alone);
         assert!(late.now_or_never().is_some());
     }
@@ -117,13 +153,21 @@ mod tests {
     async fn a_death_has_the_plans_that_were_there() {
         let posts = Posts::default();
         let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
-        assert!(!posts.had_one(1));
+        posts.died(1);
         drop(a);
         // The second who looks is told the same.
-        assert!(!posts.had_one(1));
+        posts.died(1);
         drop(b);
+        assert!(!posts.is_to_blame(1, "a") && !posts.is_to_blame(1, "b"));
+        // The order of "b" began later.
+        assert!(posts.is_first(1, "a") && !posts.is_first(1, "b"));
+        posts.acquit(1, "a");
+        assert!(posts.is_to_blame(1, "b") && posts.is_first(1, "b"));
+        posts.close(1);
+        assert!(!posts.is_to_blame(1, "b") && posts.is_first(1, "b"));
         let two = (posts.enter(2, "a", false).await, posts.enter(2, "a", false).await);
-        assert!(posts.had_one(2));
+        posts.died(2);
+        assert!(posts.is_to_blame(2, "a"));
         drop(two);
     }
 }

@@ -30,8 +30,7 @@ impl Drive {
         if members.is_empty() {
             return Ok(None);
         }
-        let suspects = vec![Bitmap::default(); self.tiling.plan().stages.len()];
-        let mut state = State { suspects, ..State::default() };
+        let mut state = State::default();
         let jobs = self.jobs(&mut state, &members, &Recovery::default())?;
         Ok(Some(Expected {
             workers: jobs.iter().map(|j| j.worker).collect::<BTreeSet<u32>>().len(),

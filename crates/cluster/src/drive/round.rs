@@ -7,7 +7,7 @@
 //! A round ends when all of its orders are done, when one of them cannot be, or where a step would begin that workers
 //! who came meanwhile are to have a part in. What runs is waited for.
 
-use super::{DEATHS_MAX, Drive, State};
+use super::{Drive, State};
 use crate::wire::OrderMessage;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often orders that take long are looked for.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long it waits for other statements to show that workers did not die of them.
+const OTHERS: Duration = Duration::from_secs(30);
 /// An order that runs for less has no copy.
 const LONG: Duration = Duration::from_secs(2);
 /// An order takes long if it takes so many times as long as those of its step that are done.
@@ -34,7 +36,7 @@ pub(super) struct Job {
     /// Places of the jobs that have to be done before.
     pub(super) after: Vec<usize>,
     pub(super) message: OrderMessage,
-    /// A worker died while it ran what is in it: nothing else runs beside it.
+    /// A worker died while it ran what is in it, or what it makes: nothing else runs beside it until that is explained.
     pub(super) alone: bool,
 }
 
@@ -51,10 +53,10 @@ pub(super) enum Stop {
 /// A worker that died while it ran an order.
 pub(super) struct Death {
     pub(super) worker: u32,
-    /// It had nothing of other statements.
-    pub(super) had_one: bool,
-    /// What it was told.
-    pub(super) run: Vec<(StageId, Bitmap)>,
+    /// What it was told was suspect.
+    pub(super) alone: bool,
+    /// The operands that it was to make, with all that they read.
+    pub(super) ran: Vec<(StageId, Bitmap)>,
 }
 
 /// A job on a worker.
@@ -62,6 +64,8 @@ struct Attempt {
     job: usize,
     worker: u32,
     begun: Instant,
+    /// Nothing else runs beside it.
+    alone: bool,
 }
 
 impl Drive {
@@ -79,7 +83,6 @@ impl Drive {
         let registry = self.cluster.registry();
         let mut changes = registry.changes();
         let mut look = tokio::time::interval(LOOK);
-        let alone_max = DEATHS_MAX.saturating_sub(state.deaths).max(1) as usize;
         let mut waiting: BTreeSet<usize> = (0..jobs.len()).collect();
         let mut done = vec![false; jobs.len()];
         let tokens: Vec<CancellationToken> =
@@ -89,19 +92,35 @@ impl Drive {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut running = FuturesUnordered::new();
         let (mut stop, mut came, mut last_step) = (None, false, 0);
+        let posts = self.cluster.posts();
+        let begun = Instant::now();
         loop {
             let mut start: Vec<(usize, u32)> = Vec::new();
+            let mut waits = false;
+            self.judge(state).map_err(Stop::Over)?;
             if stop.is_none() {
-                let mut alone = attempts.iter().filter(|a| jobs[a.job].alone).count();
-                for &job in &waiting {
-                    let Job { step, after, alone: is_alone, worker, .. } = &jobs[job];
-                    let is_ready = after.iter().all(|before| done[*before]);
+                let mut alone = attempts.iter().filter(|a| a.alone).count();
+                // Once nothing is suspect any more, nothing is.
+                let is_alone = |job: usize| jobs[job].alone && !state.suspects.is_empty();
+                let is_ready = |job: &Job| {
                     // Where a step begins those who came have their part.
-                    let may = !came || *step <= last_step;
-                    if is_ready && may && (!is_alone || alone < alone_max) {
-                        alone += usize::from(*is_alone);
-                        start.push((job, *worker));
+                    let may = !came || job.step <= last_step;
+                    may && job.after.iter().all(|before| done[*before])
+                };
+                let (suspects, others): (Vec<usize>, Vec<usize>) =
+                    waiting.iter().filter(|i| is_ready(&jobs[**i])).partition(|i| is_alone(**i));
+                // The next death would be one too many, if another statement shows that these were not its own.
+                waits = state.suspects.is_full()
+                    && begun.elapsed() < OTHERS
+                    && !state.suspects.open().all(|worker| posts.is_first(worker, &self.id));
+                for job in suspects {
+                    if alone < state.suspects.at_a_time() && !waits {
+                        alone += 1;
+                        start.push((job, jobs[job].worker));
                     }
+                }
+                if !waits && alone == 0 || !state.suspects.are_first() {
+                    start.extend(others.into_iter().map(|job| (job, jobs[job].worker)));
                 }
                 for (job, _) in &start {
                     waiting.remove(job);
@@ -120,22 +139,22 @@ impl Drive {
                 }
             }
             for (job, worker) in start {
-                attempts.push(Attempt { job, worker, begun: Instant::now() });
+                let alone = jobs[job].alone && !state.suspects.is_empty();
+                attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
                 let message = OrderMessage { there: self.all_there(), ..jobs[job].message.clone() };
                 let (address, token) = (members[&worker].name.clone(), tokens[job].clone());
-                let alone = jobs[job].alone;
                 running.push(async move {
                     tokio::select! {
                         biased;
                         // Somebody else was faster.
-                        () = token.cancelled() => (job, worker, None),
+                        () = token.cancelled() => (job, worker, message, None),
                         end = self.order(worker, &address, &message, alone) => {
-                            (job, worker, Some(end))
+                            (job, worker, message, Some(end))
                         }
                     }
                 });
             }
-            if running.is_empty() {
+            if running.is_empty() && !waits {
                 return match stop {
                     Some(stop) => Err(stop),
                     None if waiting.is_empty() || came => Ok(()),
@@ -144,7 +163,7 @@ impl Drive {
                     })),
                 };
             }
-            let (job, worker, end) = tokio::select! {
+            let (job, worker, message, end) = tokio::select! {
                 Some(end) = running.next() => end,
                 _ = look.tick() => continue,
                 _ = changes.changed() => {
@@ -163,14 +182,8 @@ impl Drive {
                         let longest = took.entry(jobs[job].step).or_default();
                         *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
                     }
-                    if jobs[job].alone {
-                        // It was not that.
-                        for (stage, numbers) in &jobs[job].message.run {
-                            let suspects = &mut state.suspects[stage.0 as usize];
-                            numbers.iter().for_each(|number| {
-                                suspects.remove(number);
-                            });
-                        }
+                    if !state.suspects.is_empty() {
+                        state.suspects.acquit(&self.ran(&message).map_err(Stop::Over)?);
                     }
                 }
                 Err(Stop::Over(error)) => return Err(Stop::Over(error)),
@@ -225,7 +238,7 @@ impl Drive {
             let (job, ran) = (&jobs[a.job], a.begun.elapsed());
             let longer = took.get(&job.step).is_some_and(|longest| ran > *longest * LONGER);
             let is_copied = attempts.iter().any(|b| b.job == a.job && b.worker != a.worker);
-            ran > LONG && longer && !job.alone && !is_copied
+            ran > LONG && longer && !a.alone && !is_copied
         };
         let slow = attempts.iter().filter(is_slow).max_by_key(|a| a.begun.elapsed())?;
         let is_idle = |worker: &&u32| {

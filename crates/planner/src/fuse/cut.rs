@@ -97,16 +97,16 @@ mod tests {
     #[test]
     fn plain_rows_are_read_as_columns() {
         let config = Config { cached_bytes: 4 << 30, ..Config::default() };
-        let (stored, columns) = (Dims::from_slice(&[400, 25_000]), [20_000, 500]);
+        let (stored, columns) = ([Dims::from_slice(&[400, 25_000])], [20_000, 500]);
         let wanted = Dims::from_slice(&columns);
         assert_eq!(loads(rows(true), &columns, &config, false), [wanted]);
         // With codecs, or for somebody else too, or not in the system's memory, they are what is stored.
-        assert_eq!(loads(rows(false), &columns, &config, false), [stored.clone()]);
-        assert_eq!(loads(rows(true), &columns, &config, true), [stored.clone()]);
+        assert_eq!(loads(rows(false), &columns, &config, false), stored);
+        assert_eq!(loads(rows(true), &columns, &config, true), stored);
         let small = Config { cached_bytes: 1 << 30, ..config.clone() };
-        assert_eq!(loads(rows(true), &columns, &small, false), [stored.clone()]);
+        assert_eq!(loads(rows(true), &columns, &small, false), stored);
         // Lines of 80 bytes are not worth it, those of 256 KiB are from any disk.
-        assert_eq!(loads(rows(true), &[20_000, 10], &config, false), [stored]);
+        assert_eq!(loads(rows(true), &[20_000, 10], &config, false), stored);
         let mut wide = rows(true);
         wide.shape[1] = 250_000;
         wide.grid = Grid::regular(&wide.shape, &[400, 250_000]);

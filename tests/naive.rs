@@ -358,7 +358,7 @@ fn reduce(kind: ReduceKind, axes: &[AxisReduce], x: &Whole, shape: &[usize]) -> 
                 _ if masked => None,
                 ReduceKind::Sum | ReduceKind::Add => Some(v.iter().sum()),
                 ReduceKind::Prod => Some(v.iter().product()),
-                ReduceKind::Mean => Some(mean),
+                ReduceKind::Mean | ReduceKind::MeanOf(_) => Some(mean),
                 ReduceKind::Var { ddof } => Some(
                     v.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n - f64::from(ddof)),
                 ),

@@ -22,6 +22,14 @@ use crate::view::{AxisView, View};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
+/// Cells that become one where axes are reduced, if they are as many everywhere: no axis has groups.
+pub(crate) fn whole(shape: &[u64], axes: &[AxisReduce]) -> Option<u64> {
+    let is_grouped = axes.iter().any(|a| matches!(a, AxisReduce::Group(_)));
+    let reduced = shape.iter().zip(axes).filter(|(_, how)| **how == AxisReduce::All);
+    let reduced: Dims = reduced.map(|(&len, _)| len).collect();
+    cells(&reduced).filter(|_| !is_grouped)
+}
+
 /// Builds a graph under a configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
@@ -566,6 +574,12 @@ impl Builder {
                 }
             }
         }
+        let kind = match kind {
+            ReduceKind::Mean if !null_in => {
+                whole(&self.node(input).shape, axes).map_or(kind, ReduceKind::MeanOf)
+            }
+            kind => kind,
+        };
         // A group without a cell, or the mean of nothing, must not pass for a value.
         let nullable = kind.nullable(null_in);
         self.push(Op::Reduce { kind, axes: axes.into() }, &[input], shape, result, nullable, grid)

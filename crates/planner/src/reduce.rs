@@ -19,6 +19,8 @@ pub enum ReduceKind {
     Prod,
     /// Mean, accumulated in `float64`. The input is a float.
     Mean,
+    /// Mean of so many cells, none of which can be masked: a sum that is divided at the end, without a count.
+    MeanOf(u64),
     /// Sum of squared deviations over count minus `ddof`. The input is a float.
     Var {
         /// Delta degrees of freedom.
@@ -58,8 +60,8 @@ impl ReduceKind {
                 d if d.is_float() => d,
                 _ => return None,
             },
-            Mean | Var { .. } if dtype.is_float() => dtype,
-            Mean | Var { .. } => return None,
+            Mean | MeanOf(_) | Var { .. } if dtype.is_float() => dtype,
+            Mean | MeanOf(_) | Var { .. } => return None,
             Min | Max | MinTotal | MaxTotal => dtype,
             Add if dtype.is_numeric() => dtype,
             Add => return None,
@@ -73,7 +75,7 @@ impl ReduceKind {
     pub fn has_identity(self) -> bool {
         use ReduceKind::*;
         // NumPy's mean and variance of nothing are NaN, which ours give too.
-        matches!(self, Sum | Prod | Mean | Var { .. } | Any | All | Count | Add)
+        matches!(self, Sum | Prod | Mean | MeanOf(_) | Var { .. } | Any | All | Count | Add)
     }
 
     /// Types of the fields of a state for inputs of type `dtype`.
@@ -89,12 +91,12 @@ impl ReduceKind {
     /// | count | `int64` |
     ///
     /// A masked input adds a last field, the `int64` count of its cells (but for count and variance, which have one).
-    /// A mean has it always: the divisor of a group is its count.
+    /// A mean of unknown cells has it always: the divisor of a group is its count.
     pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 3]> {
         use ReduceKind::*;
         let mut fields: SmallVec<[DType; 3]> = match self {
             Sum if !dtype.is_float() => smallvec![DType::UInt64, DType::Int64],
-            Sum | Mean => smallvec![DType::Float64],
+            Sum | Mean | MeanOf(_) => smallvec![DType::Float64],
             Prod if dtype.is_float() => smallvec![DType::Float64],
             Prod => smallvec![self.result(dtype).unwrap_or(DType::Int64)],
             Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64],
@@ -120,7 +122,7 @@ impl ReduceKind {
         match self {
             Sum => "sum",
             Prod => "prod",
-            Mean => "mean",
+            Mean | MeanOf(_) => "mean",
             Var { .. } => "var",
             Min => "min",
             Max => "max",

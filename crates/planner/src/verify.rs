@@ -1,10 +1,11 @@
 //! The grammar of the IR, executable: what every graph between two passes satisfies.
 
-use crate::build::{map_dtype, map_nullable};
+use crate::build::{map_dtype, map_nullable, whole};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{AxisReduce, Graph, MapOp, Node, Op};
 use crate::program::ScalarOp;
+use crate::reduce::ReduceKind;
 use crate::region::{Region, cells};
 use crate::sort::SortWhat;
 use crate::window::is_windowed;
@@ -127,7 +128,14 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
                 AxisReduce::All => node.shape[a] == 1,
                 AxisReduce::Group(g) => node.shape[a] == u64::from(g.count),
             });
-            ensure(fits, "the reduced shape is another")
+            ensure(fits, "the reduced shape is another")?;
+            let known = match kind {
+                ReduceKind::MeanOf(n) => {
+                    whole(&inputs[0].shape, axes) == Some(*n) && !inputs[0].nullable
+                }
+                _ => true,
+            };
+            ensure(known, "the mean is of other cells")
         }
         Op::Scan { axis, .. } => ensure(
             *axis < node.shape.len() && inputs[0].shape == node.shape,

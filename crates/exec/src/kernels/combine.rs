@@ -155,7 +155,7 @@ fn merge(
                 ((s >> 64) as i64).write(out[1], i);
             }
         }
-        Sum | Mean => zip(out[0], part[0], n, |a: f64, b| a + b),
+        Sum | Mean | MeanOf(_) => zip(out[0], part[0], n, |a: f64, b| a + b),
         Prod if dtype.is_float() => zip(out[0], part[0], n, |a: f64, b| a * b),
         Prod => zip(out[0], part[0], n, |a: u64, b| a.wrapping_mul(b)),
         Var { .. } => {
@@ -281,6 +281,9 @@ pub fn finish(
                 f(f64::read(state[0], i) / c, value, i);
             }
         }
+        MeanOf(cells) => {
+            (0..n).for_each(|i| f(f64::read(state[0], i) / cells as f64, value, i));
+        }
         Var { ddof } => {
             for i in 0..n {
                 // NumPy's divisor stops at 0.
@@ -404,6 +407,10 @@ mod tests {
                 .unwrap();
         assert_eq!(f32::read(&v, 0), 0.33333334);
         assert!(f32::read(&v, 1).is_nan());
+        // Of as many cells as the plan knows, without a count.
+        let known = |n| both(ReduceKind::MeanOf(n), DType::Float32, false, &[vec![f(&[1.0, 0.0])]]);
+        assert_eq!(known(3).unwrap().0[..4], v[..4]);
+        assert!(f32::read(&known(0).unwrap().0, 1).is_nan());
     }
 
     #[test]

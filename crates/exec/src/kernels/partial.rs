@@ -177,8 +177,8 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
     let k = Kind::of(dtype);
     kind.result(dtype)?;
     Some(match kind {
-        Sum | Mean if dtype == DType::Float64 => (sum::<f64>(l), dtype),
-        Sum | Mean if dtype == DType::Float32 => (sum::<f32>(l), dtype),
+        Sum | Mean | MeanOf(_) if dtype == DType::Float64 => (sum::<f64>(l), dtype),
+        Sum | Mean | MeanOf(_) if dtype == DType::Float32 => (sum::<f32>(l), dtype),
         Sum if k == Kind::U64 => (wide::<Unsigned>(l), DType::UInt64),
         Sum if k == Kind::I64 => (wide::<Signed>(l), DType::Int64),
         Sum => match k {
@@ -190,7 +190,7 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
             Kind::U32 => (wide::<Half<u32>>(l), dtype),
             _ => return None,
         },
-        Mean => return None,
+        Mean | MeanOf(_) => return None,
         Prod if dtype == DType::Float64 => (mono::<ProdFloat<f64>>(l), dtype),
         Prod if dtype == DType::Float32 => (mono::<ProdFloat<f32>>(l), dtype),
         Prod => (mono::<ProdInt>(l), kind.result(dtype)?),

@@ -169,7 +169,8 @@ pub fn window(
         Any => job.run(&Greatest::<u8>::default()),
         All => job.run(&Every),
         Count => job.run(&Counting),
-        ArgMin | ArgMax | Add => Err(unsupported(kind.name(), dtype)),
+        // The cells of a window are counted one by one.
+        MeanOf(_) | ArgMin | ArgMax | Add => Err(unsupported(kind.name(), dtype)),
     }
 }
 

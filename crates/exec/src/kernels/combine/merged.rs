@@ -179,7 +179,7 @@ fn identity(kind: ReduceKind, dtype: DType, fields: usize) -> SmallVec<[[u8; 8];
         _ => all!(k, T => bytes(<T as Elem>::top())),
     };
     let value = match kind {
-        Sum | Mean | Var { .. } | Count | Any | Add => bytes(0u64),
+        Sum | Mean | MeanOf(_) | Var { .. } | Count | Any | Add => bytes(0u64),
         Prod if dtype.is_float() => bytes(1f64),
         Prod => bytes(1u64),
         All => bytes(1u8),
@@ -197,10 +197,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    const KINDS: [ReduceKind; 13] = [
+    const KINDS: [ReduceKind; 14] = [
         ReduceKind::Sum,
         ReduceKind::Prod,
         ReduceKind::Mean,
+        ReduceKind::MeanOf(1),
         ReduceKind::Var { ddof: 1 },
         ReduceKind::Min,
         ReduceKind::Max,

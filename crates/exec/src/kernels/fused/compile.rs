@@ -440,7 +440,7 @@ impl Body {
             };
             let fields = (0, state.len() - usize::from(counted));
             let taken = match kind {
-                ReduceKind::Mean => ReduceKind::Sum,
+                ReduceKind::Mean | ReduceKind::MeanOf(_) => ReduceKind::Sum,
                 ReduceKind::Var { .. } => ReduceKind::Var { ddof: 0 },
                 kind => kind,
             };

@@ -505,7 +505,7 @@ mod tests {
             .collect();
         let kinds = [
             ReduceKind::Sum,
-            ReduceKind::Mean,
+            ReduceKind::MeanOf(3),
             ReduceKind::Prod,
             ReduceKind::Min,
             ReduceKind::MaxTotal,

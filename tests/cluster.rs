@@ -355,8 +355,11 @@ fn a_server_and_its_workers() {
         let got = cluster.query(sql);
         assert_eq!((got.status, &got.body), (200, want), "{sql}");
     }
+    // What a worker ran is told with its next beat.
     let operands = |w: &Value| w["operands"].as_u64().unwrap();
-    assert!(cluster.alive().iter().all(|w| operands(w) > 0), "{}", cluster.told());
+    until("both workers ran operands", PATIENCE, || {
+        cluster.alive().iter().all(|w| operands(w) > 0)
+    });
     cluster.is_quiet("statements that are over");
     let shown = cluster.query("SHOW WORKERS");
     assert_eq!(shown.body.lines().count(), 5, "{}", shown.body);

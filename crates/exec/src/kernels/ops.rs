@@ -46,6 +46,8 @@ pub(crate) enum TileOp {
     MulSub,
     /// `c - a * b` with two roundings.
     NegMulAdd,
+    /// `(a - b) / c` with two roundings: the divider works while cells are read.
+    SubDiv,
     /// `a * a + b * b` with three roundings.
     SquareSum,
     /// `sqrt(a * a + b * b)` with four roundings.
@@ -472,6 +474,7 @@ ternary! {
     MulAdd: Float, |a, b, c| a.mul(b).add(c);
     MulSub: Float, |a, b, c| a.mul(b).sub(c);
     NegMulAdd: Float, |a, b, c| c.sub(a.mul(b));
+    SubDiv: Float, |a, b, c| a.sub(b).div(c);
 }
 struct Fun2<F>(F);
 impl<T: Float, F: math::Fun2> Op2<T, T> for Fun2<F> {

@@ -131,6 +131,33 @@ pub(super) fn lcg(seed: u64) -> impl FnMut() -> f64 {
 }
 
 #[test]
+fn a_difference_that_is_divided_is_rounded_twice() {
+    let f = DType::Float64;
+    let mut p = Program { inputs: vec![f; 3], insts: vec![] };
+    let (a, b, c) = (Arg::Input(0), Arg::Input(1), Arg::Input(2));
+    let d = p.push(S::Sub, f, &[a, b]);
+    let v = p.push(S::Div, f, &[d, c]);
+    let outputs = vec![FusedOutput::Store { value: v, valid: None }];
+    let fused = Fused { program: p, inputs: (0..3).map(field).collect(), outputs, batch: None };
+    for n in [1u64, 63, 64, 200, 1000] {
+        let mut next = lcg(n);
+        let mut line = || (0..n).map(|_| next() - 0.5).collect::<Vec<f64>>();
+        let (x, m, mut s) = (line(), line(), line());
+        // Zeros of both signs, an infinity and NaN are divisors too.
+        for (at, odd) in [0.0, -0.0, f64::INFINITY, f64::NAN].into_iter().enumerate() {
+            s[(at * 7) % n as usize] = odd;
+        }
+        let at = [1i64];
+        let inputs = [dense(&x, &at, f), dense(&m, &at, f), dense(&s, &at, f)];
+        let got = run(&fused, &Region::whole(&[n]), &[n], &inputs).unwrap();
+        let got: Vec<u64> =
+            typed::<f64>(&got[0][0], n as usize).iter().map(|v| v.to_bits()).collect();
+        let want: Vec<u64> = (0..n as usize).map(|i| ((x[i] - m[i]) / s[i]).to_bits()).collect();
+        assert_eq!(got, want, "{n}");
+    }
+}
+
+#[test]
 fn the_sum_is_the_sum_of_the_cells() {
     for n in [0u64, 1, 31, 63, 64, 65, 640, 1000] {
         let mut r = lcg(n);

@@ -58,6 +58,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
         TileOp::MulAdd => floats!(k, T => op3::<MulAdd, T>(l)),
         TileOp::MulSub => floats!(k, T => op3::<MulSub, T>(l)),
         TileOp::NegMulAdd => floats!(k, T => op3::<NegMulAdd, T>(l)),
+        TileOp::SubDiv => floats!(k, T => op3::<SubDiv, T>(l)),
         TileOp::SquareSum => floats!(k, T => op2::<SquareSum, T, T>(l)),
         TileOp::Norm => floats!(k, T => op2::<Norm, T, T>(l)),
         TileOp::ExpNeg => floats!(k, T => op1::<ExpNeg, T, T>(l)),

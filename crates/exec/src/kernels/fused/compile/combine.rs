@@ -88,6 +88,12 @@ impl Body {
                 (_, Some(y)) => (TileOp::NegMulAdd, vec![y.args[0], y.args[1], n.args[0]]),
                 _ => return None,
             },
+            TileOp::Scalar(S::Div) => match own(n.args[0]) {
+                Some(x) if x.op == TileOp::Scalar(S::Sub) => {
+                    (TileOp::SubDiv, vec![x.args[0], x.args[1], n.args[1]])
+                }
+                _ => return None,
+            },
             TileOp::Scalar(S::Sqrt) => match own(n.args[0]) {
                 Some(x) if x.op == TileOp::SquareSum => (TileOp::Norm, x.args.clone()),
                 _ => return None,

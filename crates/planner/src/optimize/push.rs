@@ -1,7 +1,7 @@
 //! Views and reshapes sink towards the sources, so that a slice reads only what it needs.
 //!
 //! ```text
-//!   View(Map(a, b))            →  Map(View(a), View(b))        unless the view repeats cells
+//!   View(Map(a, b))            →  Map(View(a), View(b))        unless the view repeats cells or only turns axes
 //!   View(Load[region])         →  View'(Load[smaller region])
 //!   Reshape(Map(a))            →  Map(Reshape(a)),  Reshape(Iota) → Iota
 //! ```
@@ -13,7 +13,7 @@ use crate::grid::Grid;
 use crate::ir::{MapOp, Node, NodeId, Op};
 use crate::program::ScalarOp;
 use crate::region::{Region, cells};
-use crate::view::View;
+use crate::view::{AxisView, View};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
@@ -28,7 +28,11 @@ pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
 fn push_view(b: &mut Builder, node: &Node, view: &View, input: NodeId) -> Result<NodeId, Error> {
     let child = b.node(input).clone();
     match &child.op {
-        Op::Map(op) if cells(&node.shape) <= cells(&child.shape) && !repeats(view, &node.shape) => {
+        Op::Map(op)
+            if cells(&node.shape) <= cells(&child.shape)
+                && !repeats(view, &node.shape)
+                && !turns(view, &child.shape, &node.shape) =>
+        {
             let inputs: SmallVec<[NodeId; 3]> = child
                 .inputs
                 .iter()
@@ -58,6 +62,15 @@ fn push_view(b: &mut Builder, node: &Node, view: &View, input: NodeId) -> Result
 /// Does an output axis longer than 1 read nothing, so that cells are given more than once?
 pub(crate) fn repeats(view: &View, shape: &[u64]) -> bool {
     (0..shape.len()).any(|o| shape[o] > 1 && !view.axes.iter().any(|a| a.axis == Some(o)))
+}
+
+/// Are the output's axes the input's in another order, whole? Nothing is read less below, and what reads views in place
+/// (a product with its own transpose: `cov`) shares the cells with what reads them as they are.
+fn turns(view: &View, from: &[u64], to: &[u64]) -> bool {
+    let whole = |(a, n): (&AxisView, &u64)| {
+        a.start == 0 && a.step == 1 && a.axis.is_some_and(|o| to[o] == *n)
+    };
+    from.len() == to.len() && view.axes.iter().zip(from).all(whole) && !repeats(view, to)
 }
 
 fn push_reshape(b: &mut Builder, node: &Node, input: NodeId) -> Result<NodeId, Error> {

@@ -276,3 +276,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_product_with_its_own_transpose_is_symmetric_and_that_of_loops() {
+    let (n, k) = (1040, 520);
+    let cell = |i: u64| (i % 1009) as i64 - 504;
+    let mut b = Builder::new(Config::default());
+    let [several, middle] = [1009, 504].map(|c| b.constant(Scalar::i64(c)).unwrap());
+    let v = b.iota(&[n, k], None).unwrap();
+    let v = b.map(ScalarOp::Rem, &[v, several]).unwrap();
+    let v = b.map(ScalarOp::Sub, &[v, middle]).unwrap();
+    let v = b.cast(v, DType::Float64).unwrap();
+    let turned = b.transpose(v, &[1, 0]).unwrap();
+    let product = b.contract(v, turned).unwrap();
+    let [one, two] = [1, 2].map(|t| answer(b.clone(), product, &Sources::default(), t));
+    assert_eq!(one, two, "the bits depend on threads");
+    let at = |i: u64, j: u64| f64::from_bits(one[(i * n + j) as usize].unwrap());
+    for i in (0..n).step_by(23) {
+        for j in (0..n).step_by(29) {
+            // Whole numbers below 2^28: every order of additions is exact.
+            let want: i64 = (0..k).map(|l| cell(i * k + l) * cell(j * k + l)).sum();
+            assert_eq!((at(i, j), at(j, i)), (want as f64, want as f64), "{i} {j}");
+        }
+    }
+    assert!((0..n).all(|i| (0..i).all(|j| at(i, j).to_bits() == at(j, i).to_bits())));
+}

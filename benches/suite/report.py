@@ -9,6 +9,8 @@ from pathlib import Path
 from .workload import Limit
 
 OURS = "tessera"
+# Bytes that a process may take beside inputs, result and the operands that run.
+PROCESS = 200 * 2**20
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Row:
     beside: tuple[str, ...] = ()
     # Of the limit, by `share`.
     share: float | None = None
+    # Bytes that the largest operand asks for, times the threads that may run one.
+    operands: float | None = None
 
     def best_peer(self) -> str | None:
         """The peer with the least median."""
@@ -56,6 +60,10 @@ class Row:
         ours = self.sides.get(OURS)
         return None if ours is None or not ours.rss else ours.rss - self.held
 
+    def allowed(self) -> float | None:
+        """Bytes that may be resident beyond them: an operand a thread, and what the process takes."""
+        return None if self.operands is None else self.operands + PROCESS
+
 
 def line(row: Row) -> str:
     """A row for the screen."""
@@ -68,7 +76,7 @@ def line(row: Row) -> str:
     return f"{row.name:44} {ours:9.4g} s  {'' if ratio is None else f'x {ratio:5.2f}'} {peer or ''}{share}{beyond}  ({others})"
 
 
-HEAD = ["workload", "Tessera s", "best peer", "its s", "peer / Tessera", "share of limit", "other peers s", "RSS MiB", "beyond data MiB"]
+HEAD = ["workload", "Tessera s", "best peer", "its s", "peer / Tessera", "share of limit", "other peers s", "RSS MiB", "beyond data MiB", "allowed MiB"]
 
 
 def table(rows: list[Row]) -> str:
@@ -77,14 +85,14 @@ def table(rows: list[Row]) -> str:
     for family in dict.fromkeys(r.family for r in rows):
         mine = [r for r in rows if r.family == family]
         mean = geometric_mean(mine)
-        lines.append(f"| **{family}** | | | | {'' if mean is None else f'**{mean:.2f}**'} | | | | |")
+        lines.append(f"| **{family}** | | | | {'' if mean is None else f'**{mean:.2f}**'} | | | | | |")
         lines += [cells_of(r) for r in mine]
     return "\n".join(lines)
 
 
 def cells_of(r: Row) -> str:
     if r.failed is not None:
-        return f"| {r.name} | failed | | | | | | | |"
+        return f"| {r.name} | failed | | | | | | | | |"
     ours, peer, ratio = r.sides[OURS], r.best_peer(), r.ratio()
     others = ", ".join(f"{p} {s.median():.3g}" for p, s in r.sides.items() if p not in (OURS, peer))
     one = [
@@ -97,6 +105,7 @@ def cells_of(r: Row) -> str:
         others,
         f"{ours.rss / 2**20:.0f}" if ours.rss else "",
         f"{r.beyond() / 2**20:.0f}" if r.beyond() is not None else "",
+        f"{r.allowed() / 2**20:.0f}" if r.beyond() is not None and r.allowed() is not None else "",
     ]
     return "| " + " | ".join(one) + " |"
 
@@ -119,7 +128,12 @@ def summary(rows: list[Row]) -> str:
     if not ratios:
         return "nothing was compared"
     ahead = sum(x >= 1 for x in ratios)
-    return f"{len(rows)} workloads; as fast as the best peer or faster in {ahead} of {len(ratios)}; geometric mean {geometric_mean(rows):.2f}"
+    bounded = [r for r in rows if r.failed is None and r.beyond() is not None and r.allowed() is not None]
+    within = sum(r.beyond() <= r.allowed() for r in bounded)
+    return (
+        f"{len(rows)} workloads; as fast as the best peer or faster in {ahead} of {len(ratios)}; geometric mean "
+        f"{geometric_mean(rows):.2f}; memory within what is allowed in {within} of {len(bounded)}"
+    )
 
 
 def save(path: Path, rows: list[Row], limits: dict):

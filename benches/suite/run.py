@@ -1,6 +1,7 @@
 """Measures one workload: all sides, in turns."""
 
 import dataclasses
+import os
 import tempfile
 from pathlib import Path
 
@@ -40,12 +41,13 @@ class Ours:
     """Tessera as a side."""
 
     def __init__(self, family: Family, w: Workload, env: dict):
-        self.family, self.w = family, w
+        self.family, self.w, self.operand = family, w, None
         self.bench = None if w.ours else Bench(family.context, w, env)
         if w.ours:
             self.first = family.worker(OURS).ask(do="make", workload=w.name, peer=OURS)["first"]
         else:
-            self.first = self.bench.run(1)["times"][0]
+            figures = self.bench.run(1)
+            self.first, self.operand = figures["times"][0], figures["operand_bytes"]
 
     def run(self, runs: int) -> list[float]:
         if self.bench:
@@ -87,6 +89,8 @@ def measure(family: Family, w: Workload, seconds: float, turns: int, say=print) 
     try:
         try:
             sides[OURS] = Ours(family, w, env)
+            if sides[OURS].operand is not None:
+                row.operands = float(sides[OURS].operand * os.cpu_count())
         except peers.Failed as e:
             row.failed = str(e)
             say(f"{w.name}: {e}")

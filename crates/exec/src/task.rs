@@ -29,6 +29,7 @@ pub use requests::{is_remote, requests};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::fail;
+use crate::kernels::copy::Stores;
 use crate::kernels::{self, fused::Compiled};
 use crate::pool::PooledBuf;
 use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
@@ -39,8 +40,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::dtype::DType;
-use tessera_planner::plan::{Plan, Stage, StageId, Task};
+use tessera_planner::plan::{OutputRef, Plan, Stage, StageId, Task};
 use tessera_planner::tile::Tiling;
+
+/// Least bytes of a chunk that is stored past the caches.
+const STREAM_MIN: u64 = 1 << 20;
 
 /// Where the cells of a source come from.
 #[derive(Debug, Clone)]
@@ -248,6 +252,15 @@ impl Operand<'_> {
         let o = &self.stage.outputs[output];
         let cells = o.grid.region(self.index).cells() as usize;
         o.fields.iter().map(|d| self.cx.buffer(cells * d.size())).collect()
+    }
+
+    /// How an output's chunk is best stored: past the caches if it fills a good part of one, and no operand reads it.
+    fn stores(&self, output: usize) -> Stores {
+        let o = &self.stage.outputs[output];
+        let bytes = o.grid.region(self.index).cells() * o.fields[0].size() as u64;
+        let of = OutputRef { stage: self.id, output: output as u32 };
+        let past = bytes >= STREAM_MIN && self.tiling.readers(of, self.index) == 0;
+        if past { Stores::Past } else { Stores::Plain }
     }
 
     /// The chunk of an output from its written buffers.

@@ -123,7 +123,13 @@ impl Needs {
                 self.materialise(graph, node.inputs[1]);
                 leaves.extend([base, node.inputs[1]]);
             }
-            Op::Concat { .. } | Op::Contract | Op::Factor { .. } => {
+            Op::Contract => {
+                for (base, _) in sides(graph, node) {
+                    self.materialise(graph, base);
+                    leaves.insert(base);
+                }
+            }
+            Op::Concat { .. } | Op::Factor { .. } => {
                 for &i in &node.inputs {
                     let base = self.behind_view(graph, i);
                     leaves.insert(base);
@@ -277,6 +283,14 @@ fn view_base(graph: &Graph, id: NodeId) -> (NodeId, View) {
         }
     }
     (id, View::identity(node.shape.len()))
+}
+
+/// The nodes that the sides of a product read in place, and the views. What both view is made once, also where it is
+/// elementwise: `transpose(x - mean(x, 0)) @ (x - mean(x, 0))`.
+fn sides(graph: &Graph, product: &Node) -> [(NodeId, View); 2] {
+    let inputs = [product.inputs[0], product.inputs[1]];
+    let both = inputs.map(|i| graph.behind_view(i));
+    if both[0].0 == both[1].0 { both } else { inputs.map(|i| view_base(graph, i)) }
 }
 
 /// Stages so far, and where each materialised node is.
@@ -592,8 +606,7 @@ impl Fuser<'_> {
     fn emit_contract(&mut self, id: NodeId) -> Result<(), Error> {
         let node = self.graph.node(id);
         let rank = node.shape.len();
-        let (lhs, rhs) = (node.inputs[0], node.inputs[1]);
-        let k = self.graph.node(lhs).grid.axes[rank - 1];
+        let k = self.graph.node(node.inputs[0]).grid.axes[rank - 1];
         let mut axes = node.grid.axes.clone();
         let chunk = k_block(k);
         axes.push(AxisGrid::regular(k.len, chunk));
@@ -609,8 +622,8 @@ impl Fuser<'_> {
                 .collect(),
         };
         let mut inputs = SmallVec::new();
-        for (i, view) in [(lhs, side([rank - 2, rank])), (rhs, side([rank, rank - 1]))] {
-            let (base, inner) = view_base(self.graph, i);
+        let views = [side([rank - 2, rank]), side([rank, rank - 1])];
+        for ((base, inner), view) in sides(self.graph, node).into_iter().zip(views) {
             let (from, outer) = self.find(base)?;
             inputs.push(Input { from, access: Access::View(view.then(&inner).then(&outer)) });
         }

@@ -306,6 +306,15 @@ impl Graph {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
+    /// The node behind a view, and the view: the node itself and one that moves nothing if it is no view.
+    pub fn behind_view(&self, id: NodeId) -> (NodeId, View) {
+        let node = self.node(id);
+        match &node.op {
+            Op::View(view) => (node.inputs[0], view.clone()),
+            _ => (id, View::identity(node.shape.len())),
+        }
+    }
+
     /// The value of a node that is the same for every cell: a 0-d constant, or a view that only repeats one.
     /// `Some(None)` is a masked one.
     pub fn scalar(&self, id: NodeId) -> Option<Option<Scalar>> {

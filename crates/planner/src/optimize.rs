@@ -4,6 +4,7 @@
 //! of each, so a broken rewrite fails at the rewrite.
 
 mod fold;
+mod halve;
 mod push;
 mod share;
 
@@ -31,8 +32,10 @@ pub const PASSES: [Pass; 3] = [
     Pass { name: "share", rewrite: share::rewrite },
 ];
 
-/// Runs once after the others: grids change no more, so a rechunk to the grid that is there goes.
-const SETTLE: Pass = Pass { name: "settle", rewrite: settle };
+/// Run once after the others: views sink no more, so that both sides of a product may view one node; grids change no
+/// more, so that a rechunk to the grid that is there goes.
+const LAST: [Pass; 2] =
+    [Pass { name: "settle", rewrite: settle }, Pass { name: "halve", rewrite: halve::rewrite }];
 
 fn settle(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     match node.op {
@@ -74,23 +77,31 @@ pub fn optimize(
     for _ in 0..ROUNDS_MAX {
         let before = now.clone();
         for pass in &PASSES {
-            let next = apply(pass, &now, config)?;
-            verify(&next.graph, pass.name)?;
-            if next != now {
-                trace(pass.name, &next);
-                now = next;
-            }
+            now = run(pass, now, config, trace)?;
         }
         if now == before {
             break;
         }
     }
-    let settled = apply(&SETTLE, &now, config)?;
-    verify(&settled.graph, SETTLE.name)?;
-    if settled != now {
-        trace(SETTLE.name, &settled);
+    for pass in &LAST {
+        now = run(pass, now, config, trace)?;
     }
-    Ok(settled)
+    Ok(now)
+}
+
+/// Runs a pass, and says so if it changed something.
+fn run(
+    pass: &Pass,
+    now: Rooted,
+    config: &Config,
+    trace: &mut dyn FnMut(&'static str, &Rooted),
+) -> Result<Rooted, Error> {
+    let next = apply(pass, &now, config)?;
+    verify(&next.graph, pass.name)?;
+    if next != now {
+        trace(pass.name, &next);
+    }
+    Ok(next)
 }
 
 /// Rebuilds the graph from the roots' ancestors, node by node; what no root needs is left behind.

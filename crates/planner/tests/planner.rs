@@ -64,6 +64,17 @@ fn standardise_passes_twice_over_its_source() {
 }
 
 #[test]
+fn half_of_a_product_with_its_own_transpose_is_copied() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[3000, 1500], &[1000, 1500])).unwrap();
+    let mean = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
+    let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
+    let turned = b.transpose(d, &[1, 0]).unwrap();
+    let product = b.contract(turned, d).unwrap();
+    insta::assert_snapshot!(explain::plan(&plan(b, &[product])));
+}
+
+#[test]
 fn a_slice_reads_only_its_box() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[10_000, 1000], &[1000, 1000])).unwrap();

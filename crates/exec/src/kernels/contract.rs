@@ -96,6 +96,66 @@ pub fn contract(
     Ok(())
 }
 
+/// Rows of the blocks on the diagonal of a symmetric product, which are computed whole.
+const DIAGONAL: usize = 128;
+
+/// `c[n, n] (+)= a[n, k] @ transpose(a)` of floats, the cells above the diagonal but for some: [`mirror`] gives those.
+///
+/// Half of the products are left out, in blocks that are as large as can be.
+///
+/// # Errors
+/// As [`contract`].
+pub fn contract_with_itself(
+    dtype: DType,
+    (n, k): (usize, usize),
+    a: Strided<'_>,
+    c: &mut [u8],
+    c_row: usize,
+    add: bool,
+) -> Result<(), KernelError> {
+    let turned: [i64; 2] = match a.strides {
+        [rows, columns] => [*columns, *rows],
+        _ => [0; 2],
+    };
+    let from = |row: usize| a.offset + row as i64 * turned[1];
+    if n <= DIAGONAL {
+        let b = Strided { strides: &turned, ..a };
+        return contract(dtype, Block { m: n, n, k }, a, b, c, c_row, add);
+    }
+    let half = (n / 2).next_multiple_of(DIAGONAL / 2).min(n);
+    let below = Strided { offset: from(half), ..a };
+    let beside = Strided { strides: &turned, ..a };
+    contract_with_itself(dtype, (half, k), a, c, c_row, add)?;
+    let lower = c.len().min(half * c_row * dtype.size());
+    let lower = &mut c[lower..];
+    contract(dtype, Block { m: n - half, n: half, k }, below, beside, lower, c_row, add)?;
+    let corner = lower.len().min(half * dtype.size());
+    contract_with_itself(dtype, (n - half, k), below, &mut lower[corner..], c_row, add)
+}
+
+/// Copies what lies below the diagonal of a dense square matrix of `n` rows to where it lies mirrored above it.
+pub fn mirror(size: usize, n: usize, c: &mut [u8]) {
+    match size {
+        4 => mirrored::<4>(n, c),
+        _ => mirrored::<8>(n, c),
+    }
+}
+
+fn mirrored<const N: usize>(n: usize, c: &mut [u8]) {
+    // Squares that fit the first-level cache.
+    const EDGE: usize = 32;
+    let cells = c.as_chunks_mut::<N>().0;
+    for i0 in (0..n).step_by(EDGE) {
+        for j0 in (0..=i0).step_by(EDGE) {
+            for i in i0..n.min(i0 + EDGE) {
+                for j in j0..i.min(j0 + EDGE) {
+                    cells[j * n + i] = cells[i * n + j];
+                }
+            }
+        }
+    }
+}
+
 /// Where a block goes.
 struct Target<'a> {
     c: &'a mut [u8],
@@ -280,6 +340,38 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn products_of_matrices_with_their_own_transposes_are_symmetric_and_those_of_loops() {
+        let value = |i: usize| ((i * 37 + 11) % 101) as f64 / 8.0 - 6.0;
+        for (n, k) in [(1, 3), (100, 7), (129, 40), (200, 64), (411, 33)] {
+            let a: Vec<f64> = (0..n * k).map(value).collect();
+            let at: Vec<f64> = (0..k * n).map(|i| a[(i % n) * k + i / n]).collect();
+            let bytes = |v: &[f64]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
+            let stored = [(bytes(&a), [k as i64, 1]), (bytes(&at), [1, n as i64])];
+            for (a_bytes, strides) in stored {
+                let side = Strided { bytes: &a_bytes, offset: 0, strides: &strides };
+                // Cells that are not written would be NaN.
+                let mut out = bytes(&vec![f64::NAN; n * n]);
+                for add in [false, true] {
+                    contract_with_itself(DType::Float64, (n, k), side, &mut out, n, add).unwrap();
+                }
+                mirror(8, n, &mut out);
+                for (i, cell) in out.chunks_exact(8).enumerate() {
+                    // All values are multiples of 1/64 below 2^20, so every order of additions is exact.
+                    let want: f64 = (0..k).map(|l| a[i / n * k + l] * a[i % n * k + l]).sum();
+                    let got = f64::from_ne_bytes(cell.try_into().unwrap());
+                    assert_eq!(got, want * 2.0, "{n} {k} {i}");
+                }
+            }
+        }
+        // A side that does not hold its cells is refused, at the end too.
+        let short = vec![0; 200 * 8 - 8];
+        let side = Strided { bytes: &short, offset: 0, strides: &[1, 1] };
+        let mut out = vec![0; 200 * 200 * 8];
+        let refused = contract_with_itself(DType::Float64, (200, 1), side, &mut out, 200, false);
+        assert!(matches!(refused, Err(KernelError::Buffer { .. })));
     }
 
     #[test]

@@ -6,9 +6,13 @@
 //! Axes along which both sides run on are joined first. Runs that are contiguous on both sides are `memcpy`; where the
 //! two sides are contiguous along different axes, the box is copied in square blocks, so that each cache line of either
 //! side is fetched once (a transpose); within them, squares of 8 by 8 cells are turned at once.
+//!
+//! What nobody reads soon is stored past the caches ([`Stores::Past`]): rows line by line; cells that come one by one,
+//! and turned blocks, from a place of a few KiB where they are put together first.
 
 use super::KernelError;
-use super::level::at_best;
+use super::level::{Level, at_best};
+use super::stream::{self, StreamFn};
 use smallvec::SmallVec;
 
 /// Where cells are read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
@@ -22,8 +26,20 @@ pub struct Strided<'a> {
     pub strides: &'a [i64],
 }
 
+/// How cells are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// Through the caches: they are read soon.
+    Plain,
+    /// Past the caches, where the machine can and whole lines are written.
+    Past,
+}
+
 /// Edge of the blocks of a transpose, in cells: two blocks of 8-byte cells fit the first-level cache.
 const BLOCK: u64 = 32;
+
+/// Bytes that are put together before they are stored past the caches.
+const GROUP: usize = 1024;
 
 /// One axis of a box: its length and both sides' steps.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +61,21 @@ pub fn copy_box(
     to_offset: i64,
     to_strides: &[i64],
 ) -> Result<(), KernelError> {
+    store_box(size, shape, from, to, (to_offset, to_strides), Stores::Plain)
+}
+
+/// [`copy_box`], told how to store.
+///
+/// # Errors
+/// As [`copy_box`].
+pub fn store_box(
+    size: usize,
+    shape: &[u64],
+    from: Strided<'_>,
+    to: &mut [u8],
+    (to_offset, to_strides): (i64, &[i64]),
+    stores: Stores,
+) -> Result<(), KernelError> {
     if from.strides.len() != shape.len() || to_strides.len() != shape.len() {
         return Err(KernelError::Buffer {
             what: "axes of a copy",
@@ -58,11 +89,12 @@ pub fn copy_box(
     check("cells to copy from", shape, from.bytes.len() / size, from.offset, from.strides)?;
     check("cells to copy to", shape, to.len() / size, to_offset, to_strides)?;
     let axes = joined(shape, from.strides, to_strides);
+    let past = if stores == Stores::Past { stream::copy(Level::detect()) } else { None };
     match size {
-        1 => typed::<1>(&axes, from, to, to_offset),
-        2 => typed::<2>(&axes, from, to, to_offset),
-        4 => typed::<4>(&axes, from, to, to_offset),
-        8 => typed::<8>(&axes, from, to, to_offset),
+        1 => typed::<1>(&axes, from, to, to_offset, past),
+        2 => typed::<2>(&axes, from, to, to_offset, past),
+        4 => typed::<4>(&axes, from, to, to_offset, past),
+        8 => typed::<8>(&axes, from, to, to_offset, past),
         other => {
             return Err(KernelError::Buffer {
                 what: "bytes of a cell",
@@ -70,6 +102,9 @@ pub fn copy_box(
                 expected: 8,
             });
         }
+    }
+    if past.is_some() {
+        stream::fence();
     }
     Ok(())
 }
@@ -114,7 +149,13 @@ fn joined(shape: &[u64], from: &[i64], to: &[i64]) -> SmallVec<[Axis; 6]> {
     axes
 }
 
-fn typed<const N: usize>(axes: &[Axis], from: Strided<'_>, to: &mut [u8], to_offset: i64) {
+fn typed<const N: usize>(
+    axes: &[Axis],
+    from: Strided<'_>,
+    to: &mut [u8],
+    to_offset: i64,
+    past: Option<StreamFn>,
+) {
     let mut order: SmallVec<[Axis; 6]> = axes.into();
     // The axis along which the target is densest goes innermost: writes run on.
     if let Some(inner) =
@@ -141,9 +182,14 @@ fn typed<const N: usize>(axes: &[Axis], from: Strided<'_>, to: &mut [u8], to_off
         _ => None,
     };
     order.pop();
-    walk(&order, from.offset, to_offset, &mut |f, t| match cross {
-        Some(cross) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t)),
-        None => row::<N>(inner, from.bytes, f, to, t),
+    let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= GROUP);
+    walk(&order, from.offset, to_offset, &mut |f, t| match (cross, past) {
+        (Some(cross), None) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t)),
+        (Some(cross), Some(past)) => {
+            at_best(|| blocks_past::<N>(cross, inner, from.bytes, f, to, t, past))
+        }
+        (None, None) => row::<N>(inner, from.bytes, f, to, t),
+        (None, Some(past)) => row_past::<N>(inner, from.bytes, f, to, t, past),
     });
 }
 
@@ -193,6 +239,71 @@ fn row<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
                 move_cell::<N>(from, f + i * a.from, to, t + i * a.to);
             }
         }
+    }
+}
+
+/// A row whose cells lie together in the target, stored past the caches.
+fn row_past<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64, past: StreamFn) {
+    let n = a.len as usize;
+    let to = &mut to[t as usize * N..(t as usize + n) * N];
+    if a.from == 1 {
+        stream::store(past, to, &from[f as usize * N..(f as usize + n) * N]);
+        return;
+    }
+    let mut group = [0u8; GROUP];
+    let cells = GROUP / N;
+    // A repeated cell is put together once.
+    if a.from == 0 {
+        row::<N>(Axis { len: cells as u64, ..a }, from, f, &mut group, 0);
+    }
+    // The first group ends where a line does.
+    let head = (to.as_ptr().align_offset(stream::LINE) / N).min(n);
+    let mut at = 0;
+    while at < n {
+        let end = if at < head { head } else { n.min(at + cells) };
+        if a.from != 0 {
+            let part = Axis { len: (end - at) as u64, ..a };
+            row::<N>(part, from, f + at as i64 * a.from, &mut group, 0);
+        }
+        stream::store(past, &mut to[at * N..end * N], &group[..(end - at) * N]);
+        at = end;
+    }
+}
+
+/// A transpose whose blocks are put together in the first-level cache and stored past the others.
+#[inline(always)]
+fn blocks_past<const N: usize>(
+    cross: Axis,
+    inner: Axis,
+    from: &[u8],
+    f: i64,
+    to: &mut [u8],
+    t: i64,
+    past: StreamFn,
+) {
+    // Rows of a block, and cells of each.
+    const EDGE: usize = BLOCK as usize;
+    const ROW: usize = EDGE * 8;
+    let mut block = [0u8; EDGE * ROW];
+    let cells = (ROW / N) as i64;
+    let head = (to.as_ptr().wrapping_add(t as usize * N).align_offset(stream::LINE) / N) as i64;
+    let length = inner.len as i64;
+    let mut j0 = 0;
+    while j0 < length {
+        let j1 = if j0 < head { head.min(length) } else { length.min(j0 + cells) };
+        let part = Axis { len: (j1 - j0) as u64, to: 1, ..inner };
+        for i0 in (0..cross.len as i64).step_by(EDGE) {
+            let rows = BLOCK.min(cross.len - i0 as u64);
+            let turned = Axis { len: rows, to: cells, ..cross };
+            blocks::<N>(turned, part, from, f + i0 * cross.from + j0 * inner.from, &mut block, 0);
+            for i in 0..rows as i64 {
+                let at = (t + (i0 + i) * cross.to + j0) as usize * N;
+                let bytes = part.len as usize * N;
+                let row = &block[i as usize * ROW..i as usize * ROW + bytes];
+                stream::store(past, &mut to[at..at + bytes], row);
+            }
+        }
+        j0 = j1;
     }
 }
 
@@ -270,10 +381,17 @@ mod tests {
             order in Just([0usize, 1, 2, 3]).prop_shuffle(),
             signs in proptest::collection::vec(any::<bool>(), 4),
             size in prop_oneof![Just(1usize), Just(2), Just(4), Just(8)],
+            stores in prop_oneof![Just(Stores::Plain), Just(Stores::Past)],
+            long in 0usize..4,
         ) {
+            // One axis long enough for stores past the caches.
+            let mut shape = shape;
+            if let Some(n) = shape.get_mut(long) {
+                *n += 1100;
+            }
             let rank = shape.len();
             let cells: u64 = shape.iter().product();
-            prop_assume!(cells < 5000);
+            prop_assume!(cells < 100_000);
             // A dense source whose axes lie in another order, some of them backward.
             let order: Vec<usize> = order.into_iter().filter(|&a| a < rank).collect();
             let (mut from, mut step, mut offset) = (vec![0i64; rank], 1i64, 0i64);
@@ -286,7 +404,7 @@ mod tests {
             let to_strides = tessera_planner::region::strides(&shape);
             let mut to = vec![0u8; bytes.len()];
             let view = Strided { bytes: &bytes, offset, strides: &from };
-            copy_box(size, &shape, view, &mut to, 0, &to_strides).unwrap();
+            store_box(size, &shape, view, &mut to, (0, &to_strides), stores).unwrap();
             let all = tessera_planner::region::Region::whole(&shape);
             let mut number = 0usize;
             tessera_planner::tile::for_each_index(&all, &mut |p| {

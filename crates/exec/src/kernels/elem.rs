@@ -76,6 +76,10 @@ pub(crate) trait Float: Elem {
     fn fun_f64<F: math::Fun>(self) -> Self;
     fn far<F: math::Fun>(self) -> Self;
     fn fun2<F: math::Fun2>(self, o: Self) -> Self;
+    /// Whether [`Float::plain`] holds.
+    fn is_plain<F: math::PlainFun2>(self, o: Self) -> bool;
+    /// A function of plain arguments.
+    fn plain<F: math::PlainFun2>(self, o: Self) -> Self;
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
     fn trunc(self) -> Self;
@@ -173,7 +177,7 @@ macro_rules! ints {
 ints! { i8 true; i16 true; i32 true; i64 true; u8 false; u16 false; u32 false; u64 false; }
 
 macro_rules! floats {
-    ($($t:ident $u:ident $exp:ident $f1:ident $far:ident;)*) => { $(
+    ($($t:ident $u:ident $exp:ident $f1:ident $far:ident $is_plain:ident $plain:ident;)*) => { $(
         impl Elem for $t {
             #[inline(always)] fn add(self, o: Self) -> Self { self + o }
             #[inline(always)] fn sub(self, o: Self) -> Self { self - o }
@@ -222,6 +226,8 @@ macro_rules! floats {
             fn far<F: math::Fun>(self) -> Self { F::$far(self) }
             #[inline(always)] fn fun<F: math::Fun>(self) -> Self { F::$f1(self) }
             #[inline(always)] fn fun2<F: math::Fun2>(self, o: Self) -> Self { F::$f1(self, o) }
+            #[inline(always)] fn is_plain<F: math::PlainFun2>(self, o: Self) -> bool { F::$is_plain(self, o) }
+            #[inline(always)] fn plain<F: math::PlainFun2>(self, o: Self) -> Self { F::$plain(self, o) }
             #[inline(always)] fn floor(self) -> Self { $t::floor(self) }
             #[inline(always)] fn ceil(self) -> Self { $t::ceil(self) }
             #[inline(always)] fn trunc(self) -> Self { $t::trunc(self) }
@@ -247,7 +253,10 @@ macro_rules! floats {
         }
     )* };
 }
-floats! { f32 u32 exp_f32 f32 far_f32; f64 u64 exp_f64 f64 far_f64; }
+floats! {
+    f32 u32 exp_f32 f32 far_f32 is_plain_f32 plain_f32;
+    f64 u64 exp_f64 f64 far_f64 is_plain_f64 plain_f64;
+}
 
 /// NumPy's `astype`.
 pub(crate) trait CastTo<R> {

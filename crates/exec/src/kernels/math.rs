@@ -36,6 +36,16 @@ pub(crate) trait Fun2 {
     fn f64(x: f64, y: f64) -> f64;
 }
 
+/// A function of two floats that costs less where its arguments are nothing special.
+pub(crate) trait PlainFun2: Fun2 {
+    fn is_plain_f32(x: f32, y: f32) -> bool;
+    fn is_plain_f64(x: f64, y: f64) -> bool;
+    /// Of plain arguments the bits of [`Fun2::f32`].
+    fn plain_f32(x: f32, y: f32) -> f32;
+    /// Of plain arguments the bits of [`Fun2::f64`].
+    fn plain_f64(x: f64, y: f64) -> f64;
+}
+
 macro_rules! funs {
     ($($name:ident $f32:path, $f64:path;)*) => { $(
         pub(crate) struct $name;
@@ -114,6 +124,26 @@ funs2! {
     Arctan2 single::arctan2, circle::arctan2;
     Hypot root::hypot_f32, root::hypot;
     Logaddexp logaddexp_f32, logaddexp_f64;
+}
+
+impl PlainFun2 for Pow {
+    #[inline(always)]
+    fn is_plain_f32(x: f32, y: f32) -> bool {
+        // Not lazily: a branch a cell would not vectorise.
+        (x > 0.0) & (x < f32::INFINITY) & (y.abs() < f32::INFINITY)
+    }
+    #[inline(always)]
+    fn is_plain_f64(x: f64, y: f64) -> bool {
+        (x > 0.0) & (x < f64::INFINITY) & (y.abs() < f64::INFINITY)
+    }
+    #[inline(always)]
+    fn plain_f32(x: f32, y: f32) -> f32 {
+        single::pow_plain(x, y)
+    }
+    #[inline(always)]
+    fn plain_f64(x: f64, y: f64) -> f64 {
+        power::pow_plain(x, y)
+    }
 }
 
 /// NaN below 1, where `libm` gives numbers.

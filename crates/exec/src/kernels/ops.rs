@@ -310,6 +310,7 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
         }
     }
 }
+
 #[inline(always)]
 fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
     let mut any = false;
@@ -319,6 +320,38 @@ fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
     any
 }
 leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+
+/// A function that costs less of plain arguments, for tiles that have no others.
+#[inline(always)]
+unsafe fn body_plain<F: math::PlainFun2, A: Float>(
+    d: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    _: *const u8,
+    _: u64,
+    tiles: usize,
+) {
+    // SAFETY: as the type of the function demands.
+    let (d, a, b) =
+        unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
+    let sources = a.as_chunks::<N>().0.iter().zip(b.as_chunks::<N>().0);
+    for (d, (a, b)) in d.as_chunks_mut::<N>().0.iter_mut().zip(sources) {
+        let mut plain = true;
+        for (a, b) in a.iter().zip(b) {
+            plain &= a.is_plain::<F>(*b);
+        }
+        if plain {
+            for ((d, a), b) in d.iter_mut().zip(a).zip(b) {
+                *d = a.plain::<F>(*b);
+            }
+        } else {
+            for ((d, a), b) in d.iter_mut().zip(a).zip(b) {
+                *d = a.fun2::<F>(*b);
+            }
+        }
+    }
+}
+leveled!(op_plain, body_plain<F: math::PlainFun2, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
 /// Cells as their bits.
 trait Word: Int + From<bool> {}

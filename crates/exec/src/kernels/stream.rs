@@ -9,7 +9,7 @@ use super::level::Level;
 /// Copies bytes past the caches.
 ///
 /// # Safety
-/// Both sides are aligned to 64 bytes, do not overlap and are good for as many bytes, a multiple of 64.
+/// The target is aligned to 64 bytes, both sides do not overlap and are good for as many bytes, a multiple of 64.
 pub(crate) type StreamFn = unsafe fn(*mut u8, *const u8, usize);
 
 /// The copy for a level; `None` where a plain store does as well.
@@ -21,14 +21,14 @@ pub(crate) fn copy(level: Level) -> Option<StreamFn> {
         for at in (0..bytes).step_by(64) {
             // SAFETY: the caller's promise.
             unsafe {
-                _mm512_stream_si512(to.add(at).cast(), _mm512_load_si512(from.add(at).cast()))
+                _mm512_stream_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast()))
             };
         }
     }
     unsafe fn baseline(to: *mut u8, from: *const u8, bytes: usize) {
         for at in (0..bytes).step_by(16) {
             // SAFETY: the caller's promise; every x86-64 has these.
-            unsafe { _mm_stream_si128(to.add(at).cast(), _mm_load_si128(from.add(at).cast())) };
+            unsafe { _mm_stream_si128(to.add(at).cast(), _mm_loadu_si128(from.add(at).cast())) };
         }
     }
     Some(if level == Level::Avx512 { avx512 } else { baseline })
@@ -38,6 +38,27 @@ pub(crate) fn copy(level: Level) -> Option<StreamFn> {
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn copy(_: Level) -> Option<StreamFn> {
     None
+}
+
+/// Bytes of a line of the caches.
+pub(crate) const LINE: usize = 64;
+
+/// Copies bytes, past the caches where a whole line is theirs. The stores need a [`fence`].
+///
+/// Both sides are equally long.
+#[inline(always)]
+pub(crate) fn store(past: StreamFn, to: &mut [u8], from: &[u8]) {
+    let head = to.as_ptr().align_offset(LINE).min(to.len());
+    let lines = (to.len() - head) / LINE * LINE;
+    let (first, rest) = to.split_at_mut(head);
+    let (lines, last) = rest.split_at_mut(lines);
+    let (from_first, from_rest) = from.split_at(head);
+    let (from_lines, from_last) = from_rest.split_at(lines.len());
+    first.copy_from_slice(from_first);
+    // SAFETY: the first line begins where a line of the caches does, there are as many bytes on both sides, and what is
+    // borrowed mutably overlaps nothing.
+    unsafe { past(lines.as_mut_ptr(), from_lines.as_ptr(), lines.len()) };
+    last.copy_from_slice(from_last);
 }
 
 /// Orders the stores before those that follow: another thread that is told of the cells must see them.

@@ -4,8 +4,9 @@
 //!   client      each request: 5xx, throttling, no connection, an answer that breaks off (reads go on where it did)
 //!   Patient     the rest of it: lists and deletes whose answer broke off, conditional puts whose answer is not known
 //! ```
-//! Both wait between two attempts, longer each time and by a random part, and stop at half of the storage time-out, so
-//! that what the store said last is told. What is no matter of chance ([`is_transient`]) is told at once.
+//! Both wait between two attempts, longer each time and by a random part, and begin none after half of the storage
+//! time-out; one that is made again has nine tenths of it to end. So what the store said last is told, and not that
+//! time ran out over it. What is no matter of chance ([`is_transient`]) is told at once.
 //!
 //! An object that is put on a condition (there is none yet, or this version of it) carries a mark of its own: if the
 //! store says that the condition does not hold, the mark tells whether an attempt before put it, whose answer was lost.
@@ -48,18 +49,21 @@ impl Patient {
     /// Runs a request, several times if need be.
     async fn ask<T, F: Future<Output = Result<T>>>(&self, request: impl Fn() -> F) -> Result<T> {
         let start = Instant::now();
-        let mut attempt = 1;
-        loop {
-            let answer = request().await;
-            let Err(e) = &answer else { return answer };
-            let is_over = attempt == ATTEMPTS_MAX || start.elapsed() >= self.patience;
-            if is_over || is_unconnected(e) || !is_transient(e) {
-                return answer;
+        let mut answer = request().await;
+        for attempt in 1..ATTEMPTS_MAX {
+            let Err(e) = &answer else { break };
+            if start.elapsed() >= self.patience || is_unconnected(e) || !is_transient(e) {
+                break;
             }
             tracing::debug!(attempt, error = %e, "a storage request is repeated");
             tokio::time::sleep(WAIT.mul_f64(f64::from(attempt) * (0.5 + chance()))).await;
-            attempt += 1;
+            let left = self.patience.mul_f64(1.8).saturating_sub(start.elapsed());
+            match tokio::time::timeout(left, request()).await {
+                Ok(next) => answer = next,
+                Err(_) => break,
+            }
         }
+        answer
     }
 
     /// What the put answered that gave the object this mark; `None` if the object has another one, or is not there.

@@ -5,7 +5,7 @@ use super::gather::{copy_held, gather, lie};
 use super::take;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::copy::{self, Strided};
+use crate::kernels::copy::{self, Stores, Strided};
 use crate::kernels::fill::fill;
 use crate::kernels::scan::{self as kernel, Scan};
 use crate::pool::PooledBuf;
@@ -25,6 +25,7 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
     let mut buffers = op.buffers(0);
     let masked = buffers.len() > 1;
+    let stores = op.stores(0);
     for (k, input) in op.stage.inputs.iter().enumerate() {
         if let Access::Take { axis, positions } = &input.access
             && take::rows(op, k, *axis, positions, &mut buffers)?
@@ -36,7 +37,7 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
             op.cx.cancel.check()?;
             let mut chunk = Cells::new(op.inputs.held(input.from, &piece)?, op.cx)?;
             let held = grid.region(&piece);
-            let mut to = Target { region: &region, buffers: &mut buffers, masked };
+            let mut to = Target { region: &region, buffers: &mut buffers, masked, stores };
             match &input.access {
                 Access::Part { axis, offset, len, view } => {
                     to.part(
@@ -80,23 +81,23 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Copies cells of a field, as [`copy::copy_box`] does.
+    /// Copies cells of a field, as [`copy::store_box`] does.
     fn copy(
         &mut self,
         field: usize,
         shape: &[u64],
         (offset, strides): (i64, &[i64]),
         to: &mut [u8],
-        (to_offset, to_strides): (i64, &[i64]),
+        at: (i64, &[i64]),
+        stores: Stores,
     ) -> Result<(), Error> {
         match self {
             Cells::Memory(chunk) => {
                 let field = chunk.field(field)?;
                 let from = Strided { bytes: field.buffer().as_slice(), offset, strides };
-                let size = field.dtype().size();
-                Ok(copy::copy_box(size, shape, from, to, to_offset, to_strides)?)
+                Ok(copy::store_box(field.dtype().size(), shape, from, to, at, stores)?)
             }
-            Cells::File(r) => r.copy(field, shape, (offset, strides), to, (to_offset, to_strides)),
+            Cells::File(reader) => reader.copy(field, shape, (offset, strides), to, at),
         }
     }
 }
@@ -134,6 +135,7 @@ struct Target<'a> {
     buffers: &'a mut [PooledBuf],
     /// Whether it has a validity field, which an input without masks fills with true.
     masked: bool,
+    stores: Stores,
 }
 
 impl Target<'_> {
@@ -158,7 +160,7 @@ impl Target<'_> {
         let fields = chunk.fields().len();
         for (field, buffer) in self.buffers.iter_mut().enumerate().take(fields) {
             let (from, to) = ((source, &source_steps[..]), (target, &target_steps[..]));
-            chunk.copy(field, &shape, from, buffer.as_mut_slice(), to)?;
+            chunk.copy(field, &shape, from, buffer.as_mut_slice(), to, self.stores)?;
         }
         if self.masked && fields == 1 {
             let zero: Dims = Dims::from_elem(0, shape.len());

@@ -7,15 +7,13 @@ use super::pieces::Pieces;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::combine::{self, Merged, Part};
+use crate::kernels::copy::Stores;
 use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use crate::pool::PooledBuf;
 use std::cell::RefCell;
 use tessera_planner::dtype::DType;
-use tessera_planner::plan::{Access, Fused, FusedInput, OutputRef, Spans};
+use tessera_planner::plan::{Access, Fused, FusedInput, Spans};
 use tessera_planner::reduce::ReduceKind;
-
-/// Least bytes of a chunk that is stored past the caches.
-const STREAM_MIN: u64 = 1 << 20;
 
 thread_local! {
     /// Registers and accumulators of the thread: allocated once, not once an operand.
@@ -91,17 +89,9 @@ fn stored(op: &Operand<'_>) -> Vec<Vec<PooledBuf>> {
 fn fields<'b>(op: &Operand<'_>, buffers: &'b mut [Vec<PooledBuf>]) -> Vec<OutputFields<'b>> {
     let one = |(o, fields): (usize, &'b mut Vec<PooledBuf>)| OutputFields {
         fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),
-        stream: streams(op, o),
+        stream: op.stores(o) == Stores::Past,
     };
     buffers.iter_mut().enumerate().map(one).collect()
-}
-
-/// True if an output's chunk is better stored past the caches: it fills a good part of one, and no operand reads it.
-fn streams(op: &Operand<'_>, output: usize) -> bool {
-    let o = &op.stage.outputs[output];
-    let bytes = o.grid.region(op.index).cells() * o.fields[0].size() as u64;
-    let of = OutputRef { stage: op.id, output: output as u32 };
-    bytes >= STREAM_MIN && op.tiling.readers(of, op.index) == 0
 }
 
 /// Combines the states of a fan in row-major order, and finishes them at the root.

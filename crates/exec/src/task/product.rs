@@ -9,14 +9,15 @@
 //!    strip         └───────┘        └───────┘
 //! ```
 //! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
-//! products cost more than the copy. A product with a vector reads each cell of its matrix once, so that a copy would
+//! products cost more than the copy. Where both sides are the same cells (the rows of a block are its columns, in a product
+//! of a matrix with its own transpose), half of the products are made, and the others copied. A product with a vector reads each cell of its matrix once, so that a copy would
 //! cost more than the product: its strips are those of the matrix' chunks.
 
 use super::Operand;
 use super::gather::{Steps, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::contract::{Block, contract};
+use crate::kernels::contract::{Block, contract, contract_with_itself, mirror};
 use crate::kernels::copy::{Strided, copy_box};
 use crate::pool::PooledBuf;
 use std::sync::Arc;
@@ -24,10 +25,13 @@ use tessera_planner::dtype::DType;
 use tessera_planner::plan::Access;
 use tessera_planner::region::{Region, strides};
 use tessera_planner::tile::{PRODUCT_STRIP, for_each_index};
-use tessera_planner::view::View;
+use tessera_planner::view::{AxisView, View};
 
 /// A strip ends with a chunk of the right side if it is at least this long then.
 const STRIP_MIN: u64 = PRODUCT_STRIP / 4;
+
+/// Least rows of a block of which half of the products are left out.
+const SYMMETRIC_MIN: u64 = 64;
 
 /// A chunk of one side and the cells of the operand that see it.
 struct Piece {
@@ -65,6 +69,7 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
     let mut b = 0;
     let mut result = Ok(());
     let sides = in_place(&region, &left, &right)?;
+    let symmetric = is_symmetric(op, dtype, &region, [&left, &right]);
     for_each_index(&batch, &mut |at| {
         if result.is_err() {
             return;
@@ -72,7 +77,7 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
         if let Some(sides) = &sides {
             let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
             b += 1;
-            result = whole(op, dtype, &region, at, sides, target);
+            result = whole(op, dtype, &region, at, sides, target, symmetric);
             return;
         }
         let mut matrix = region.clone();
@@ -81,10 +86,24 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
         }
         let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
         b += 1;
-        result = block(op, dtype, &matrix, (&left, &right), &mut scratch, target);
+        result = block(op, dtype, &matrix, (&left, &right), &mut scratch, target, symmetric);
     });
     result?;
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// Are both sides the same cells, so that the product is its own transpose?
+fn is_symmetric(op: &Operand<'_>, dtype: DType, region: &Region, sides: [&Side<'_>; 2]) -> bool {
+    let (m, n) = (region.rank() - 3, region.rank() - 2);
+    let rows = (region.start[m], region.end[m]);
+    let turned = |a: &AxisView| AxisView { axis: a.axis.map(|o| if o == m { n } else { o }), ..*a };
+    let [left, right] = sides.map(|s| &s.view.axes);
+    dtype.is_float()
+        && op.stage.inputs[0].from == op.stage.inputs[1].from
+        && rows == (region.start[n], region.end[n])
+        && region.len(m) >= SYMMETRIC_MIN
+        && left.len() == right.len()
+        && left.iter().map(turned).eq(right.iter().copied())
 }
 
 /// Both sides of all matrices, if each lies in one chunk and no strips are needed: a batch may have many small ones,
@@ -113,6 +132,7 @@ fn whole(
     at: &[u64],
     [a, b]: &[Strip<'_>; 2],
     target: &mut [u8],
+    symmetric: bool,
 ) -> Result<(), Error> {
     op.cx.cancel.check()?;
     let (m, n, k) = (at.len(), at.len() + 1, at.len() + 2);
@@ -125,6 +145,11 @@ fn whole(
     let a_strides = [a.steps[m], a.steps[k]];
     let b_strides = [b.steps[k], b.steps[n]];
     let left = Strided { bytes: a.bytes, offset: place(a), strides: &a_strides };
+    if symmetric {
+        contract_with_itself(dtype, (cells.n, cells.k), left, target, cells.n, false)?;
+        mirror(dtype.size(), cells.n, target);
+        return Ok(());
+    }
     let right = Strided { bytes: b.bytes, offset: place(b), strides: &b_strides };
     Ok(contract(dtype, cells, left, right, target, cells.n, false)?)
 }
@@ -137,6 +162,7 @@ fn block(
     (left, right): (&Side<'_>, &Side<'_>),
     [left_scratch, right_scratch]: &mut [Option<PooledBuf>; 2],
     target: &mut [u8],
+    symmetric: bool,
 ) -> Result<(), Error> {
     let rank = matrix.rank();
     let (m, n, k) = (rank - 3, rank - 2, rank - 1);
@@ -149,19 +175,22 @@ fn block(
         let mut strip = matrix.clone();
         (strip.start[k], strip.end[k]) = (at, strip_end(&left.pieces, &right.pieces, matrix, at));
         let a = gather(op, left, &strip, n, dtype, left_scratch)?;
-        let b = gather(op, right, &strip, m, dtype, right_scratch)?;
         let cells =
             Block { m: strip.len(m) as usize, n: strip.len(n) as usize, k: strip.len(k) as usize };
-        contract(
-            dtype,
-            cells,
-            Strided { bytes: a.bytes, offset: a.offset, strides: &[a.steps[m], a.steps[k]] },
-            Strided { bytes: b.bytes, offset: b.offset, strides: &[b.steps[k], b.steps[n]] },
-            target,
-            cells.n,
-            at > matrix.start[k],
-        )?;
+        let (a_strides, add) = ([a.steps[m], a.steps[k]], at > matrix.start[k]);
+        let a = Strided { bytes: a.bytes, offset: a.offset, strides: &a_strides };
         at = strip.end[k];
+        if symmetric {
+            contract_with_itself(dtype, (cells.n, cells.k), a, target, cells.n, add)?;
+            continue;
+        }
+        let b = gather(op, right, &strip, m, dtype, right_scratch)?;
+        let b_strides = [b.steps[k], b.steps[n]];
+        let b = Strided { bytes: b.bytes, offset: b.offset, strides: &b_strides };
+        contract(dtype, cells, a, b, target, cells.n, add)?;
+    }
+    if symmetric && matrix.len(k) > 0 {
+        mirror(dtype.size(), matrix.len(n) as usize, target);
     }
     Ok(())
 }

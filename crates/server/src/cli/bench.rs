@@ -67,6 +67,8 @@ struct Figures {
     rss_peak_bytes: u64,
     bytes_read: u64,
     plan_s: f64,
+    /// The most that an operand of the statement's plans asks for; of scripts of several statements it is not told.
+    operand_bytes: Option<u64>,
 }
 
 impl Bench<'_> {
@@ -95,16 +97,17 @@ impl Bench<'_> {
         if answers(engine, &self.sql, cancel).await?.is_empty() {
             return Err(Error::Usage { reason: "there is no statement".into(), hint: None });
         }
+        let operand_bytes = largest_operand(engine, &self.sql, cancel).await;
         let mut last = Vec::new();
         if self.args.turns {
             self.ready()?;
             while let Some(n) = next_turn().await? {
                 let figures = self.measure(engine, cancel, n, &mut last).await?;
-                self.print(&figures)?;
+                self.print(&Figures { operand_bytes, ..figures })?;
             }
         } else {
             let figures = self.measure(engine, cancel, self.args.n, &mut last).await?;
-            self.print(&figures)?;
+            self.print(&Figures { operand_bytes, ..figures })?;
         }
         if let Some(check) = &self.args.check {
             *shown = check;
@@ -139,6 +142,7 @@ impl Bench<'_> {
             rss_peak_bytes: memory::peak_resident_bytes()?,
             bytes_read: last.iter().map(|r| r.stats.bytes_read).sum(),
             plan_s: last.iter().map(|r| r.stats.plan_s).sum(),
+            operand_bytes: None,
         })
     }
 
@@ -151,14 +155,16 @@ impl Bench<'_> {
             serde_json::to_string(f)
                 .map_err(|e| Error::Internal { what: format!("figures are no JSON: {e}") })?
         } else {
+            let operand = f.operand_bytes.map(|b| format!(", largest operand {}", format_bytes(b)));
             format!(
-                "{} runs: median {:.6} s, min {:.6} s; planning {:.6} s; {} read; peak memory {}",
+                "{} runs: median {:.6} s, min {:.6} s; planning {:.6} s; {} read; peak memory {}{}",
                 f.times.len(),
                 f.median,
                 f.min,
                 f.plan_s,
                 format_bytes(f.bytes_read),
-                format_bytes(f.rss_peak_bytes)
+                format_bytes(f.rss_peak_bytes),
+                operand.unwrap_or_default()
             )
         };
         writeln!(std::io::stdout().lock(), "{text}")
@@ -177,6 +183,31 @@ async fn answers(
         replies.push(reply?);
     }
     Ok(replies)
+}
+
+/// What the largest operand of a statement asks for, as EXPLAIN tells it; `None` for scripts of several statements, and
+/// for those that have no plan.
+async fn largest_operand(engine: &dyn Engine, sql: &str, cancel: &CancelToken) -> Option<u64> {
+    let [one] = &tessera_frontend::parse(sql).ok()?[..] else { return None };
+    let explain = format!("EXPLAIN (FORMAT json) {}", one.text);
+    let replies = answers(engine, &explain, cancel).await.ok()?;
+    let plans = replies.iter().map(|r| match &r.answer {
+        Answer::Json(json) => operand_bytes(json),
+        _ => None,
+    });
+    plans.flatten().max()
+}
+
+/// The greatest `operand_bytes_max` of a document: blocks of cells and islands have plans of their own.
+fn operand_bytes(json: &serde_json::Value) -> Option<u64> {
+    match json {
+        serde_json::Value::Object(fields) => {
+            let here = fields.get("operand_bytes_max").and_then(serde_json::Value::as_u64);
+            fields.values().filter_map(operand_bytes).chain(here).max()
+        }
+        serde_json::Value::Array(items) => items.iter().filter_map(operand_bytes).max(),
+        _ => None,
+    }
 }
 
 /// The number of runs on the next line of the input; none at its end.
@@ -336,6 +367,16 @@ mod tests {
         for bad in ["\n", "0", "-1", "1000001", "x"] {
             assert!(turn(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_largest_operand_is_that_of_all_plans() {
+        let plan =
+            |bytes: u64| serde_json::json!({"stages": [], "cost": {"operand_bytes_max": bytes}});
+        assert_eq!(operand_bytes(&plan(7)), Some(7));
+        let islands = serde_json::json!({"islands": [plan(3), {"plan": plan(9)}], "rest": "rows"});
+        assert_eq!(operand_bytes(&islands), Some(9));
+        assert_eq!(operand_bytes(&serde_json::json!({"rows": 1})), None);
     }
 
     #[test]

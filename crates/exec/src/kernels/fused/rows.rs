@@ -7,9 +7,9 @@
 //!   b b b b b                                            3 6 9 …
 //!   c c c c c
 //! ```
-//! A state of a row is read and written for each row that enters it. Where the rows of a band enter it tile by tile, it
-//! comes from the far caches once a band and not once a row, while each row is still read from its first cell to its
-//! last. Every cell of the state meets its cells in the same order, so no bit depends on the bands.
+//! A state of a row is read and written for each row that enters it. Where the rows of a band enter it a few tiles at a
+//! time, it comes from the far caches once a band and not once a row, while each row is still read from its first cell to
+//! its last. Every cell of the state meets its cells in the same order, so no bit depends on the bands.
 //!
 //! Tiles begin where rows do, so the last one of a row may be short: it has cells of the next row at its end, of which
 //! nothing is made.
@@ -27,6 +27,10 @@ use tessera_planner::region::Region;
 pub(super) const ROWS: usize = 8;
 /// Rows that are read at a time over all inputs: the processor follows so many streams.
 const STREAMS: usize = 16;
+/// Tiles of a row that enter the state together: a call of each operation for one tile costs as much as a cheap one.
+const GROUP: usize = 4;
+/// Bytes of the buffer of a repeated cell.
+const SPARE_BYTES: usize = GROUP * TILE_BYTES;
 /// Cells between two questions whether to stop.
 const CANCEL_CELLS: usize = 1 << 16;
 
@@ -86,7 +90,7 @@ pub(super) struct Rows<'a> {
 
 /// Bytes of tile buffers that rows need beside those of the program.
 pub(super) fn spare_bytes(compiled: &Compiled) -> usize {
-    compiled.inputs.len() * ROWS * TILE_BYTES
+    compiled.inputs.len() * ROWS * SPARE_BYTES
 }
 
 impl<'a> Rows<'a> {
@@ -194,7 +198,7 @@ impl<'a> Rows<'a> {
                 }
                 Lie::Still { base, size } => {
                     let to = self.spare(number, k);
-                    // SAFETY: the cell is in the memory that was checked; the buffer has N cells.
+                    // SAFETY: the cell is in the memory that was checked; the buffer has GROUP * N cells.
                     unsafe { repeat(base.wrapping_offset(first as isize), to, size) };
                     row.ptr[i.slot] = to;
                 }
@@ -205,21 +209,23 @@ impl<'a> Rows<'a> {
 
     /// A buffer of an input's own for a row of a band.
     fn spare(&self, input: usize, row: usize) -> *mut u8 {
-        self.spare.wrapping_add((input * ROWS + row) * TILE_BYTES)
+        self.spare.wrapping_add((input * ROWS + row) * SPARE_BYTES)
     }
 
     /// Runs the tiles of a band.
     fn tiles(&self, inner: &Loop, band: &mut [Row]) -> Result<(), KernelError> {
-        let (whole, rest) = (self.len / N, self.len % N);
-        for _ in 0..whole {
+        let (mut whole, rest) = (self.len / N, self.len % N);
+        while whole > 0 {
+            let tiles = whole.min(inner.most(GROUP));
+            whole -= tiles;
             for row in &mut *band {
-                row.tile(self.compiled, inner, N)?;
+                row.tiles(self.compiled, inner, tiles, tiles * N)?;
             }
         }
         if rest > 0 {
             for (k, row) in band.iter_mut().enumerate() {
                 self.shorten(k, rest, row);
-                row.tile(self.compiled, inner, rest)?;
+                row.tiles(self.compiled, inner, 1, rest)?;
             }
         }
         Ok(())
@@ -273,15 +279,23 @@ impl Row {
         }
     }
 
-    /// Runs the row's next tile, of which `n` cells count.
+    /// Runs the row's next tiles, no more than [`Loop::most`] gave, of which `n` cells count.
     #[inline]
-    fn tile(&mut self, compiled: &Compiled, inner: &Loop, n: usize) -> Result<(), KernelError> {
+    fn tiles(
+        &mut self,
+        compiled: &Compiled,
+        inner: &Loop,
+        tiles: usize,
+        n: usize,
+    ) -> Result<(), KernelError> {
         for (slot, f, value, step) in &mut self.counts {
-            // SAFETY: an index has a tile buffer of N cells of 8 aligned bytes.
-            unsafe { f(self.ptr[*slot], *value, *step, 1) };
-            *value = value.wrapping_add(step.wrapping_mul(N as i64));
+            // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
+            unsafe { f(self.ptr[*slot], *value, *step, tiles) };
+            *value = value.wrapping_add(step.wrapping_mul((tiles * N) as i64));
         }
-        inner.tile_at(&self.ptr);
+        // SAFETY: moving inputs have so many whole tiles left in their row (or one in a buffer of their own), still ones
+        // have GROUP tiles, the program's own slots TILES.
+        unsafe { inner.tiles_at(&self.ptr, tiles) };
         if !compiled.checks.is_empty() {
             check(&compiled.checks, &self.ptr, n)?;
         }
@@ -291,10 +305,10 @@ impl Row {
             e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
             // SAFETY: fields were given at the start for this state, the walk stays in it, and the tiles are valid.
             unsafe { (e.f)(&e.piece) };
-            e.piece.out += N;
+            e.piece.out += n;
         }
         for (slot, step) in &self.moves {
-            self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step);
+            self.ptr[*slot] = self.ptr[*slot].wrapping_add(*step * tiles);
         }
         Ok(())
     }
@@ -326,12 +340,12 @@ pub(super) fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
     Some(run.map_or(0, |(_, step)| step))
 }
 
-/// Fills a tile with one cell.
+/// Fills the tiles of a group with one cell.
 ///
 /// # Safety
-/// `from` is good for a cell of `size` bytes, `to` for N of them.
+/// `from` is good for a cell of `size` bytes, `to` for GROUP * N of them.
 unsafe fn repeat(from: *const u8, to: *mut u8, size: usize) {
-    for i in 0..N {
+    for i in 0..GROUP * N {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from, to.add(i * size), size) };
     }

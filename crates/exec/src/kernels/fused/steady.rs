@@ -65,20 +65,18 @@ impl Loop {
         unsafe { self.tiles_at(&self.ptr, 1) };
     }
 
-    /// [`Loop::tile`] with its tile elsewhere: `ptr` has one for each slot.
-    #[inline]
-    pub(super) fn tile_at(&self, ptr: &[*mut u8]) {
-        // SAFETY: a tile is the least that slots point to.
-        unsafe { self.tiles_at(ptr, 1) };
+    /// How many of so many tiles can run together: constants are repeated for no more.
+    pub(super) fn most(&self, tiles: usize) -> usize {
+        tiles.min(self.block)
     }
 
     /// Runs the operations of some tiles.
     ///
     /// # Safety
     /// Every slot points to so many tiles: those of inputs and stores lie in memory, and so many are no more than
-    /// [`TILES`], for which every slot's buffer has room.
+    /// [`Loop::most`] gives, for which every slot's buffer has room.
     #[inline]
-    unsafe fn tiles_at(&self, ptr: &[*mut u8], tiles: usize) {
+    pub(super) unsafe fn tiles_at(&self, ptr: &[*mut u8], tiles: usize) {
         let ptr = ptr.as_ptr();
         for i in &self.code {
             // SAFETY: every slot points to aligned cells: a buffer of its own, or memory that was checked; a

@@ -280,11 +280,11 @@ pub(super) fn cosh(x: f32) -> f32 {
     if a > 88.0 { beyond(a) } else { y }
 }
 
-/// x to the power y within 1 ulp, with the special values of C99.
+/// a to the power y within 1 ulp, of a positive finite a and a finite y.
 ///
 /// The logarithm and the exponential are those of `float64`, as far as `float32` needs them.
 #[inline(always)]
-pub(super) fn pow(x: f32, y: f32) -> f32 {
+pub(super) fn pow_plain(a: f32, y: f32) -> f32 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
     const LOG: [f64; 12] = [
         -0.500_000_000_145_686_1,
@@ -308,7 +308,6 @@ pub(super) fn pow(x: f32, y: f32) -> f32 {
         0.001_394_617_665_264_517_2,
         0.000_199_185_244_883_712_3,
     ];
-    let a = x.abs();
     let (k, f) = split(f64::from(a));
     let f2 = f * f;
     let f4 = f2 * f2;
@@ -325,7 +324,14 @@ pub(super) fn pow(x: f32, y: f32) -> f32 {
     let p = |i: usize| EXP[i + 1].mul_add(r, EXP[i]);
     let e = p(4).mul_add(r2, p(2)).mul_add(r2, p(0)).mul_add(r2, r);
     let scale = f64::from_bits(t.to_bits().wrapping_add(1023) << 52);
-    let m = e.mul_add(scale, scale) as f32;
+    e.mul_add(scale, scale) as f32
+}
+
+/// x to the power y within 1 ulp, with the special values of C99.
+#[inline(always)]
+pub(super) fn pow(x: f32, y: f32) -> f32 {
+    let a = x.abs();
+    let m = pow_plain(a, y);
     // Of 0, infinity and NaN there is no logarithm above.
     let grows = y > 0.0;
     let m = if a == 0.0 { if grows { 0.0 } else { f32::INFINITY } } else { m };

@@ -145,7 +145,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Fmod => nums!(k, T => op2::<Fmod, T, T>(low)),
             S::TruncDiv => ints!(k, T => op2::<TruncDiv, T, T>(low)),
             S::TruncRem => ints!(k, T => op2::<Fmod, T, T>(low)),
-            S::Pow if arg.is_float() => floats!(k, T => op2::<Fun2<math::Pow>, T, T>(l)),
+            S::Pow if arg.is_float() => floats!(k, T => op_plain::<math::Pow, T>(l)),
             S::Pow => ints!(k, T => op2::<IntPow, T, T>(low)),
             S::Minimum => all!(k, T => op2::<Minimum, T, T>(l)),
             S::Maximum => all!(k, T => op2::<Maximum, T, T>(l)),

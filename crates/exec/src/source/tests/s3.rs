@@ -245,7 +245,7 @@ fn what_is_no_chance_is_told_at_once_and_what_may_pass_is_asked_again() {
             fault
         });
         let environment = server.environment(Some((KEY, secret)));
-        let stores = Stores::with_environment(Duration::from_secs(2), environment);
+        let stores = Stores::with_environment(Duration::from_secs(4), environment);
         let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
         let e = run(folder.put("catalog/a.json", b"1".to_vec(), Mode::Create)).unwrap_err();
         let n = *count.lock().unwrap();

@@ -30,6 +30,7 @@ mod random;
 pub mod scan;
 mod stream;
 pub mod table;
+mod turn;
 pub mod window;
 
 use factor::MatrixFault;

@@ -29,7 +29,7 @@ pub const INDEX_HEAD: u64 = 2;
 /// Marks of a run, if there is room for what lies between two of them.
 const MARKS: u64 = 64;
 
-/// Cells that are merged at once: with what it takes to sort them they fit a cache.
+/// Cells that are merged at once: they fit a cache.
 const BLOCK: u64 = 2048;
 
 /// Cells of a run up to the next one that may be a bound of blocks, at most.
@@ -37,15 +37,6 @@ const BOUNDS: u64 = 64;
 
 /// Cells of each run in a block, at least.
 const BLOCK_EACH: u64 = 16;
-
-/// Bytes beside the cell that sorting within a cache uses for one: places, of which there are up to four.
-const PLACES: u64 = 8;
-
-/// Bytes for a sample of the cells of a run, or to sort few cells at once.
-const SORT_BYTES: u64 = 64 << 10;
-
-/// What part of the cells of a run is at most sorted within a cache.
-pub const BUCKET_SHARE: u64 = 32;
 
 /// Bytes that merging uses for each run: where it is and how far it was read.
 const RUN_BYTES: u64 = 160;
@@ -136,7 +127,7 @@ impl Runs {
                 let blocks = Blocks::of(runs.count());
                 let bounds = (read / blocks.every).saturating_add(runs.count());
                 let block = blocks.longest().min(read);
-                bounds.saturating_mul(cell_bytes) + block.saturating_mul(cell_bytes + PLACES)
+                bounds.saturating_mul(cell_bytes) + block.saturating_mul(cell_bytes)
             }
             // One at a time, or none.
             _ => 0,
@@ -148,17 +139,14 @@ impl Runs {
     /// Bytes that an operand needs beside its outputs to sort runs of `len` cells, of which `kept` are kept.
     pub fn sort_bytes(&self, dtype: DType, len: u64, kept: u64) -> u64 {
         let size = dtype.size() as u64;
-        let (cell, work) = match self.what {
+        len.saturating_mul(match self.what {
             // A key and a position.
-            SortWhat::Positions => (size.max(4) * 2, 0),
+            SortWhat::Positions => size.max(4) * 2,
             // Cells of which some are kept.
-            SortWhat::Values if kept < len => (size, 0),
-            // The numbers of buckets.
-            SortWhat::Values => (1, SORT_BYTES),
-        };
-        let bucket = if work == 0 { 0 } else { (len / BUCKET_SHARE).saturating_mul(size + PLACES) };
-        let work = work.min(len.saturating_mul(size + PLACES));
-        len.saturating_mul(cell).saturating_add(work).saturating_add(bucket)
+            SortWhat::Values if kept < len => size,
+            // In place.
+            SortWhat::Values => 0,
+        })
     }
 }
 

@@ -24,6 +24,9 @@ const SCRATCH: u64 = 256 << 10;
 /// in several chunks.
 pub const PRODUCT_STRIP: u64 = 1024;
 
+/// Cells between the rows of a strip that is copied so that its rows do not lie pages apart.
+pub const PRODUCT_PADDING: u64 = 16;
+
 /// Boxes of chunks that are told apart where cells are reshaped.
 const RESHAPED_BOXES_MAX: usize = 1024;
 
@@ -406,7 +409,8 @@ impl Tiling {
                         .touched(stage, index, input)
                         .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));
                     if several {
-                        let cells = region.len(along).saturating_mul(k);
+                        let row = region.len(along).saturating_add(PRODUCT_PADDING);
+                        let cells = row.saturating_mul(k);
                         bytes = bytes.saturating_add(cells.saturating_mul(dtype.size() as u64));
                     }
                 }

@@ -8,11 +8,12 @@
 //! side is fetched once (a transpose); within them, squares of 8 by 8 cells are turned at once.
 //!
 //! What nobody reads soon is stored past the caches ([`Stores::Past`]): rows line by line; cells that come one by one,
-//! and turned blocks, from a place of a few KiB where they are put together first.
+//! and turned blocks, from a place where they are put together first.
 
 use super::KernelError;
 use super::level::{Level, at_best};
 use super::stream::{self, StreamFn};
+use super::turn::{self, SQUARE, TurnFn};
 use smallvec::SmallVec;
 
 /// Where cells are read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
@@ -40,6 +41,10 @@ const BLOCK: u64 = 32;
 
 /// Bytes that are put together before they are stored past the caches.
 const GROUP: usize = 1024;
+
+/// Bytes of each row of a turned block that are put together: rows begin and end within lines of the caches, which are
+/// stored plainly, so a row has many lines. The block stays in the second-level cache.
+const TURNED: usize = 4096;
 
 /// One axis of a box: its length and both sides' steps.
 #[derive(Debug, Clone, Copy)]
@@ -183,10 +188,18 @@ fn typed<const N: usize>(
     };
     order.pop();
     let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= GROUP);
+    let turn = turn::squares(Level::detect(), N);
+    // Bytes of its rows, and as many of these as are turned together.
+    let width = TURNED.min(inner.len as usize * N);
+    let mut block = match (cross, past) {
+        (Some(cross), Some(_)) => vec![0; BLOCK.min(cross.len) as usize * width],
+        _ => Vec::new(),
+    };
     walk(&order, from.offset, to_offset, &mut |f, t| match (cross, past) {
-        (Some(cross), None) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t)),
+        (Some(cross), None) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t, turn)),
         (Some(cross), Some(past)) => {
-            at_best(|| blocks_past::<N>(cross, inner, from.bytes, f, to, t, past))
+            let by = (past, turn, &mut block[..], width);
+            at_best(|| blocks_past::<N>(cross, inner, from.bytes, f, to, t, by))
         }
         (None, None) => row::<N>(inner, from.bytes, f, to, t),
         (None, Some(past)) => row_past::<N>(inner, from.bytes, f, to, t, past),
@@ -270,7 +283,7 @@ fn row_past<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64,
     }
 }
 
-/// A transpose whose blocks are put together in the first-level cache and stored past the others.
+/// A transpose whose blocks are put together in rows of `width` bytes, and stored past the caches.
 #[inline(always)]
 fn blocks_past<const N: usize>(
     cross: Axis,
@@ -279,37 +292,38 @@ fn blocks_past<const N: usize>(
     f: i64,
     to: &mut [u8],
     t: i64,
-    past: StreamFn,
+    (past, turn, block, width): (StreamFn, Option<TurnFn>, &mut [u8], usize),
 ) {
-    // Rows of a block, and cells of each.
-    const EDGE: usize = BLOCK as usize;
-    const ROW: usize = EDGE * 8;
-    let mut block = [0u8; EDGE * ROW];
-    let cells = (ROW / N) as i64;
-    let head = (to.as_ptr().wrapping_add(t as usize * N).align_offset(stream::LINE) / N) as i64;
+    let cells = (width / N) as i64;
     let length = inner.len as i64;
-    let mut j0 = 0;
-    while j0 < length {
-        let j1 = if j0 < head { head.min(length) } else { length.min(j0 + cells) };
-        let part = Axis { len: (j1 - j0) as u64, to: 1, ..inner };
-        for i0 in (0..cross.len as i64).step_by(EDGE) {
-            let rows = BLOCK.min(cross.len - i0 as u64);
-            let turned = Axis { len: rows, to: cells, ..cross };
-            blocks::<N>(turned, part, from, f + i0 * cross.from + j0 * inner.from, &mut block, 0);
-            for i in 0..rows as i64 {
-                let at = (t + (i0 + i) * cross.to + j0) as usize * N;
-                let bytes = part.len as usize * N;
-                let row = &block[i as usize * ROW..i as usize * ROW + bytes];
-                stream::store(past, &mut to[at..at + bytes], row);
+    for i0 in (0..cross.len as i64).step_by(BLOCK as usize) {
+        let rows = BLOCK.min(cross.len - i0 as u64);
+        let turned = Axis { len: rows, to: cells, ..cross };
+        for j0 in (0..length).step_by(cells as usize) {
+            let part = Axis { len: cells.min(length - j0) as u64, to: 1, ..inner };
+            let f = f + i0 * cross.from + j0 * inner.from;
+            blocks::<N>(turned, part, from, f, block, 0, turn);
+            let bytes = part.len as usize * N;
+            for (i, row) in block.chunks_exact(width).take(rows as usize).enumerate() {
+                let at = (t + (i0 + i as i64) * cross.to + j0) as usize * N;
+                stream::store(past, &mut to[at..at + bytes], &row[..bytes]);
             }
         }
-        j0 = j1;
     }
 }
 
 /// A transpose: `cross` is dense in the source, `inner` in the target.
 #[inline(always)]
-fn blocks<const N: usize>(cross: Axis, inner: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
+fn blocks<const N: usize>(
+    cross: Axis,
+    inner: Axis,
+    from: &[u8],
+    f: i64,
+    to: &mut [u8],
+    t: i64,
+    turn: Option<TurnFn>,
+) {
+    const EDGE: u64 = SQUARE as u64;
     let square = cross.from == 1 && inner.to == 1;
     for i0 in (0..cross.len).step_by(BLOCK as usize) {
         let rows = BLOCK.min(cross.len - i0);
@@ -318,12 +332,20 @@ fn blocks<const N: usize>(cross: Axis, inner: Axis, from: &[u8], f: i64, to: &mu
             let f = f + i0 as i64 * cross.from + j0 as i64 * inner.from;
             let t = t + i0 as i64 * cross.to + j0 as i64 * inner.to;
             // Whole squares first, then what is left beside and below them.
-            let (whole, side) =
-                if square { (rows - rows % SQUARE, columns - columns % SQUARE) } else { (0, 0) };
-            for i in (0..whole as i64).step_by(SQUARE as usize) {
-                for j in (0..side as i64).step_by(SQUARE as usize) {
-                    let (f, t) = (f + i + j * inner.from, t + i * cross.to + j);
-                    transpose::<N>(from, f, inner.from, to, t, cross.to);
+            let (whole, side) = if square && rows >= EDGE {
+                (rows - rows % EDGE, columns - columns % EDGE)
+            } else {
+                (0, 0)
+            };
+            for j in (0..side as i64).step_by(SQUARE) {
+                let (f, t) = ((f + j * inner.from, inner.from), (t + j, cross.to));
+                match turn {
+                    Some(turn) => turn::turn::<N>(turn, from, f, to, t, (whole / EDGE) as usize),
+                    None => {
+                        for i in (0..whole as i64).step_by(SQUARE) {
+                            transpose::<N>(from, (f.0 + i, f.1), to, (t.0 + i * t.1, t.1));
+                        }
+                    }
                 }
             }
             for i in 0..rows as i64 {
@@ -339,30 +361,24 @@ fn blocks<const N: usize>(cross: Axis, inner: Axis, from: &[u8], f: i64, to: &mu
     }
 }
 
-/// Edge of the squares that are turned at once: a line of the caches of 8-byte cells.
-const SQUARE: u64 = 8;
-
 /// Turns a square whose rows lie `from_step` apart in the source and its columns `to_step` in the target.
 #[inline(always)]
 fn transpose<const N: usize>(
     from: &[u8],
-    f: i64,
-    from_step: i64,
+    (f, from_step): (i64, i64),
     to: &mut [u8],
-    t: i64,
-    to_step: i64,
+    (t, to_step): (i64, i64),
 ) {
-    const S: usize = SQUARE as usize;
-    let mut square = [[[0u8; N]; S]; S];
+    let mut square = [[[0u8; N]; SQUARE]; SQUARE];
     for (j, column) in square.iter_mut().enumerate() {
         let at = (f + j as i64 * from_step) as usize * N;
-        for (cell, bytes) in column.iter_mut().zip(from[at..at + S * N].chunks_exact(N)) {
+        for (cell, bytes) in column.iter_mut().zip(from[at..at + SQUARE * N].chunks_exact(N)) {
             cell.copy_from_slice(bytes);
         }
     }
-    for i in 0..S {
+    for i in 0..SQUARE {
         let at = (t + i as i64 * to_step) as usize * N;
-        for (bytes, column) in to[at..at + S * N].chunks_exact_mut(N).zip(&square) {
+        for (bytes, column) in to[at..at + SQUARE * N].chunks_exact_mut(N).zip(&square) {
             bytes.copy_from_slice(&column[i]);
         }
     }

@@ -1,6 +1,7 @@
 //! The machine types behind [`DType`]s and what kernels need of them.
 
 use super::math;
+use super::ops::N;
 use tessera_planner::dtype::DType;
 
 /// A machine type: what is left of a `DType` when only its cells matter.
@@ -60,12 +61,35 @@ pub(crate) trait Elem: Copy + PartialOrd + PartialEq + Default + 'static {
     fn bottom() -> Self;
     /// From a scalar's bits, as [`Scalar`](tessera_planner::scalar::Scalar) has them.
     fn from_word(word: u64) -> Self;
+    /// A whole number of the same size.
+    type Bits: Copy + 'static;
+    /// All bits for the cells of a tile, then none for as many: from `N - n` on, those of a tile of n cells.
+    fn masks() -> &'static [Self::Bits; 2 * N];
+    /// This where the mask is all bits, else the other one.
+    fn masked(self, mask: Self::Bits, other: Self) -> Self;
+}
+
+/// [`Elem::masks`] of a whole number's type.
+macro_rules! masks {
+    ($u:ident) => {{
+        static MASKS: [$u; 2 * N] = {
+            let mut masks = [0; 2 * N];
+            let mut i = 0;
+            while i < N {
+                masks[i] = !0;
+                i += 1;
+            }
+            masks
+        };
+        &MASKS
+    }};
 }
 
 /// A float.
 pub(crate) trait Float: Elem {
     fn div(self, o: Self) -> Self;
     fn nan() -> Self;
+    fn one() -> Self;
     fn is_inf(self) -> bool;
     fn fun<F: math::Fun>(self) -> Self;
     /// Beyond this size of the argument (and for NaN) [`Float::fun`] is not `F`, if there is such a size.
@@ -149,6 +173,9 @@ macro_rules! ints {
             #[inline(always)] fn top() -> Self { $t::MAX }
             #[inline(always)] fn bottom() -> Self { $t::MIN }
             #[inline(always)] fn from_word(word: u64) -> Self { word as $t }
+            type Bits = $t;
+            #[inline(always)] fn masks() -> &'static [$t; 2 * N] { masks!($t) }
+            #[inline(always)] fn masked(self, mask: $t, other: Self) -> Self { (self & mask) | (other & !mask) }
         }
         impl Int for $t {
             #[inline(always)] fn trunc_div(self, o: Self) -> Self { if o == 0 { 0 } else { self.wrapping_div(o) } }
@@ -212,10 +239,17 @@ macro_rules! floats {
             #[inline(always)] fn top() -> Self { $t::INFINITY }
             #[inline(always)] fn bottom() -> Self { $t::NEG_INFINITY }
             #[inline(always)] fn from_word(word: u64) -> Self { $t::from_bits(word as $u) }
+            type Bits = $u;
+            #[inline(always)] fn masks() -> &'static [$u; 2 * N] { masks!($u) }
+            #[inline(always)]
+            fn masked(self, mask: $u, other: Self) -> Self {
+                $t::from_bits((self.to_bits() & mask) | (other.to_bits() & !mask))
+            }
         }
         impl Float for $t {
             #[inline(always)] fn div(self, o: Self) -> Self { self / o }
             #[inline(always)] fn nan() -> Self { $t::NAN }
+            #[inline(always)] fn one() -> Self { 1.0 }
             #[inline(always)] fn is_inf(self) -> bool { self.is_infinite() }
             #[inline(always)]
             fn limit<F: math::Fun>() -> Option<f64> {

@@ -1,16 +1,17 @@
 //! Whole lines in order: sorts, positions in order, order statistics.
 //!
-//! A line's cells become keys, integers whose order is that of the cells. Those of lines that fit a chunk are sorted by
-//! the standard library; NaN and masked cells are set aside before: they are no keys, so every number has one. Longer
-//! lines are cut into runs, each in order, which are merged.
+//! A line's cells become keys, integers whose order is that of the cells, which are put in order by vectors where the
+//! machine has them for keys of that size, else by the standard library. In lines that fit a chunk NaN and masked cells
+//! are set aside before: they are no keys, so every number has one. Longer lines are cut into runs, each in order, which
+//! are merged.
 
 mod blocks;
-mod buckets;
 mod key;
-mod leading;
 mod merge;
 mod order;
 mod runs;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 pub(crate) use blocks::{Pieces, merge_cells};
 pub(crate) use key::Key;
@@ -22,6 +23,7 @@ use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::Kind;
 use key::Keyed;
+use order::{Wanted, first_sorted, place};
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
 
@@ -267,7 +269,7 @@ impl<'a> Walk<'a> {
                 // A key's complement has its place in the other direction.
                 keys.iter_mut().for_each(|k| *k = !*k);
             }
-            first_sorted(keys, kept);
+            place(keys, Wanted::First(kept));
             let back = |k: &T::Key| (T::of(if order.descending { !*k } else { *k }), true);
             let mut at = 0;
             for part in parts(order) {
@@ -350,7 +352,7 @@ impl<'a> Walk<'a> {
             }));
             ranks.sort_unstable();
             ranks.dedup();
-            select(keys, &ranks);
+            place(keys, Wanted::Places(&ranks));
             let keys = &*keys;
             let cells = places().map(|(low, t)| {
                 let low = low as usize;
@@ -378,33 +380,6 @@ fn parts(order: SortOrder) -> [Part; 3] {
         (false, true) => [Part::Nan, Part::Numbers, Part::Masked],
         (true, false) => [Part::Masked, Part::Numbers, Part::Nan],
         (true, true) => [Part::Masked, Part::Nan, Part::Numbers],
-    }
-}
-
-/// Brings the least `n` keys to the front, in order.
-fn first_sorted<K: Ord>(keys: &mut [K], n: usize) {
-    if n == 0 {
-        return;
-    }
-    if n < keys.len() {
-        keys.select_nth_unstable(n - 1);
-        keys[..n].sort_unstable();
-    } else {
-        keys.sort_unstable();
-    }
-}
-
-/// Brings the keys of some ranks (in order, without repetition) to their places.
-fn select<K: Ord>(keys: &mut [K], ranks: &[usize]) {
-    // Beyond a few, one sort is cheaper than one pass for each.
-    if ranks.len() > 8 {
-        keys.sort_unstable();
-        return;
-    }
-    let mut done = 0;
-    for &r in ranks {
-        keys[done..].select_nth_unstable(r - done);
-        done = r + 1;
     }
 }
 

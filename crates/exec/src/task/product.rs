@@ -8,15 +8,17 @@
 //!   └──┴──┴──┘     │       │        │       │
 //!    strip         └───────┘        └───────┘
 //! ```
-//! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
-//! products cost more than the copy. Where both sides are the same cells (the rows of a block are its columns, in a product
-//! of a matrix with its own transpose), half of the products are made, and the others copied. A product with a vector reads each cell of its matrix once, so that a copy would
-//! cost more than the product: its strips are those of the matrix' chunks.
+//! A strip of a side that lies in one chunk is read in place, unless its cells crowd the caches; else its pieces are
+//! copied together first, as many small products cost more than the copy. Where both sides are the same cells (the rows of
+//! a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and the
+//! others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than the
+//! product: its strips are those of the matrix' chunks.
 
 use super::Operand;
 use super::gather::{Steps, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
+use crate::kernels::Level;
 use crate::kernels::contract::{Block, contract, contract_with_itself, mirror};
 use crate::kernels::copy::{Strided, copy_box};
 use crate::pool::PooledBuf;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::Access;
 use tessera_planner::region::{Region, strides};
-use tessera_planner::tile::{PRODUCT_STRIP, for_each_index};
+use tessera_planner::tile::{PRODUCT_PADDING as PADDING, PRODUCT_STRIP, for_each_index};
 use tessera_planner::view::{AxisView, View};
 
 /// A strip ends with a chunk of the right side if it is at least this long then.
@@ -221,15 +223,23 @@ fn gather<'a>(
     dtype: DType,
     scratch: &'a mut Option<PooledBuf>,
 ) -> Result<Strip<'a>, Error> {
-    let strip = seen_by(strip, across);
-    if let Some(found) = placed(side, &strip)? {
-        return Ok(found);
-    }
     let size = dtype.size();
-    let bytes = strip.cells() as usize * size;
+    let strip = seen_by(strip, across);
+    let mut steps = strides(&strip.shape());
+    let mut cells = strip.cells();
+    if let Some(found) = placed(side, &strip)? {
+        // Room for a copy was asked for where there are several chunks.
+        if side.pieces.len() < 2 || !is_crowded(&strip, &found.steps, size) {
+            return Ok(found);
+        }
+        let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
+        let row = strip.len(m) * strip.len(n) + PADDING;
+        (steps[m], steps[n], steps[k]) = (1, 1, row as i64);
+        cells = row * strip.len(k);
+    }
+    let bytes = cells as usize * size;
     let kept = scratch.take().filter(|s| s.as_slice().len() >= bytes);
     let buffer = scratch.insert(kept.unwrap_or_else(|| op.cx.buffer(bytes)));
-    let steps = strides(&strip.shape());
     for piece in &side.pieces {
         let Some(common) = strip.intersect(&piece.seen) else { continue };
         let (offset, from) = lie(side.view, &common, &piece.held);
@@ -240,6 +250,24 @@ fn gather<'a>(
         copy_box(size, &common.shape(), source, buffer.as_mut_slice(), at, &steps)?;
     }
     Ok(Strip { bytes: buffer.as_slice(), offset: 0, steps })
+}
+
+/// Do the cells of a strip that are packed together get in each other's way?
+///
+/// Those of neighbouring rows that lie a page apart, or several, share the few places that the caches have for each
+/// line of a page. Kernels of 12 `float64` rows, as there are without AVX-512, pack parts of lines, and find them gone
+/// when they come for the rest.
+fn is_crowded(strip: &Region, steps: &Steps, size: usize) -> bool {
+    const PAGE: u64 = 4096;
+    const MANY: u64 = 64;
+    let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
+    let along = if strip.len(m) == 1 { n } else { m };
+    let apart = steps[k].unsigned_abs() * size as u64;
+    Level::detect() < Level::Avx512
+        && steps[along] == 1
+        && strip.len(along).min(strip.len(k)) >= MANY
+        && apart > 0
+        && apart.is_multiple_of(PAGE)
 }
 
 /// The part of a region that a side knows of: `across` is not among its axes.

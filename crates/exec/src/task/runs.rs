@@ -56,7 +56,7 @@ pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec
         marked: runs.marked,
         index: heads.typed_mut(),
     };
-    lines::runs(input, order, out, &|bytes| op.cx.buffer(bytes), &op.cancelled())?;
+    lines::runs(input, order, out, &op.cancelled())?;
     drop(seen);
     Ok(vec![op.chunk(0, made)?, op.chunk(1, index)?])
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::key::{Key, Keyed, by_cell, cell, other_size};
-use super::leading::Room;
+use super::order::{Wanted, place};
 use crate::kernels::KernelError;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::Blocks;
@@ -112,7 +112,7 @@ fn merged<K: Key>(
     runs.iter().for_each(|run| sample.extend(run.iter().step_by(every)));
     sample.sort_unstable();
     let mut bounds = sample.iter().step_by((blocks.cells as usize / every).max(1)).skip(1);
-    let mut room = Room::new(blocks.longest() as usize);
+    let mut together: Vec<K> = Vec::with_capacity(cells.min(blocks.longest() as usize));
     let mut rest: Vec<&[K]> = runs.to_vec();
     let mut pieces: Vec<&[K]> = Vec::with_capacity(runs.len());
     // What comes before: cells, and the bound at which they end.
@@ -161,7 +161,10 @@ fn merged<K: Key>(
                 first += piece.len();
             }
         } else {
-            give(here.start, room.order(&pieces, ends));
+            together.clear();
+            pieces.iter().for_each(|piece| together.extend_from_slice(piece));
+            place(&mut together, Wanted::All);
+            give(here.start, &together);
         }
     }
     Ok(())

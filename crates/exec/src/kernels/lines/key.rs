@@ -1,7 +1,10 @@
 //! Keys: unsigned integers in the order of the cells that they stand for.
 
 use super::Cell;
+use super::order::Wanted;
 use crate::kernels::KernelError;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::Level;
 use crate::pool::Plain;
 use std::ops::Not;
 use tessera_planner::dtype::DType;
@@ -13,10 +16,12 @@ pub(crate) trait Key: Plain + Ord + Default + Not<Output = Self> {
     fn wide(self) -> u64;
     /// Of 64 bits that [`Key::wide`] gave.
     fn narrow(wide: u64) -> Self;
+    /// Puts keys in order by vectors as far as it is wanted; false, and nothing done, where there are none for them.
+    fn place(keys: &mut [Self], wanted: Wanted<'_>) -> bool;
 }
 
 macro_rules! keys {
-    ($($t:ident)*) => { $(
+    ($($t:ident $(by $vectors:ident)?;)*) => { $(
         impl Key for $t {
             #[inline(always)]
             fn wide(self) -> u64 {
@@ -26,10 +31,25 @@ macro_rules! keys {
             fn narrow(wide: u64) -> $t {
                 wide as $t
             }
+            fn place(keys: &mut [$t], wanted: Wanted<'_>) -> bool {
+                $(
+                    #[cfg(target_arch = "x86_64")]
+                    if Level::detect() >= Level::Avx2 {
+                        #[expect(unsafe_code, reason = "calls what is compiled for these instructions")]
+                        // SAFETY: the machine has them.
+                        unsafe {
+                            super::vector::$vectors(keys, wanted);
+                        }
+                        return true;
+                    }
+                )?
+                let _ = (keys, wanted);
+                false
+            }
         }
     )* };
 }
-keys! { u8 u16 u32 u64 }
+keys! { u8; u16; u32 by place_u32; u64 by place_u64; }
 
 /// Calls `$run!` with the type of a dtype's cells, and the size of its keys as enums of keys name it.
 macro_rules! by_cell {

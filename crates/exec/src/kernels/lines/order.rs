@@ -1,28 +1,40 @@
 //! Keys in order, or in order at some places only.
-//!
-//! Keys go to buckets, each of which is put in order in a cache. They are read again where they come from, so that there
-//! is no second copy of them.
 
-use super::buckets::{BUCKETS, Source, spread};
 use super::key::Key;
-use super::leading::Room;
-use crate::pool::PooledBuf;
-use tessera_planner::runs::BUCKET_SHARE;
 
-/// Fewer keys are put in order at once.
-const FEW: usize = 4 << 10;
-/// Most marks of a bucket that are found one after the other.
-const MARKS: usize = 16;
+/// At which places keys should stand where they would in order. Each of the others stands between the two such places
+/// that it lies between.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    /// At all.
+    All,
+    /// At the first of them.
+    First(usize),
+    /// At the multiples of a number.
+    Multiples(usize),
+    /// At these, which rise.
+    Places(&'a [usize]),
+}
 
-/// Puts keys, which are those of `source`, in order. With `marks` only the cells at its multiples stand where they would
-/// in order; each of the others stands between the two that it lies between. `buffer` gives room to work in: a byte a
-/// key.
-pub(super) fn order<K: Key>(
-    keys: &mut [K],
-    marks: Option<usize>,
-    source: &impl Source<K>,
-    buffer: &dyn Fn(usize) -> PooledBuf,
-) {
+impl Wanted<'_> {
+    /// Is one of the places `from..to` wanted, and can keys there stand in the wrong one?
+    #[inline]
+    pub(crate) fn some(self, from: usize, to: usize) -> bool {
+        let place = match self {
+            Wanted::All => from,
+            Wanted::First(n) if from < n => from,
+            Wanted::First(_) => to,
+            Wanted::Multiples(every) => from.next_multiple_of(every.max(1)),
+            Wanted::Places(places) => {
+                places.get(places.partition_point(|&p| p < from)).copied().unwrap_or(to)
+            }
+        };
+        place < to && to - from > 1
+    }
+}
+
+/// Puts keys in order as far as it is wanted; what is in order or reversed is noticed at once.
+pub(super) fn arrange<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     if keys.is_sorted() {
         return;
     }
@@ -30,115 +42,93 @@ pub(super) fn order<K: Key>(
         keys.reverse();
         return;
     }
-    if keys.len() <= FEW {
-        let mut room = Room::new(FEW);
-        let ends = bounds(keys);
-        let sorted = room.order(&[&*keys], ends);
-        keys.copy_from_slice(sorted);
+    place(keys, wanted);
+}
+
+/// Puts keys in order as far as it is wanted.
+pub(super) fn place<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
+    if !K::place(keys, wanted) {
+        halves(keys, 0, wanted);
+    }
+}
+
+/// As [`place`], of keys `from` places after the first one, without vectors.
+fn halves<K: Ord>(keys: &mut [K], from: usize, wanted: Wanted<'_>) {
+    // Fewer are sorted as fast as parted.
+    const FEW: usize = 64;
+    if !wanted.some(from, from + keys.len()) {
         return;
     }
-    let ends = {
-        let mut numbers = buffer(keys.len());
-        spread(keys, source, numbers.as_mut_slice())
-    };
-    match marks {
-        Some(every) if every > 1 => mark(keys, every, ends),
-        _ => in_buckets(keys, ends),
+    if matches!(wanted, Wanted::All) || keys.len() <= FEW {
+        keys.sort_unstable();
+        return;
     }
+    let middle = keys.len() / 2;
+    let (less, _, more) = keys.select_nth_unstable(middle);
+    halves(less, from, wanted);
+    halves(more, from + middle + 1, wanted);
 }
 
-/// The least and the greatest key of some.
-fn bounds<K: Key>(keys: &[K]) -> (K, K) {
-    let (mut least, mut most) = (!K::default(), K::default());
-    for &k in keys {
-        least = least.min(k);
-        most = most.max(k);
+/// Brings the least `n` to the front, in order.
+pub(super) fn first_sorted<K: Ord>(keys: &mut [K], n: usize) {
+    if n == 0 {
+        return;
     }
-    (least, most)
-}
-
-/// Puts the keys of each bucket in order.
-fn in_buckets<K: Key>(keys: &mut [K], ends: [usize; BUCKETS]) {
-    // Beyond its share a bucket is sorted by comparisons.
-    let most = keys.len() / BUCKET_SHARE as usize;
-    let mut room = Room::new(most);
-    let mut from = 0;
-    for to in ends {
-        let part = &mut keys[from..to];
-        if part.len() > most {
-            part.sort_unstable();
-        } else {
-            let bounds = bounds(part);
-            let sorted = room.order(&[&*part], bounds);
-            part.copy_from_slice(sorted);
-        }
-        from = to;
-    }
-}
-
-/// Brings the keys at multiples of `every` to their places within their buckets.
-fn mark<K: Key>(keys: &mut [K], every: usize, ends: [usize; BUCKETS]) {
-    let mut from = 0usize;
-    for to in ends {
-        let marks = (from.div_ceil(every) * every..to).step_by(every);
-        let part = &mut keys[from..to];
-        if marks.len() > MARKS {
-            part.sort_unstable();
-        } else {
-            let mut done = 0;
-            for m in marks {
-                part[done..].select_nth_unstable(m - from - done);
-                done = m - from + 1;
-            }
-        }
-        from = to;
+    if n < keys.len() {
+        keys.select_nth_unstable(n - 1);
+        keys[..n].sort_unstable();
+    } else {
+        keys.sort_unstable();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Pool;
-    use crate::quota::Quota;
     use proptest::prelude::*;
 
-    impl<K: Key> Source<K> for Vec<K> {
-        fn each(&self, f: impl FnMut(K)) {
-            self.iter().copied().for_each(f);
-        }
-    }
-
-    fn check<K: Key + std::fmt::Debug>(cells: &[u64], every: usize) {
-        let pool = Pool::new(Quota::new(1 << 30), 0);
-        let buffer = |n| pool.take(n);
+    fn check<K: Key + std::fmt::Debug>(cells: &[u64], wanted: Wanted<'_>) {
         let keys: Vec<K> = cells.iter().map(|k| K::narrow(*k)).collect();
         let mut want = keys.clone();
         want.sort();
-        let mut got = keys.clone();
-        order(&mut got, None, &keys, &buffer);
-        assert_eq!(got, want);
-        let mut got = keys.clone();
-        order(&mut got, Some(every), &keys, &buffer);
-        for (got, want) in got.chunks_mut(every).zip(want.chunks(every)) {
-            assert_eq!(got[0], want[0]);
-            got.sort();
-            assert_eq!(got, want);
+        let is_wanted = |i: usize| match wanted {
+            Wanted::All => true,
+            Wanted::First(n) => i < n,
+            Wanted::Multiples(every) => i.is_multiple_of(every),
+            Wanted::Places(places) => places.contains(&i),
+        };
+        let mut in_halves = keys.clone();
+        halves(&mut in_halves, 0, wanted);
+        let mut placed = keys.clone();
+        place(&mut placed, wanted);
+        let mut arranged = keys;
+        arrange(&mut arranged, wanted);
+        for mut got in [in_halves, placed, arranged] {
+            let mut from = 0;
+            for i in 0..=got.len() {
+                if i == got.len() || is_wanted(i) {
+                    got[from..i].sort();
+                    assert_eq!(got[from..i], want[from..i], "{wanted:?}");
+                    from = i + 1;
+                    assert!(i == got.len() || got[i] == want[i], "{i} {wanted:?}");
+                }
+            }
         }
     }
 
-    fn check_all(cells: &[u64], every: usize) {
-        check::<u8>(cells, every);
-        check::<u16>(cells, every);
-        check::<u32>(cells, every);
-        check::<u64>(cells, every);
+    fn check_all(cells: &[u64], wanted: Wanted<'_>) {
+        check::<u8>(cells, wanted);
+        check::<u16>(cells, wanted);
+        check::<u32>(cells, wanted);
+        check::<u64>(cells, wanted);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
-        fn keys_come_in_order_and_to_their_marks(
-            seed in any::<u64>(), n in 0usize..19000, bits in 0u32..64, near in 0u32..64,
-            every in 1usize..3000,
+        fn keys_come_to_the_places_that_are_wanted(
+            seed in any::<u64>(), n in 0usize..9000, bits in 0u32..64, near in 0u32..64,
+            every in 1usize..3000, places in prop::collection::btree_set(0usize..9000, 0..12),
         ) {
             // Few bits have many equal keys; some keys far from all others crowd those in few places.
             let mut state = seed;
@@ -149,16 +139,40 @@ mod tests {
                     if state >> 60 > 0 { key >> near } else { key }
                 })
                 .collect();
-            check_all(&cells, every);
+            let places: Vec<usize> = places.into_iter().collect();
+            for wanted in [
+                Wanted::All,
+                Wanted::First(every),
+                Wanted::Multiples(every),
+                Wanted::Places(&places),
+            ] {
+                check_all(&cells, wanted);
+            }
         }
     }
 
     #[test]
-    fn keys_that_stand_in_order_stay() {
+    fn few_keys_of_every_number_come_in_order() {
+        for n in 0..300u64 {
+            let scattered = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+            let cells: Vec<u64> = (0..n).map(scattered).collect();
+            check_all(&cells, Wanted::All);
+            // The greatest key is what fills vectors up.
+            let ends: Vec<u64> =
+                cells.iter().map(|k| if k % 3 == 0 { u64::MAX } else { k % 2 }).collect();
+            check_all(&ends, Wanted::All);
+        }
+    }
+
+    #[test]
+    fn keys_that_stand_in_order_or_in_patterns_come_in_order() {
         let rising: Vec<u64> = (0..10_000).map(|k| k * k).collect();
         let falling: Vec<u64> = rising.iter().rev().copied().collect();
-        for cells in [rising, falling] {
-            check::<u64>(&cells, 100);
+        let there_and_back: Vec<u64> = rising.iter().chain(&falling).copied().collect();
+        let saw: Vec<u64> = (0..20_000).map(|k| k % 64 << 40).collect();
+        for cells in [rising, falling, there_and_back, saw] {
+            check_all(&cells, Wanted::All);
+            check_all(&cells, Wanted::Multiples(100));
         }
     }
 }

@@ -7,12 +7,10 @@
 //! ```
 //! Equal keys keep the order of their positions.
 
-use super::buckets::Source;
+use super::LinesIn;
 use super::key::{Key, Keyed, by_cell, nan_key, ordered, other_size};
-use super::{LinesIn, first_sorted, order};
+use super::order::{Wanted, arrange, first_sorted, place};
 use crate::kernels::KernelError;
-use crate::pool::PooledBuf;
-use std::marker::PhantomData;
 use tessera_planner::runs::INDEX_HEAD;
 use tessera_planner::sort::SortOrder;
 
@@ -49,10 +47,7 @@ struct Kept {
     numbers: usize,
 }
 
-/// Gives buffers to work in.
-pub(super) type Buffers<'a> = &'a dyn Fn(usize) -> PooledBuf;
-
-/// Sorts each line. With positions, -0.0 and 0.0 are equal. `buffer` gives room to work in.
+/// Sorts each line. With positions, -0.0 and 0.0 are equal.
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
@@ -60,7 +55,6 @@ pub(crate) fn runs(
     lines: LinesIn<'_>,
     order: SortOrder,
     out: RunsOut<'_>,
-    buffer: Buffers<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     macro_rules! run {
@@ -74,7 +68,7 @@ pub(crate) fn runs(
                         marked: out.marked,
                         index: out.index,
                     };
-                    each::<$t>(lines, order, keys, rest, buffer, cancelled)
+                    each::<$t>(lines, order, keys, rest, cancelled)
                 }
                 _ => Err(other_size(lines.dtype)),
             }
@@ -97,7 +91,6 @@ fn each<T: Keyed>(
     order: SortOrder,
     keys: &mut [T::Key],
     mut out: Rest<'_>,
-    buffer: Buffers<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     lines.check()?;
@@ -126,8 +119,8 @@ fn each<T: Keyed>(
                 with_positions::<T>(lines, from, order, keys, positions, &mut pairs)
             }
             None => {
-                let marks = out.marked.then_some(out.every);
-                values::<T>(lines, from, order, keys, marks, buffer)
+                let wanted = if out.marked { Wanted::Multiples(out.every) } else { Wanted::All };
+                values::<T>(lines, from, order, keys, wanted)
             }
         };
         let index = &mut out.index[line * wide..][..wide];
@@ -151,23 +144,14 @@ fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortO
     Kept { keyed, numbers }
 }
 
-/// The keys of a line's cells that are not masked.
-struct Keys<'a, T> {
-    lines: LinesIn<'a>,
-    from: i64,
-    order: SortOrder,
-    cells: PhantomData<T>,
-}
-
-impl<T: Keyed> Source<T::Key> for Keys<'_, T> {
-    #[inline(always)]
-    fn each(&self, mut f: impl FnMut(T::Key)) {
-        self.lines.cells::<T>(self.from, |_, cell| {
-            if let Some(cell) = cell {
-                f(ordered(cell.key(), self.order));
-            }
-        });
-    }
+/// Calls `f` with the keys of a line's cells that are not masked.
+#[inline(always)]
+fn each_key<T: Keyed>(lines: LinesIn<'_>, from: i64, order: SortOrder, mut f: impl FnMut(T::Key)) {
+    lines.cells::<T>(from, |_, cell| {
+        if let Some(cell) = cell {
+            f(ordered(cell.key(), order));
+        }
+    });
 }
 
 /// A run without positions.
@@ -176,17 +160,15 @@ fn values<T: Keyed>(
     from: i64,
     order: SortOrder,
     keys: &mut [T::Key],
-    marks: Option<usize>,
-    buffer: Buffers<'_>,
+    wanted: Wanted<'_>,
 ) -> Kept {
     let len = lines.shape[lines.axis] as usize;
-    let source = Keys::<T> { lines, from, order, cells: PhantomData };
     if keys.len() < len {
         let mut all = Vec::with_capacity(len);
-        source.each(|key| all.push(key));
+        each_key::<T>(lines, from, order, |key| all.push(key));
         let nan = nan::<T>(&all, order);
         let made = keep(keys.len(), (all.len() - nan, nan, len - all.len()), order);
-        first_sorted(&mut all, made.keyed);
+        place(&mut all, Wanted::First(made.keyed));
         keys[..made.keyed].copy_from_slice(&all[..made.keyed]);
         keys[made.keyed..].fill(T::Key::default());
         return made;
@@ -198,7 +180,7 @@ fn values<T: Keyed>(
         }
         keyed = len;
     } else {
-        source.each(|key| {
+        each_key::<T>(lines, from, order, |key| {
             keys[keyed] = key;
             keyed += 1;
         });
@@ -206,7 +188,7 @@ fn values<T: Keyed>(
     let (keys, masked) = keys.split_at_mut(keyed);
     masked.fill(T::Key::default());
     let nan = nan::<T>(keys, order);
-    order::order(keys, marks, &source, buffer);
+    arrange(keys, wanted);
     keep(len, (keyed - nan, nan, masked.len()), order)
 }
 

@@ -15,8 +15,14 @@ pub(super) trait Mono {
     type T: Elem;
     type S: Copy;
     fn id() -> Self::S;
+    /// A value that leaves every state as it is that began as `id`.
+    fn none() -> Self::T;
     fn put(s: Self::S, v: Self::T) -> Self::S;
     fn join(a: Self::S, b: Self::S) -> Self::S;
+    /// The state of a whole line. Which one of two NaN an addition gives is the compiler's choice: it is one NaN then.
+    fn settled(s: Self::S) -> Self::S {
+        s
+    }
 }
 
 #[inline(always)]
@@ -147,8 +153,35 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
             }
         }
         _ => {
-            for (k, (s, run)) in s.iter_mut().zip(v.chunks_exact(len)).enumerate() {
-                *s = M::join(*s, long::<M>(run, &v[k * len + len / N * N..]));
+            let mut k = 0;
+            while len / N <= HALVED && k + AT_ONCE <= many {
+                // Last lanes of some runs, lane by lane: their last steps are vectors over the runs.
+                let mut ends = [[M::id(); AT_ONCE]; AT_ONCE];
+                for j in 0..AT_ONCE {
+                    let (run, after) = v[(k + j) * len..].split_at(len / N * N);
+                    let mut acc = halves::<M>(run.as_chunks().0, after, len % N);
+                    let mut w = HALF / 2;
+                    while w >= AT_ONCE {
+                        for i in 0..w {
+                            acc[i] = M::join(acc[i], acc[i + w]);
+                        }
+                        w /= 2;
+                    }
+                    for i in 0..AT_ONCE {
+                        ends[i][j] = acc[i];
+                    }
+                }
+                for j in 0..AT_ONCE {
+                    let even = M::join(ends[0][j], ends[2][j]);
+                    let odd = M::join(ends[1][j], ends[3][j]);
+                    s[k + j] = M::settled(M::join(s[k + j], M::join(even, odd)));
+                }
+                k += AT_ONCE;
+            }
+            while k < many {
+                let (run, after) = v[k * len..].split_at(len / N * N);
+                s[k] = M::settled(M::join(s[k], long::<M>(run.as_chunks().0, after, len % N)));
+                k += 1;
             }
         }
     }
@@ -164,42 +197,46 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
         *s = x;
     }
 }
-/// A run through lanes, folded. `last` is what lies in memory from the last tile that is not whole on, also beyond the
-/// run.
+/// A run of some tiles through lanes, folded. It has `rest` cells more, which are the first of `after`.
 #[inline(always)]
-fn long<M: Mono>(run: &[M::T], last: &[M::T]) -> M::S {
-    let (tiles, rest) = run.as_chunks::<N>();
-    // A whole tile where there is one: what is copied a few cells at a time is slow to be read as vectors.
-    let mut copy = [M::T::default(); N];
-    let last = last.first_chunk::<N>().unwrap_or_else(|| {
-        copy[..rest.len()].copy_from_slice(rest);
-        &copy
-    });
+fn long<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> M::S {
     if tiles.len() > HALVED {
-        return folded::<M, N>(&mut lanes::<M, N>(tiles, last, rest.len(), 0));
+        let mut copy = [M::T::default(); N];
+        let last = last_tile(after, rest, &mut copy);
+        return folded::<M, N>(&mut lanes::<M, N>(tiles, last, rest, 0));
     }
-    let mut acc = lanes::<M, HALF>(tiles, last, rest.len(), 0);
-    let other = lanes::<M, HALF>(tiles, last, rest.len(), HALF);
-    // The first step of the fold.
+    folded::<M, HALF>(&mut halves::<M>(tiles, after, rest))
+}
+/// The lanes of such a run after the first step of the fold.
+#[inline(always)]
+fn halves<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S; HALF] {
+    let mut copy = [M::T::default(); N];
+    let last = last_tile(after, rest, &mut copy);
+    let mut acc = lanes::<M, HALF>(tiles, last, rest, 0);
+    let other = lanes::<M, HALF>(tiles, last, rest, HALF);
     for i in 0..HALF {
         acc[i] = M::join(acc[i], other[i]);
     }
-    folded::<M, HALF>(&mut acc)
+    acc
+}
+/// A whole tile of what lies in memory from some cells on, if there is one: what is copied a few cells at a time is slow
+/// to be read as vectors.
+#[inline(always)]
+fn last_tile<'a, T: Copy>(after: &'a [T], rest: usize, copy: &'a mut [T; N]) -> &'a [T; N] {
+    match after.first_chunk::<N>() {
+        Some(tile) => tile,
+        None => {
+            copy[..rest].copy_from_slice(&after[..rest]);
+            copy
+        }
+    }
 }
 /// Half of the lanes, which wait in registers where all of them may not.
 const HALF: usize = N / 2;
 /// Most tiles of a run whose lanes are taken by halves: its cells stay in the first-level cache.
 const HALVED: usize = 8;
-/// Which cells of a tile are the run's: from `N - n` on, those of one that has n.
-static KEEP: [bool; 2 * N] = {
-    let mut keep = [false; 2 * N];
-    let mut i = 0;
-    while i < N {
-        keep[i] = true;
-        i += 1;
-    }
-    keep
-};
+/// Runs whose last lanes are folded together.
+const AT_ONCE: usize = 4;
 /// Lanes `from..from + L` of a run of some tiles and `rest` cells more, which are the first of `last`.
 #[inline(always)]
 fn lanes<M: Mono, const L: usize>(
@@ -214,11 +251,12 @@ fn lanes<M: Mono, const L: usize>(
             acc[i] = M::put(acc[i], tile[from + i]);
         }
     }
-    if let Some(keep) = KEEP[N - rest + from..].first_chunk::<L>()
+    if let Some(masks) = M::T::masks()[N - rest + from..].first_chunk::<L>()
         && rest > from
     {
+        // A cell that changes nothing takes the place of those beyond: it is chosen by fewer instructions than a state.
         for i in 0..L {
-            acc[i] = if keep[i] { M::put(acc[i], last[from + i]) } else { acc[i] };
+            acc[i] = M::put(acc[i], last[from + i].masked(masks[i], M::none()));
         }
     }
     acc
@@ -302,25 +340,32 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
     }
 }
 
+#[inline(always)]
+fn one_nan(x: f64) -> f64 {
+    if x.is_nan() { f64::NAN } else { x }
+}
+
 /// Names a one-field reduction.
 macro_rules! monos {
-    ($($name:ident<$b:ident>: $s:ty, $id:expr, |$x:ident, $v:ident| $put:expr, |$p:ident, $q:ident| $join:expr;)*) => { $(
+    ($($name:ident<$b:ident>: $s:ty, $id:expr, $none:expr, |$x:ident, $v:ident| $put:expr, |$p:ident, $q:ident| $join:expr $(, $settled:path)?;)*) => { $(
         pub(super) struct $name<T>(std::marker::PhantomData<T>);
         impl<T: $b> Mono for $name<T> {
             type T = T;
             type S = $s;
             #[inline(always)] fn id() -> $s { $id }
+            #[inline(always)] fn none() -> T { $none }
             #[inline(always)] fn put($x: $s, $v: T) -> $s { $put }
             #[inline(always)] fn join($p: $s, $q: $s) -> $s { $join }
+            $( #[inline(always)] fn settled(s: $s) -> $s { $settled(s) } )?
         }
     )* };
 }
 monos! {
-    SumFloat<Float>: f64, 0.0, |s, v| s + v.to_f64(), |a, b| a + b;
-    ProdFloat<Float>: f64, 1.0, |s, v| s * v.to_f64(), |a, b| a * b;
-    Least<Elem>: T, T::top(), |s, v| elem::minimum(s, v), |a, b| elem::minimum(a, b);
-    Greatest<Elem>: T, T::bottom(), |s, v| elem::maximum(s, v), |a, b| elem::maximum(a, b);
-    LeastTotal<Float>: T, T::nan(), |s, v| elem::fmin(s, v), |a, b| elem::fmin(a, b);
+    SumFloat<Float>: f64, 0.0, T::default(), |s, v| s + v.to_f64(), |a, b| a + b, one_nan;
+    ProdFloat<Float>: f64, 1.0, T::one(), |s, v| s * v.to_f64(), |a, b| a * b, one_nan;
+    Least<Elem>: T, T::top(), T::top(), |s, v| elem::minimum(s, v), |a, b| elem::minimum(a, b);
+    Greatest<Elem>: T, T::bottom(), T::bottom(), |s, v| elem::maximum(s, v), |a, b| elem::maximum(a, b);
+    LeastTotal<Float>: T, T::nan(), T::nan(), |s, v| elem::fmin(s, v), |a, b| elem::fmin(a, b);
 }
 pub(super) struct ProdInt;
 impl Mono for ProdInt {
@@ -328,6 +373,10 @@ impl Mono for ProdInt {
     type S = u64;
     #[inline(always)]
     fn id() -> u64 {
+        1
+    }
+    #[inline(always)]
+    fn none() -> u64 {
         1
     }
     #[inline(always)]
@@ -350,6 +399,10 @@ impl Mono for LeastBool {
         1
     }
     #[inline(always)]
+    fn none() -> u8 {
+        1
+    }
+    #[inline(always)]
     fn put(s: u8, v: u8) -> u8 {
         s & v
     }
@@ -365,6 +418,10 @@ impl Mono for GreatestBool {
     type S = u8;
     #[inline(always)]
     fn id() -> u8 {
+        0
+    }
+    #[inline(always)]
+    fn none() -> u8 {
         0
     }
     #[inline(always)]

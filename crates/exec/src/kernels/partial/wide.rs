@@ -88,28 +88,33 @@ pub(super) struct Signed;
 /// Cells of 64 bits without one.
 pub(super) struct Unsigned;
 
-/// Sums of all bits, modulo 2^64, and of the upper 32 ones.
+/// Sum of no more values than [`BLOCK`], from the sums of all bits, modulo 2^64, and of the upper 32 ones by themselves.
+///
+/// The upper bits of a value with a sign are those of the value and a bias of 2^63, which has none: vectors that shift
+/// zeros in are there on every machine, such that shift in signs are not.
 macro_rules! halves {
-    ($v:ident, $t:ty) => {{
-        let (mut all, mut high) = ([0; LANES], [0; LANES]);
+    ($v:ident, $bias:expr) => {{
+        let bias: u64 = $bias;
+        let (mut all, mut high) = ([0u64; LANES], [0u64; LANES]);
         let (tiles, rest) = $v.as_chunks::<LANES>();
         for tile in tiles {
             for i in 0..LANES {
-                all[i] = <$t>::wrapping_add(all[i], tile[i]);
-                high[i] += tile[i] >> 32;
+                all[i] = all[i].wrapping_add(tile[i] as u64);
+                high[i] += (tile[i] as u64 ^ bias) >> 32;
             }
         }
-        let (mut sum, mut upper): ($t, $t) = (0, 0);
+        let (mut sum, mut upper) = (0u64, 0u64);
         for i in 0..LANES {
             sum = sum.wrapping_add(all[i]);
             upper += high[i];
         }
         for x in rest {
-            sum = sum.wrapping_add(*x);
-            upper += *x >> 32;
+            sum = sum.wrapping_add(*x as u64);
+            upper += (*x as u64 ^ bias) >> 32;
         }
+        let upper = upper as i64 - $v.len() as i64 * (bias >> 32) as i64;
         // The lower halves are what is left: few enough that they do not reach 2^64.
-        let low = sum.wrapping_sub(upper << 32) as u64;
+        let low = sum.wrapping_sub((upper << 32) as u64);
         (i128::from(upper) << 32) + i128::from(low)
     }};
 }
@@ -118,7 +123,7 @@ impl Wide for Signed {
     const NARROW: bool = false;
     #[inline(always)]
     fn sum(v: &[i64]) -> i128 {
-        halves!(v, i64)
+        halves!(v, 1 << 63)
     }
     #[inline(always)]
     fn high(v: i64) -> i64 {
@@ -134,7 +139,7 @@ impl Wide for Unsigned {
     const NARROW: bool = false;
     #[inline(always)]
     fn sum(v: &[u64]) -> i128 {
-        halves!(v, u64)
+        halves!(v, 0)
     }
     #[inline(always)]
     fn high(_: u64) -> i64 {

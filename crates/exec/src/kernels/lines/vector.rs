@@ -1,0 +1,648 @@
+#![expect(
+    unsafe_code,
+    reason = "vectors are read and written by pointer; each block says why it is sound"
+)]
+//! Keys put in order by vectors: a quicksort that splits without branches, and a network for few keys.
+//!
+//! ```text
+//!   keys      7 2 9 4 │ 1 8 3 6    a vector, and which of its lanes are below the pivot 5
+//!   lanes     2 4 7 9              those first, in a permutation that a table gives for the bits
+//!   stored    2 4 . . ─▶      ◀─ . . 7 9    whole at both ends of what is free
+//! ```
+//! Few keys are columns of eight vectors, which 19 comparisons of whole vectors put in order; turned, each column is a
+//! run, and runs are merged by comparing one with the other turned around (bitonic merges).
+//!
+//! # Source
+//! S. Gueron and V. Krasnov, "Fast quicksort implementation using AVX instructions", 2016, for splits by permutations; B.
+//! Bramas, "A novel hybrid quicksort algorithm vectorized using AVX-512", 2017, for splits in place from both ends; K. E.
+//! Batcher, "Sorting networks and their applications", 1968.
+
+use super::order::Wanted;
+use std::arch::x86_64::*;
+
+/// Vectors of a network.
+const ROWS: usize = 8;
+/// Most keys that are split by way of a buffer.
+const NEAR: usize = 1024;
+/// Keys of that buffer: a whole vector may be stored at its end.
+const ROOM: usize = NEAR + ROWS;
+/// Vectors between two decisions from which end to read.
+const UNROLL: usize = 8;
+
+/// Vectors of keys.
+///
+/// # Safety
+/// Functions that take pointers read or write a vector there, or as many keys as they are told; all need AVX2.
+trait Lanes {
+    type Key: Copy + Ord + Default;
+    type Vector: Copy;
+    /// Keys of a vector.
+    const LANES: usize;
+    const MAX: Self::Key;
+    unsafe fn load(from: *const Self::Key) -> Self::Vector;
+    unsafe fn store(to: *mut Self::Key, v: Self::Vector);
+    /// Fewer keys than a vector has; the others are the greatest.
+    unsafe fn load_first(from: *const Self::Key, n: usize) -> Self::Vector;
+    unsafe fn store_first(to: *mut Self::Key, v: Self::Vector, n: usize);
+    unsafe fn splat(key: Self::Key) -> Self::Vector;
+    /// The lesser keys of each lane, and the greater ones.
+    unsafe fn pair(a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
+    /// A bit for each lane that is less than the pivot.
+    unsafe fn below(v: Self::Vector, pivot: Self::Vector) -> usize;
+    /// The lanes with a bit, and then the others.
+    unsafe fn first(v: Self::Vector, bits: usize) -> Self::Vector;
+    unsafe fn reverse(v: Self::Vector) -> Self::Vector;
+    /// Keys that fall at most once and rise at most once, in order.
+    unsafe fn bitonic(v: Self::Vector) -> Self::Vector;
+    /// Each column as a run of neighbouring lanes and vectors.
+    unsafe fn turn(v: [Self::Vector; ROWS]) -> [Self::Vector; ROWS];
+    /// The next key, if there is one.
+    fn next(key: Self::Key) -> Option<Self::Key>;
+}
+
+/// Puts keys in order as far as it is wanted.
+///
+/// # Safety
+/// The machine has AVX2.
+pub(super) unsafe fn place_u32(keys: &mut [u32], wanted: Wanted<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe { place::<Eight>(keys, wanted) }
+}
+
+/// Puts keys in order as far as it is wanted.
+///
+/// # Safety
+/// The machine has AVX2.
+pub(super) unsafe fn place_u64(keys: &mut [u64], wanted: Wanted<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe { place::<Four>(keys, wanted) }
+}
+
+unsafe fn place<V: Lanes>(keys: &mut [V::Key], wanted: Wanted<'_>) {
+    let mut room = [V::Key::default(); ROOM];
+    // More splits than twice those of equal halves are bad luck, or somebody's intent.
+    let splits = 2 * (usize::BITS - keys.len().leading_zeros()) + 4;
+    // SAFETY: the keys are borrowed mutably, the room is as long as it says, and the machine has AVX2.
+    unsafe { quick::<V>(keys.as_mut_ptr(), (0, keys.len()), &mut room, wanted, splits) }
+}
+
+/// Keys `from..to` in order, as far as it is wanted.
+///
+/// # Safety
+/// They are the caller's to write; the machine has AVX2.
+#[target_feature(enable = "avx2,popcnt")]
+unsafe fn quick<V: Lanes>(
+    keys: *mut V::Key,
+    (mut from, to): (usize, usize),
+    room: &mut [V::Key; ROOM],
+    wanted: Wanted<'_>,
+    mut splits: u32,
+) {
+    while wanted.some(from, to) {
+        let n = to - from;
+        // SAFETY: the caller's promise: there are n keys from here on.
+        let low = unsafe {
+            let here = keys.add(from);
+            if n <= ROWS * V::LANES {
+                few::<V>(here, n);
+                return;
+            }
+            if splits == 0 {
+                std::slice::from_raw_parts_mut(here, n).sort_unstable();
+                return;
+            }
+            splits -= 1;
+            let pivot = pivot::<V>(here, n, room);
+            let low = split::<V>(here, n, pivot, room);
+            if low == 0 {
+                // The pivot is the least key: those equal to it are in order when they are first.
+                let Some(next) = V::next(pivot) else { return };
+                from += split::<V>(here, n, next, room);
+                continue;
+            }
+            low
+        };
+        let at = from + low;
+        // SAFETY: the caller's promise.
+        unsafe { quick::<V>(keys, (from, at), room, wanted, splits) };
+        from = at;
+    }
+}
+
+/// A key that is near the middle, as a few of them tell.
+///
+/// # Safety
+/// There are n keys, more than those of a network; the machine has AVX2.
+#[inline(always)]
+unsafe fn pivot<V: Lanes>(keys: *const V::Key, n: usize, room: &mut [V::Key; ROOM]) -> V::Key {
+    let sample = ROWS * V::LANES;
+    if n > NEAR {
+        // Not at even distances, at which what repeats along a line would be met at the same place again and again.
+        let step = n / sample;
+        for (i, key) in room[..sample].iter_mut().enumerate() {
+            // SAFETY: places are below sample * step, which is at most n.
+            *key = unsafe { *keys.add(i * step + i.wrapping_mul(0x9E37_79B1) % step) };
+        }
+        // SAFETY: the room has as many keys.
+        unsafe { few::<V>(room.as_mut_ptr(), sample) };
+        return room[sample / 2];
+    }
+    let mut middles = [V::Key::default(); 3];
+    for (third, m) in middles.iter_mut().enumerate() {
+        let at = n / 16 + third * (3 * n / 10);
+        // SAFETY: the last place is below 0.92 n.
+        let [a, b, c] = unsafe { [*keys.add(at), *keys.add(at + n / 8), *keys.add(at + n / 4)] };
+        *m = middle(a, b, c);
+    }
+    middle(middles[0], middles[1], middles[2])
+}
+
+fn middle<K: Ord>(a: K, b: K, c: K) -> K {
+    let (a, b) = if a < b { (a, b) } else { (b, a) };
+    a.max(b.min(c))
+}
+
+/// Brings the keys below the pivot to the front; how many they are.
+///
+/// # Safety
+/// There are n keys, more than those of a network; the machine has AVX2.
+#[inline(always)]
+unsafe fn split<V: Lanes>(
+    keys: *mut V::Key,
+    n: usize,
+    pivot: V::Key,
+    room: &mut [V::Key; ROOM],
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if n <= NEAR {
+            split_near::<V>(keys, n, pivot, room.as_mut_ptr())
+        } else {
+            split_far::<V>(keys, n, pivot)
+        }
+    }
+}
+
+/// Keys below the pivot stay, the others go to the room and come back.
+///
+/// # Safety
+/// As [`split`]; the room has a vector more than n keys.
+#[inline(always)]
+unsafe fn split_near<V: Lanes>(
+    keys: *mut V::Key,
+    n: usize,
+    pivot: V::Key,
+    room: *mut V::Key,
+) -> usize {
+    let all = (1 << V::LANES) - 1;
+    let (mut low, mut high, mut at) = (0, 0, 0);
+    // SAFETY: what is stored among the keys ends where was read, at most; the room has a vector more than n keys.
+    unsafe {
+        let p = V::splat(pivot);
+        while at + V::LANES <= n {
+            let v = V::load(keys.add(at));
+            let bits = V::below(v, p);
+            V::store(keys.add(low), V::first(v, bits));
+            V::store(room.add(high), V::first(v, !bits & all));
+            let below = bits.count_ones() as usize;
+            low += below;
+            high += V::LANES - below;
+            at += V::LANES;
+        }
+        if at < n {
+            let some = (1 << (n - at)) - 1;
+            let v = V::load_first(keys.add(at), n - at);
+            let bits = V::below(v, p) & some;
+            let below = bits.count_ones() as usize;
+            V::store_first(keys.add(low), V::first(v, bits), below);
+            V::store(room.add(high), V::first(v, !bits & some));
+            low += below;
+        }
+        let (high, mut at) = (n - low, 0);
+        while at + V::LANES <= high {
+            V::store(keys.add(low + at), V::load(room.add(at)));
+            at += V::LANES;
+        }
+        V::store_first(keys.add(low + at), V::load(room.add(at)), high - at);
+    }
+    low
+}
+
+/// In place: keys are read at the end at which less is free, and stored at both.
+///
+/// # Safety
+/// As [`split`]; there are at least two groups of keys.
+#[inline(always)]
+unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usize {
+    let group = UNROLL * V::LANES;
+    let whole = n / group * group;
+    let mut free = Free { low: 0, high: whole };
+    // SAFETY: two groups are held back, so two groups are free before each is read, and one of them is at the end that
+    // it is not read from; of what is read at most a group is stored at either end.
+    unsafe {
+        let p = V::splat(pivot);
+        let (first, last) = (load_group::<V>(keys), load_group::<V>(keys.add(whole - group)));
+        let (mut left, mut right) = (group, whole - group);
+        while left < right {
+            // By arithmetic: the processor would guess wrong half of the time.
+            let lower = usize::from(left - free.low <= free.high - right).wrapping_neg();
+            right -= group & !lower;
+            let at = (left & lower) | (right & !lower);
+            left += group & lower;
+            let v = load_group::<V>(keys.add(at));
+            // Beyond the keys at worst, where it does nothing.
+            _mm_prefetch(keys.wrapping_add(left + 8 * group).cast(), _MM_HINT_T0);
+            _mm_prefetch(keys.wrapping_add(right).wrapping_sub(9 * group).cast(), _MM_HINT_T0);
+            store_group::<V>(v, p, keys, &mut free);
+        }
+        store_group::<V>(first, p, keys, &mut free);
+        store_group::<V>(last, p, keys, &mut free);
+        let mut low = free.low;
+        for at in whole..n {
+            let key = *keys.add(at);
+            if key < pivot {
+                *keys.add(at) = *keys.add(low);
+                *keys.add(low) = key;
+                low += 1;
+            }
+        }
+        low
+    }
+}
+
+/// Where keys below the pivot are stored next, and where those before which the others are.
+struct Free {
+    low: usize,
+    high: usize,
+}
+
+/// # Safety
+/// As [`Lanes`], for as many vectors.
+#[inline(always)]
+unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
+    // SAFETY: the caller's promise. Not by a closure, which would be compiled for the baseline.
+    unsafe {
+        let mut v = [V::load(from); UNROLL];
+        for (i, v) in v.iter_mut().enumerate() {
+            *v = V::load(from.add(i * V::LANES));
+        }
+        v
+    }
+}
+
+/// # Safety
+/// As many keys are free.
+#[inline(always)]
+unsafe fn store_group<V: Lanes>(
+    v: [V::Vector; UNROLL],
+    pivot: V::Vector,
+    keys: *mut V::Key,
+    free: &mut Free,
+) {
+    for v in v {
+        // SAFETY: the caller's promise. Where no more than one vector is free, both stores are the same one.
+        unsafe {
+            let bits = V::below(v, pivot);
+            let sorted = V::first(v, bits);
+            V::store(keys.add(free.low), sorted);
+            V::store(keys.add(free.high - V::LANES), sorted);
+            let below = bits.count_ones() as usize;
+            free.low += below;
+            free.high -= V::LANES - below;
+        }
+    }
+}
+
+/// Pairs of vectors, the lesser keys first.
+macro_rules! pairs {
+    ($v:ident: $(($a:literal, $b:literal))*) => {
+        $( [$v[$a], $v[$b]] = V::pair($v[$a], $v[$b]); )*
+    };
+}
+
+/// A run's vectors and those of another one, turned around: the lesser keys in the first, both bitonic.
+macro_rules! meet {
+    ($v:ident: $(($a:literal, $b:literal: $from:literal))*) => {{
+        let before = $v;
+        $( [$v[$a], $v[$b]] = V::pair(before[$a], V::reverse(before[$from])); )*
+    }};
+}
+
+/// Everything of a network for each of its vectors, with literals: arrays whose places are not known when it is compiled
+/// would be in memory.
+macro_rules! rows {
+    ($each:ident) => { $each!(0 1 2 3 4 5 6 7) };
+}
+
+/// Keys in order, no more than [`ROWS`] vectors of them.
+///
+/// # Safety
+/// There are n keys; the machine has AVX2.
+#[inline(always)]
+unsafe fn few<V: Lanes>(keys: *mut V::Key, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut v = [V::splat(V::MAX); ROWS];
+        macro_rules! load {
+            ($($i:literal)*) => { $(
+                let at = $i * V::LANES;
+                if n >= at + V::LANES {
+                    v[$i] = V::load(keys.add(at));
+                } else if n > at {
+                    v[$i] = V::load_first(keys.add(at), n - at);
+                }
+            )* };
+        }
+        macro_rules! bitonic {
+            ($($i:literal)*) => { $( v[$i] = V::bitonic(v[$i]); )* };
+        }
+        macro_rules! store {
+            ($($i:literal)*) => { $(
+                let at = $i * V::LANES;
+                if n >= at + V::LANES {
+                    V::store(keys.add(at), v[$i]);
+                } else if n > at {
+                    V::store_first(keys.add(at), v[$i], n - at);
+                }
+            )* };
+        }
+        rows!(load);
+        pairs!(v: (0, 2) (1, 3) (4, 6) (5, 7) (0, 4) (1, 5) (2, 6) (3, 7) (0, 1) (2, 3));
+        pairs!(v: (4, 5) (6, 7) (2, 4) (3, 5) (1, 4) (3, 6) (1, 2) (3, 4) (5, 6));
+        v = V::turn(v);
+        if V::LANES == ROWS {
+            // Runs of a vector.
+            meet!(v: (0, 1: 1) (2, 3: 3) (4, 5: 5) (6, 7: 7));
+            rows!(bitonic);
+        }
+        meet!(v: (0, 2: 3) (1, 3: 2) (4, 6: 7) (5, 7: 6));
+        pairs!(v: (0, 1) (2, 3) (4, 5) (6, 7));
+        rows!(bitonic);
+        meet!(v: (0, 4: 7) (1, 5: 6) (2, 6: 5) (3, 7: 4));
+        pairs!(v: (0, 2) (1, 3) (4, 6) (5, 7) (0, 1) (2, 3) (4, 5) (6, 7));
+        rows!(bitonic);
+        rows!(store);
+    }
+}
+
+/// Keys of 32 bits.
+struct Eight;
+
+/// Keys of 64 bits, whose first one is turned in vectors: those are compared as numbers with a sign only.
+struct Four;
+
+/// For all bits of 32-bit lanes, the lanes with a bit, and then the others; of four lanes those of 64 bits.
+const fn permutation(bits: usize, lanes: usize) -> [u8; 8] {
+    let width = 8 / lanes;
+    let mut order = [0; 8];
+    let (mut at, mut i) = (0, 0);
+    while i < 2 * lanes {
+        let lane = i % lanes;
+        if (bits >> lane & 1 == 1) == (i < lanes) {
+            let mut part = 0;
+            while part < width {
+                order[at] = (lane * width + part) as u8;
+                at += 1;
+                part += 1;
+            }
+        }
+        i += 1;
+    }
+    order
+}
+
+static FIRST_OF_EIGHT: [[u8; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut bits = 0;
+    while bits < all.len() {
+        all[bits] = permutation(bits, 8);
+        bits += 1;
+    }
+    all
+};
+
+static FIRST_OF_FOUR: [[u8; 8]; 16] = {
+    let mut all = [[0; 8]; 16];
+    let mut bits = 0;
+    while bits < all.len() {
+        all[bits] = permutation(bits, 4);
+        bits += 1;
+    }
+    all
+};
+
+/// All bits of the first lanes: those of n lanes are eight from `8 - n` on.
+static MASKS: [u32; 16] = [!0, !0, !0, !0, !0, !0, !0, !0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The mask of the first lanes of 32 bits, no more than eight.
+#[inline(always)]
+unsafe fn mask(lanes: usize) -> __m256i {
+    debug_assert!(lanes <= 8);
+    // SAFETY: eight masks from there on are in the array.
+    unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - lanes).cast()) }
+}
+
+/// Lanes of 32 bits in the order of a table's entry.
+#[inline(always)]
+unsafe fn permuted(v: __m256i, order: &[u8; 8]) -> __m256i {
+    // SAFETY: the entry has eight bytes.
+    unsafe {
+        let order = _mm256_cvtepu8_epi32(_mm_loadl_epi64(order.as_ptr().cast()));
+        _mm256_permutevar8x32_epi32(v, order)
+    }
+}
+
+impl Lanes for Eight {
+    type Key = u32;
+    type Vector = __m256i;
+    const LANES: usize = 8;
+    const MAX: u32 = u32::MAX;
+    #[inline(always)]
+    unsafe fn load(from: *const u32) -> __m256i {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u32, v: __m256i) {
+        // SAFETY: see `load`.
+        unsafe { _mm256_storeu_si256(to.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(from: *const u32, n: usize) -> __m256i {
+        // SAFETY: see `load`; lanes without a mask are not read.
+        unsafe {
+            let mask = mask(n);
+            let others = _mm256_xor_si256(mask, _mm256_set1_epi32(-1));
+            _mm256_or_si256(_mm256_maskload_epi32(from.cast(), mask), others)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_first(to: *mut u32, v: __m256i, n: usize) {
+        // SAFETY: see `load`; lanes without a mask are not written.
+        unsafe { _mm256_maskstore_epi32(to.cast(), mask(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn splat(key: u32) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { _mm256_set1_epi32(key as i32) }
+    }
+    #[inline(always)]
+    unsafe fn pair(a: __m256i, b: __m256i) -> [__m256i; 2] {
+        // SAFETY: see `load`.
+        unsafe { [_mm256_min_epu32(a, b), _mm256_max_epu32(a, b)] }
+    }
+    #[inline(always)]
+    unsafe fn below(v: __m256i, pivot: __m256i) -> usize {
+        // SAFETY: see `load`.
+        unsafe {
+            let not = _mm256_cmpeq_epi32(_mm256_max_epu32(v, pivot), v);
+            (_mm256_movemask_ps(_mm256_castsi256_ps(not)) ^ 0xff) as usize
+        }
+    }
+    #[inline(always)]
+    unsafe fn first(v: __m256i, bits: usize) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { permuted(v, &FIRST_OF_EIGHT[bits & 0xff]) }
+    }
+    #[inline(always)]
+    unsafe fn reverse(v: __m256i) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0)) }
+    }
+    #[inline(always)]
+    unsafe fn bitonic(v: __m256i) -> __m256i {
+        // SAFETY: see `load`. Lanes are compared with those 4, 2 and 1 lanes away.
+        unsafe {
+            let [less, more] = Self::pair(v, _mm256_permute2x128_si256(v, v, 1));
+            let v = _mm256_blend_epi32(less, more, 0b1111_0000);
+            let [less, more] = Self::pair(v, _mm256_shuffle_epi32(v, 0b01_00_11_10));
+            let v = _mm256_blend_epi32(less, more, 0b1100_1100);
+            let [less, more] = Self::pair(v, _mm256_shuffle_epi32(v, 0b10_11_00_01));
+            _mm256_blend_epi32(less, more, 0b1010_1010)
+        }
+    }
+    #[inline(always)]
+    unsafe fn turn(v: [__m256i; ROWS]) -> [__m256i; ROWS] {
+        // SAFETY: see `load`.
+        unsafe {
+            let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+            let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+            let (e, f) = (_mm256_unpacklo_epi32(v[4], v[5]), _mm256_unpackhi_epi32(v[4], v[5]));
+            let (g, h) = (_mm256_unpacklo_epi32(v[6], v[7]), _mm256_unpackhi_epi32(v[6], v[7]));
+            let first = Four::turned([a, c, e, g]);
+            let second = Four::turned([b, d, f, h]);
+            [first[0], first[1], second[0], second[1], first[2], first[3], second[2], second[3]]
+        }
+    }
+    fn next(key: u32) -> Option<u32> {
+        key.checked_add(1)
+    }
+}
+
+impl Four {
+    /// Four vectors of four lanes turned: row `i` becomes column `i`.
+    #[inline(always)]
+    unsafe fn turned(v: [__m256i; 4]) -> [__m256i; 4] {
+        // SAFETY: as in `Lanes`.
+        unsafe {
+            let (a, b) = (_mm256_unpacklo_epi64(v[0], v[1]), _mm256_unpackhi_epi64(v[0], v[1]));
+            let (c, d) = (_mm256_unpacklo_epi64(v[2], v[3]), _mm256_unpackhi_epi64(v[2], v[3]));
+            [
+                _mm256_permute2x128_si256(a, c, 0x20),
+                _mm256_permute2x128_si256(b, d, 0x20),
+                _mm256_permute2x128_si256(a, c, 0x31),
+                _mm256_permute2x128_si256(b, d, 0x31),
+            ]
+        }
+    }
+
+    /// The first bit of all lanes turned.
+    #[inline(always)]
+    unsafe fn flip(v: __m256i) -> __m256i {
+        // SAFETY: as in `Lanes`.
+        unsafe { _mm256_xor_si256(v, _mm256_set1_epi64x(i64::MIN)) }
+    }
+}
+
+impl Lanes for Four {
+    type Key = u64;
+    type Vector = __m256i;
+    const LANES: usize = 4;
+    const MAX: u64 = u64::MAX;
+    #[inline(always)]
+    unsafe fn load(from: *const u64) -> __m256i {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { Self::flip(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut u64, v: __m256i) {
+        // SAFETY: see `load`.
+        unsafe { _mm256_storeu_si256(to.cast(), Self::flip(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(from: *const u64, n: usize) -> __m256i {
+        // SAFETY: see `load`; lanes without a mask are not read.
+        unsafe {
+            let mask = mask(2 * n);
+            let others = _mm256_xor_si256(mask, _mm256_set1_epi32(-1));
+            Self::flip(_mm256_or_si256(_mm256_maskload_epi64(from.cast(), mask), others))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_first(to: *mut u64, v: __m256i, n: usize) {
+        // SAFETY: see `load`; lanes without a mask are not written.
+        unsafe { _mm256_maskstore_epi64(to.cast(), mask(2 * n), Self::flip(v)) }
+    }
+    #[inline(always)]
+    unsafe fn splat(key: u64) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { Self::flip(_mm256_set1_epi64x(key as i64)) }
+    }
+    #[inline(always)]
+    unsafe fn pair(a: __m256i, b: __m256i) -> [__m256i; 2] {
+        // SAFETY: see `load`.
+        unsafe {
+            let swap = _mm256_castsi256_pd(_mm256_cmpgt_epi64(a, b));
+            let (a, b) = (_mm256_castsi256_pd(a), _mm256_castsi256_pd(b));
+            let (less, more) = (_mm256_blendv_pd(a, b, swap), _mm256_blendv_pd(b, a, swap));
+            [_mm256_castpd_si256(less), _mm256_castpd_si256(more)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn below(v: __m256i, pivot: __m256i) -> usize {
+        // SAFETY: see `load`.
+        unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(pivot, v))) as usize }
+    }
+    #[inline(always)]
+    unsafe fn first(v: __m256i, bits: usize) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { permuted(v, &FIRST_OF_FOUR[bits & 0xf]) }
+    }
+    #[inline(always)]
+    unsafe fn reverse(v: __m256i) -> __m256i {
+        // SAFETY: see `load`.
+        unsafe { _mm256_permute4x64_epi64(v, 0b00_01_10_11) }
+    }
+    #[inline(always)]
+    unsafe fn bitonic(v: __m256i) -> __m256i {
+        // SAFETY: see `load`. Lanes are compared with those 2 lanes away and one.
+        unsafe {
+            let [less, more] = Self::pair(v, _mm256_permute4x64_epi64(v, 0b01_00_11_10));
+            let v = _mm256_blend_epi32(less, more, 0b1111_0000);
+            let [less, more] = Self::pair(v, _mm256_shuffle_epi32(v, 0b01_00_11_10));
+            _mm256_blend_epi32(less, more, 0b1100_1100)
+        }
+    }
+    #[inline(always)]
+    unsafe fn turn(v: [__m256i; ROWS]) -> [__m256i; ROWS] {
+        // SAFETY: see `load`. A column's run is a vector of the upper half and one of the lower.
+        unsafe {
+            let upper = Self::turned([v[0], v[1], v[2], v[3]]);
+            let lower = Self::turned([v[4], v[5], v[6], v[7]]);
+            [upper[0], lower[0], upper[1], lower[1], upper[2], lower[2], upper[3], lower[3]]
+        }
+    }
+    fn next(key: u64) -> Option<u64> {
+        key.checked_add(1)
+    }
+}

@@ -169,7 +169,7 @@ mod tests {
         let rising: Vec<u64> = (0..10_000).map(|k| k * k).collect();
         let falling: Vec<u64> = rising.iter().rev().copied().collect();
         let there_and_back: Vec<u64> = rising.iter().chain(&falling).copied().collect();
-        let saw: Vec<u64> = (0..20_000).map(|k| k % 64 << 40).collect();
+        let saw: Vec<u64> = (0..20_000).map(|k| (k % 64) << 40).collect();
         for cells in [rising, falling, there_and_back, saw] {
             check_all(&cells, Wanted::All);
             check_all(&cells, Wanted::Multiples(100));

@@ -6,6 +6,7 @@
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
+use crate::kernels::lines;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -196,7 +197,7 @@ impl Sink for Distinct {
     ) -> Result<(), Error> {
         let mut keys = self.keys(&chunk)?;
         drop(chunk);
-        keys.sort_unstable();
+        lines::sort_keys(&mut keys);
         let mut counts: Vec<i64> = Vec::new();
         let mut last = None;
         keys.retain(|&key| {

@@ -180,6 +180,11 @@ pub fn quantile(
     }
 }
 
+/// Puts keys in order.
+pub(crate) fn sort_keys<K: Key>(keys: &mut [K]) {
+    place(keys, Wanted::All);
+}
+
 /// Lines on their way.
 struct Walk<'a> {
     input: LinesIn<'a>,

@@ -127,7 +127,7 @@ impl Runs {
                 let blocks = Blocks::of(runs.count());
                 let bounds = (read / blocks.every).saturating_add(runs.count());
                 let block = blocks.longest().min(read);
-                bounds.saturating_mul(cell_bytes) + block.saturating_mul(cell_bytes)
+                bounds.saturating_add(block).saturating_mul(cell_bytes)
             }
             // One at a time, or none.
             _ => 0,

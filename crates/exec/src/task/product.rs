@@ -224,12 +224,13 @@ fn gather<'a>(
     scratch: &'a mut Option<PooledBuf>,
 ) -> Result<Strip<'a>, Error> {
     let size = dtype.size();
+    let uses = strip.len(across);
     let strip = seen_by(strip, across);
     let mut steps = strides(&strip.shape());
     let mut cells = strip.cells();
     if let Some(found) = placed(side, &strip)? {
         // Room for a copy was asked for where there are several chunks.
-        if side.pieces.len() < 2 || !is_crowded(&strip, &found.steps, size) {
+        if side.pieces.len() < 2 || !is_crowded(&strip, uses, &found.steps, size) {
             return Ok(found);
         }
         let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
@@ -256,8 +257,8 @@ fn gather<'a>(
 ///
 /// Those of neighbouring rows that lie a page apart, or several, share the few places that the caches have for each
 /// line of a page. Kernels of 12 `float64` rows, as there are without AVX-512, pack parts of lines, and find them gone
-/// when they come for the rest.
-fn is_crowded(strip: &Region, steps: &Steps, size: usize) -> bool {
+/// when they come for the rest. Cells that few others are multiplied with are not worth a copy.
+fn is_crowded(strip: &Region, uses: u64, steps: &Steps, size: usize) -> bool {
     const PAGE: u64 = 4096;
     const MANY: u64 = 64;
     let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
@@ -265,7 +266,7 @@ fn is_crowded(strip: &Region, steps: &Steps, size: usize) -> bool {
     let apart = steps[k].unsigned_abs() * size as u64;
     Level::detect() < Level::Avx512
         && steps[along] == 1
-        && strip.len(along).min(strip.len(k)) >= MANY
+        && strip.len(along).min(strip.len(k)).min(uses) >= MANY
         && apart > 0
         && apart.is_multiple_of(PAGE)
 }

@@ -48,18 +48,27 @@ pub(super) fn arrange<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
 /// Puts keys in order as far as it is wanted.
 pub(super) fn place<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     if !K::place(keys, wanted) {
-        halves(keys, 0, wanted);
+        plain(keys, wanted);
     }
 }
 
-/// As [`place`], of keys `from` places after the first one, without vectors.
+/// As [`place`], without vectors.
+fn plain<K: Ord>(keys: &mut [K], wanted: Wanted<'_>) {
+    match wanted {
+        Wanted::All => keys.sort_unstable(),
+        Wanted::First(n) => first_sorted(keys, n),
+        Wanted::Multiples(_) | Wanted::Places(_) => halves(keys, 0, wanted),
+    }
+}
+
+/// As [`plain`], of keys `from` places after the first one.
 fn halves<K: Ord>(keys: &mut [K], from: usize, wanted: Wanted<'_>) {
     // Fewer are sorted as fast as parted.
     const FEW: usize = 64;
     if !wanted.some(from, from + keys.len()) {
         return;
     }
-    if matches!(wanted, Wanted::All) || keys.len() <= FEW {
+    if keys.len() <= FEW {
         keys.sort_unstable();
         return;
     }
@@ -97,13 +106,13 @@ mod tests {
             Wanted::Multiples(every) => i.is_multiple_of(every),
             Wanted::Places(places) => places.contains(&i),
         };
-        let mut in_halves = keys.clone();
-        halves(&mut in_halves, 0, wanted);
+        let mut plainly = keys.clone();
+        plain(&mut plainly, wanted);
         let mut placed = keys.clone();
         place(&mut placed, wanted);
         let mut arranged = keys;
         arrange(&mut arranged, wanted);
-        for mut got in [in_halves, placed, arranged] {
+        for mut got in [plainly, placed, arranged] {
             let mut from = 0;
             for i in 0..=got.len() {
                 if i == got.len() || is_wanted(i) {

@@ -28,7 +28,7 @@ mod ops;
 mod partial;
 mod random;
 pub mod scan;
-mod stream;
+pub(crate) mod stream;
 pub mod table;
 mod turn;
 pub mod window;

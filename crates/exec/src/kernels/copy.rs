@@ -187,7 +187,9 @@ fn typed<const N: usize>(
         _ => None,
     };
     order.pop();
-    let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= GROUP);
+    // Rows that run on are stored line by line, others are put together first.
+    let least = if inner.from == 1 { 4 * stream::LINE } else { GROUP };
+    let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= least);
     let turn = turn::squares(Level::detect(), N);
     // Bytes of its rows, and as many of these as are turned together.
     let width = TURNED.min(inner.len as usize * N);

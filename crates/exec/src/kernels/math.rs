@@ -7,10 +7,13 @@
 mod circle;
 mod erf;
 mod inverse;
+mod modulo;
 mod poly;
 mod power;
 mod root;
 mod single;
+
+pub(crate) use modulo::{FloorDivide, Fmod, Rem};
 
 /// A function of one float.
 pub(crate) trait Fun {

@@ -356,11 +356,25 @@ unsafe fn gather<T: Copy>(p: *const u8, step: i64, to: *mut u8, k: usize, m: usi
             std::ptr::copy_nonoverlapping(p, to.cast::<u8>(), m * size_of::<T>());
         } else if step == 0 {
             std::slice::from_raw_parts_mut(to, m).fill(p.cast::<T>().read_unaligned());
+        } else if step == 2 * size_of::<T>() as i64 {
+            // A step that is known becomes vectors.
+            strided::<T, 2>(p.cast(), to, m);
+        } else if step == -(size_of::<T>() as i64) {
+            strided::<T, -1>(p.cast(), to, m);
         } else {
             for i in 0..m {
                 *to.add(i) = p.offset(step as isize * i as isize).cast::<T>().read_unaligned();
             }
         }
+    }
+}
+
+/// # Safety
+/// `p.offset(i * S)` is readable for `i < m`; `to` is aligned and has `m` cells.
+unsafe fn strided<T: Copy, const S: isize>(p: *const T, to: *mut T, m: usize) {
+    for i in 0..m {
+        // SAFETY: the caller's promise.
+        unsafe { *to.add(i) = p.offset(S * i as isize).read_unaligned() };
     }
 }
 

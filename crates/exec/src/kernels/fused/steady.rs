@@ -16,7 +16,7 @@ use super::walk::Run;
 use crate::kernels::KernelError;
 use crate::kernels::ops::{IotaFn, N, TILES};
 use crate::kernels::partial::{Piece, PieceFn};
-use crate::kernels::stream::StreamFn;
+use crate::kernels::stream::{StreamFn, fetch};
 
 /// What runs for each tile.
 pub(super) struct Loop {
@@ -165,6 +165,11 @@ impl Loop {
             let k = left.min(self.block);
             left -= k;
             let cells = k * N;
+            if !s.streams.is_empty() {
+                for (slot, step) in &s.moves {
+                    fetch(self.ptr[*slot].wrapping_add(*step * k).cast_const(), *step * k);
+                }
+            }
             for (slot, f, value, step) in &mut s.counts {
                 // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
                 unsafe { f(self.ptr[*slot], *value, *step, k) };

@@ -53,6 +53,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
     let l = level;
     // Functions that do not vectorise gain nothing from a level.
     let low = Level::Baseline;
+    let by_fma = arg.is_float() && l > low;
     let mut imm = 0;
     let f = match op {
         TileOp::MulAdd => floats!(k, T => op3::<MulAdd, T>(l)),
@@ -140,6 +141,10 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Mul if k == Kind::Bool => Some(op2::<And, u8, u8>(l)),
             S::Mul => rings!(k, T => op2::<Mul, T, T>(l)),
             S::Div => floats!(k, T => op2::<Div, T, T>(l)),
+            // Exact with one fused operation, which the baseline has not.
+            S::FloorDiv if by_fma => floats!(k, T => op_plain::<math::FloorDivide, T>(l)),
+            S::Rem if by_fma => floats!(k, T => op_plain::<math::Rem, T>(l)),
+            S::Fmod if by_fma => floats!(k, T => op_plain::<math::Fmod, T>(l)),
             S::FloorDiv => nums!(k, T => op2::<FloorDiv, T, T>(low)),
             S::Rem => nums!(k, T => op2::<Rem, T, T>(low)),
             S::Fmod => nums!(k, T => op2::<Fmod, T, T>(low)),

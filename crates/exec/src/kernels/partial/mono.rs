@@ -9,6 +9,7 @@ use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::{self, Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
+use crate::kernels::stream::{ahead, fetch};
 
 /// A reduction whose state is one field and whose merge is the same as taking in a value.
 pub(super) trait Mono {
@@ -35,6 +36,9 @@ pub(super) unsafe fn mono_lanes<M: Mono>(p: &Piece) {
         for t in 0..p.to / N {
             // SAFETY: the piece has so many tiles.
             let v = unsafe { &*p.values.cast::<[M::T; N]>().add(t) };
+            if widens::<M>() {
+                ahead(v.as_ptr(), N);
+            }
             for i in 0..N {
                 acc[i] = M::put(acc[i], v[i]);
             }
@@ -71,6 +75,9 @@ unsafe fn mono_row<M: Mono>(p: &Piece) {
 }
 #[inline(always)]
 fn row<M: Mono>(s: &mut [M::S], v: &[M::T]) {
+    if widens::<M>() {
+        ahead(v.as_ptr(), v.len());
+    }
     for (s, v) in s.iter_mut().zip(v) {
         *s = M::put(*s, *v);
     }
@@ -158,6 +165,7 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
                 // Last lanes of some runs, lane by lane: their last steps are vectors over the runs.
                 let mut ends = [[M::id(); AT_ONCE]; AT_ONCE];
                 for j in 0..AT_ONCE {
+                    fetch(v.as_ptr().wrapping_add((k + j + AHEAD) * len), len);
                     let (run, after) = v[(k + j) * len..].split_at(len / N * N);
                     let mut acc = halves::<M>(run.as_chunks().0, after, len % N);
                     let mut w = HALF / 2;
@@ -237,6 +245,13 @@ const HALF: usize = N / 2;
 const HALVED: usize = 8;
 /// Runs whose last lanes are folded together.
 const AT_ONCE: usize = 4;
+/// Runs that are fetched before they are read: halves of lanes leave gaps that the processor does not see.
+const AHEAD: usize = 2;
+/// Is the state wider than a cell? The processor does not come far enough ahead by itself then.
+#[inline(always)]
+pub(super) fn widens<M: Mono>() -> bool {
+    size_of::<M::S>() > size_of::<M::T>()
+}
 /// Lanes `from..from + L` of a run of some tiles and `rest` cells more, which are the first of `last`.
 #[inline(always)]
 fn lanes<M: Mono, const L: usize>(
@@ -247,6 +262,9 @@ fn lanes<M: Mono, const L: usize>(
 ) -> [M::S; L] {
     let mut acc = [M::id(); L];
     for tile in tiles {
+        if L == N && widens::<M>() {
+            ahead(tile.as_ptr(), N);
+        }
         for i in 0..L {
             acc[i] = M::put(acc[i], tile[from + i]);
         }

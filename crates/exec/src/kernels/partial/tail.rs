@@ -8,11 +8,12 @@
 //! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the
 //! operations do one after the other, so no bit depends on who does them.
 
-use super::mono::Mono;
+use super::mono::{Mono, widens};
 use super::{Piece, PieceFn};
 use crate::kernels::elem::{Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
+use crate::kernels::stream::ahead;
 
 /// What enters, of the values `a` and, where there is one, their companion `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,10 @@ unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
             let (a, b) = unsafe {
                 (&*p.values.cast::<[M::T; N]>().add(t), &*p.valid.cast::<[J::C; N]>().add(t))
             };
+            if widens::<M>() {
+                ahead(a.as_ptr(), N);
+                ahead(b.as_ptr(), N);
+            }
             for i in 0..N {
                 acc[i] = M::put(acc[i], J::of(a[i], b[i], k));
             }

@@ -10,6 +10,7 @@ use super::{Fns, HELD, LANE_RUN, LinesFn, PairFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::Float;
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
+use crate::kernels::stream::ahead;
 
 /// Merges (count, mean, sum of squared deviations) of two parts.
 ///
@@ -223,6 +224,9 @@ fn var_tiles<T: Float, const S: usize>(
     let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
     let mut acc = *sums;
     for tile in tiles {
+        if size_of::<T>() == 8 {
+            ahead(tile.as_ptr(), N);
+        }
         for (k, part) in tile.as_chunks::<VAR_LANES>().0.iter().enumerate() {
             for i in 0..VAR_LANES {
                 let x = part[i].to_f64() - from;

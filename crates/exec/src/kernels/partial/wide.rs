@@ -95,22 +95,11 @@ pub(super) struct Unsigned;
 macro_rules! halves {
     ($v:ident, $bias:expr) => {{
         let bias: u64 = $bias;
-        let (mut all, mut high) = ([0u64; LANES], [0u64; LANES]);
-        let (tiles, rest) = $v.as_chunks::<LANES>();
-        for tile in tiles {
-            for i in 0..LANES {
-                all[i] = all[i].wrapping_add(tile[i] as u64);
-                high[i] += (tile[i] as u64 ^ bias) >> 32;
-            }
-        }
+        // One sum each, which the compiler makes lanes of: of arrays of lanes it makes gathers.
         let (mut sum, mut upper) = (0u64, 0u64);
-        for i in 0..LANES {
-            sum = sum.wrapping_add(all[i]);
-            upper += high[i];
-        }
-        for x in rest {
+        for x in $v {
             sum = sum.wrapping_add(*x as u64);
-            upper += (*x as u64 ^ bias) >> 32;
+            upper = upper.wrapping_add((*x as u64 ^ bias) >> 32);
         }
         let upper = upper as i64 - $v.len() as i64 * (bias >> 32) as i64;
         // The lower halves are what is left: few enough that they do not reach 2^64.

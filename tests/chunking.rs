@@ -16,7 +16,7 @@ use tessera_planner::compile;
 use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{ChunkIndex, Grid};
-use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, ScanKind};
+use tessera_planner::ir::{AxisReduce, Contraction, Groups, MapOp, NodeId, ScanKind};
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::program::ScalarOp;
@@ -132,7 +132,24 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
                 let t = b.map(ScalarOp::Gt, &[v, zero]).unwrap();
                 let t = b.map_op(MapOp::Mask, &[half, t]).unwrap();
                 let t = b.transpose(t, &[1, 0]).unwrap();
-                b.contract(v, t).unwrap()
+                match c / 24 % 3 {
+                    0 => b.contract(v, t).unwrap(),
+                    // A cube with a plane, over both axes of the plane.
+                    1 => {
+                        let (wide, plane) = (b.expand_dims(v, 2), b.expand_dims(t, 0));
+                        let cube = b.map(ScalarOp::Sub, &[wide.unwrap(), plane.unwrap()]).unwrap();
+                        let t = b.expand_dims(t, 2).unwrap();
+                        let axes = Contraction { summed: 2, ..Contraction::MATRICES };
+                        b.contract_axes(cube, t, axes).unwrap()
+                    }
+                    // With a cube that has two axes of its own.
+                    _ => {
+                        let t = b.expand_dims(t, 1).unwrap();
+                        let axes = Contraction { columns: 2, ..Contraction::MATRICES };
+                        let product = b.contract_axes(v, t, axes).unwrap();
+                        b.squeeze(product, &[1]).unwrap()
+                    }
+                }
             }
             9 => {
                 let positions: Vec<u64> = (0..shape[0]).map(|i| (i * 5 + 2) % shape[0]).collect();
@@ -259,7 +276,7 @@ proptest! {
         sources.add(ys, yo);
         // Small chunks share an operand; the bits are those of one chunk an operand.
         let (mut alone, mut few) = (b.clone(), b.clone());
-        (alone.config.batch_cells, few.config.batch_cells) = (0, 12);
+        (alone.config.batch_cells, few.config.batch_cells) = (Some(0), Some(12));
         let one = answer(alone, root, &sources, 1);
         let two = answer(b, root, &sources, 2);
         prop_assert_eq!(&one, &two, "the bits depend on threads or batches");
@@ -300,4 +317,49 @@ fn a_product_with_its_own_transpose_is_symmetric_and_that_of_loops() {
         }
     }
     assert!((0..n).all(|i| (0..i).all(|j| at(i, j).to_bits() == at(j, i).to_bits())));
+}
+
+#[test]
+fn products_in_strips_are_those_of_loops() {
+    // Whole numbers, so that every order of additions is exact.
+    let cell = |i: u64| (i * 37 % 101) as i64 - 50;
+    let cells = |b: &mut Builder, shape: &[u64], chunk: &[u64]| {
+        let [many, times, middle] = [101, 37, 50].map(|c| b.constant(Scalar::i64(c)).unwrap());
+        let v = b.iota(shape, Some(chunk)).unwrap();
+        let v = b.map(ScalarOp::Mul, &[v, times]).unwrap();
+        let v = b.map(ScalarOp::Rem, &[v, many]).unwrap();
+        let v = b.map(ScalarOp::Sub, &[v, middle]).unwrap();
+        b.cast(v, DType::Float64).unwrap()
+    };
+    let same = |product: Vec<Option<u64>>, want: &dyn Fn(u64) -> i64| {
+        for i in (0..product.len()).step_by(17) {
+            let got = f64::from_bits(product[i].unwrap());
+            assert_eq!(got, want(i as u64) as f64, "{i}");
+        }
+    };
+    // Rows of a whole page, in several chunks: on some machines they are copied apart first.
+    let (m, n, k) = (70, 512, 600);
+    let mut b = Builder::new(Config::default());
+    let (x, y) = (cells(&mut b, &[m, k], &[40, 600]), cells(&mut b, &[k, n], &[300, 512]));
+    let product = b.contract(x, y).unwrap();
+    same(answer(b, product, &Sources::default(), 2), &|i| {
+        (0..k).map(|l| cell(i / n * k + l) * cell(l * n + i % n)).sum()
+    });
+    // Over two axes, more cells than a strip has, in chunks that cut both; with a stack, and with a vector.
+    let (s, m, [k0, k1]) = (2, 3, [40, 50]);
+    for n in [1, 5] {
+        let mut b = Builder::new(Config::default());
+        let x = cells(&mut b, &[s, m, k0, k1], &[1, 2, 15, 30]);
+        let y = cells(&mut b, &[s, k0, k1, n], &[2, 40, 20, 3]);
+        let axes = Contraction { summed: 2, ..Contraction::MATRICES };
+        let product = b.contract_axes(x, y, axes).unwrap();
+        let [one, two] = [1, 2].map(|t| answer(b.clone(), product, &Sources::default(), t));
+        assert_eq!(one, two, "the bits depend on threads");
+        same(one, &|i| {
+            let (row, column) = (i / n, i % n);
+            let k = k0 * k1;
+            let at = |l: u64| (row / m * k + l) * n + column;
+            (0..k).map(|l| cell(row * k + l) * cell(at(l))).sum()
+        });
+    }
 }

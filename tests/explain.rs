@@ -341,9 +341,13 @@ fn threads_and_time_of_a_statement_are_the_sessions() {
     };
     // A session that goes on in a process with fewer threads has all of them.
     assert_eq!([threads("1"), threads("2"), threads("64")], [1, 2, 2]);
+    // By the cost of the plan, if nothing is set: a million normals keep both busy, a sum of ten does not.
+    assert_eq!(threads("auto"), 2);
+    let small = db.json("EXPLAIN (FORMAT json) SELECT sum(arange(10))");
+    assert_eq!(small["expected"]["threads"], 1);
     let refused = |sql: &str| db.answer(sql).err().map(|e| (e.code().to_string(), e.to_string()));
     for (sql, says) in [
-        ("SET tessera.threads = 0", "`0` is no number of threads from 1"),
+        ("SET tessera.threads = 0", "`0` is neither 'auto' nor a number of threads from 1"),
         ("SET tessera.query_timeout = 'soon'", "`soon` is no number of whole seconds from 1"),
     ] {
         let (_, text) = refused(sql).unwrap();

@@ -2,7 +2,7 @@
 //! number of its own, every node is computed in full, in the order of the graph.
 
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op, ScanKind};
+use tessera_planner::ir::{AxisReduce, Contraction, Graph, MapOp, Node, NodeId, Op, ScanKind};
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -233,21 +233,20 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
             })
             .collect(),
         Op::Factor { kind, .. } => unreachable!("{kind}: no expression is made of factorisations"),
-        Op::Contract => {
-            let r = shape.len();
-            let k = inputs[0].shape[r - 1];
+        Op::Contract(Contraction { rows, columns, summed }) => {
+            let stack = shape.len() - rows - columns;
+            let summed = positions(&inputs[0].shape[inputs[0].shape.len() - summed..]);
             all.iter()
                 .map(|p| {
-                    let (mut l, mut q) = (p.clone(), p.clone());
-                    let mut sum = 0.0;
-                    for i in 0..k {
-                        l[r - 1] = i;
-                        q[r - 2] = i;
+                    let (stack, own) = p.split_at(stack);
+                    let (m, n) = own.split_at(*rows);
+                    let product = |k: &Vec<usize>| {
+                        let (l, q) = ([stack, m, k].concat(), [stack, k, n].concat());
                         let a = inputs[0].cells[ravel(&inputs[0].shape, &l)].unwrap_or(0.0);
                         let b = inputs[1].cells[ravel(&inputs[1].shape, &q)].unwrap_or(0.0);
-                        sum += a * b;
-                    }
-                    Some(sum)
+                        a * b
+                    };
+                    Some(summed.iter().map(product).sum())
                 })
                 .collect()
         }

@@ -156,7 +156,8 @@ async fn run(
 
 /// A plan over what `f` builds.
 fn plan(bytes: u64, f: impl FnOnce(&mut Builder) -> Vec<NodeId>) -> Arc<Tiling> {
-    let config = PlanConfig { chunk_bytes_target: bytes, batch_cells: 0, ..Default::default() };
+    let config =
+        PlanConfig { chunk_bytes_target: bytes, batch_cells: Some(0), ..Default::default() };
     let mut b = Builder::new(config.clone());
     let roots = f(&mut b);
     let rooted = Rooted { graph: b.graph, roots };

@@ -224,7 +224,7 @@ impl TaskRunner for PlanRunner {
             (Task::Lookup { kind }, _) => tables::lookup(&op, *kind),
             (Task::Bin { edges: true, .. }, _) => tables::histogram(&op),
             (Task::Bin { strict, .. }, _) => tables::bin(&op, *strict),
-            (Task::Contract { dtype }, _) => product::run(&op, *dtype),
+            (Task::Contract { dtype, axes }, _) => product::run(&op, *dtype, *axes),
             (Task::Factor { kind, parts, dtype }, _) => factor::run(&op, *kind, parts, *dtype),
             (Task::Copy, _) => copy::run(&op),
             (task, _) => Err(Error::Broken { what: format!("{task:?} was not prepared") }),

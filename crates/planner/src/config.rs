@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Bytes that a chunk aims at where no source and no `chunks =>` says otherwise.
     pub chunk_bytes_target: u64,
-    /// Cells that an operand of a reduction takes together if its chunks are smaller than that; 0 for one chunk an
-    /// operand. It changes no bit.
-    pub batch_cells: u64,
+    /// Cells that an operand of a reduction takes together if its chunks are smaller than that: 0 for one chunk an
+    /// operand, `None` for as many as are worth it by their cost. It changes no bit.
+    pub batch_cells: Option<u64>,
     /// Bytes of files that the system keeps in its memory, so that they may be read in small pieces again and again.
     /// It changes no bit.
     pub cached_bytes: u64,
@@ -18,6 +18,6 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { chunk_bytes_target: 8 << 20, batch_cells: 128 << 10, cached_bytes: 1 << 30 }
+        Config { chunk_bytes_target: 8 << 20, batch_cells: None, cached_bytes: 1 << 30 }
     }
 }

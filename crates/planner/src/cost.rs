@@ -68,6 +68,22 @@ const HERE_US: u64 = 200;
 /// Operands of such a plan: the thread looks for the next ones itself.
 const HERE_OPERANDS_MAX: u64 = 64;
 
+/// The same in nanoseconds: an operand that takes no longer is not worth cutting.
+pub(crate) const HERE_NS: f64 = (HERE_US * 1000) as f64;
+
+/// How many of `most` threads are worth waking for a plan: each takes half of [`HERE_US`] of its work at least. What
+/// waits for storage may have them all.
+pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
+    if is_small(tiling) {
+        return 1;
+    }
+    let waits = |s: &Stage| matches!(&s.task, Task::Load { source, .. } if !source.is_resident());
+    match tiling.plan().stages.iter().any(waits) {
+        true => most,
+        false => usize::try_from(work_us(tiling) / (HERE_US / 2)).unwrap_or(most).clamp(1, most),
+    }
+}
+
 /// True for a plan that takes little longer than it takes to wake a thread, and that waits for nothing.
 pub fn is_small(tiling: &Tiling) -> bool {
     let stages = &tiling.plan().stages;
@@ -101,7 +117,9 @@ pub fn work_us(tiling: &Tiling) -> u64 {
 }
 
 /// Rates, in nanoseconds of one thread.
-const OPERAND_NS: f64 = 1600.0;
+pub(crate) const OPERAND_NS: f64 = 1600.0;
+/// For each chunk of several that an operand goes through.
+const CHUNK_NS: f64 = 800.0;
 /// For each byte that is read from or written to memory.
 const BYTE_NS: f64 = 0.04;
 /// For each decoded byte of a stored chunk: zstd, and the way out of the page cache.
@@ -143,7 +161,10 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
         }
         Task::Load { source, .. } => n * source.dtype.size() as f64 * STORED_BYTE_NS,
         Task::Const(_) => 0.0,
-        Task::Fused(fused) => n * fused_ns(fused),
+        Task::Fused(fused) => {
+            let chunks = fused.batch.as_ref().map_or(0, |b| b.grid.count());
+            n * fused_ns(fused) + chunks as f64 * CHUNK_NS
+        }
         Task::Combine { .. } => n * 3.0,
         Task::Scan { .. } => n * 1.2,
         Task::Window { .. } => n * 2.5,
@@ -161,10 +182,15 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
             n * (table.max(2) as f64).log2() * 1.5
         }
         Task::Bin { .. } => n * 1.2,
-        Task::Contract { dtype } => n * dtype.size() as f64 * PRODUCT_BYTE_NS,
+        Task::Contract { dtype, .. } => n * dtype.size() as f64 * PRODUCT_BYTE_NS,
         Task::Factor { kind, .. } => n * factor_ns(*kind, &shape),
         Task::Copy => n * 2.0 * out_bytes as f64 * BYTE_NS,
     }
+}
+
+/// A chunk of some cells, one of several that an operand goes through.
+pub(crate) fn batched_ns(fused: &Fused, cells: u64) -> f64 {
+    CHUNK_NS + cells as f64 * fused_ns(fused)
 }
 
 /// For each cell of a fused stage: its bytes, its instructions, its reductions.
@@ -251,6 +277,16 @@ mod tests {
     fn work_grows_with_the_cells_and_small_plans_stay_here() {
         let (small, large) = (cost(&squares(1000)), cost(&squares(1_000_000_000)));
         assert!(small.here && small.work_us < 20, "{small:?}");
+        assert_eq!(
+            [threads_for(&squares(1000), 8), threads_for(&squares(1_000_000_000), 8)],
+            [1, 8]
+        );
+        // Half a millisecond keeps a few threads busy, not all of a large machine.
+        assert!(
+            (2..10).contains(&threads_for(&squares(1_000_000), 64)),
+            "{:?}",
+            cost(&squares(1_000_000))
+        );
         assert!(!large.here && (200_000..2_000_000).contains(&large.work_us), "{large:?}");
         // What no machine computes still has a cost.
         assert!(cost(&squares(1 << 60)).work_us > large.work_us);

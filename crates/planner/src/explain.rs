@@ -3,7 +3,7 @@
 use crate::cost::{cost, peak_max, time};
 use crate::durable::{Durability, picks};
 use crate::factor::Factor;
-use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::ir::{AxisReduce, Contraction, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::place::Modelled;
@@ -81,7 +81,7 @@ fn describe(node: &Node) -> String {
         Op::Quantile { axis, quantiles } => order_statistics(*axis, quantiles),
         Op::Lookup { kind } => looking(*kind),
         Op::Bin { count, .. } => format!("bin count={count}"),
-        Op::Contract => "contract".into(),
+        Op::Contract(axes) => contraction("contract", *axes),
         Op::Factor { kind, part } => format!("factor {kind} .{}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),
     };
@@ -138,7 +138,7 @@ pub fn plan(tiling: &Tiling) -> String {
             Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
             Task::Lookup { kind } => capital(&looking(*kind)),
             Task::Bin { .. } => "Bin".into(),
-            Task::Contract { dtype } => format!("Contract {dtype}"),
+            Task::Contract { dtype, axes } => contraction(&format!("Contract {dtype}"), *axes),
             Task::Factor { kind, parts, dtype } => {
                 format!("Factor {kind} {} {dtype}", part_names(*kind, parts))
             }
@@ -158,10 +158,10 @@ pub fn plan(tiling: &Tiling) -> String {
                 Access::View(v) => format!(" at {v}"),
                 Access::Fan(f) => format!(" fan {f:?}"),
                 Access::Reshape(s) => format!(" reshaped from {s:?}"),
-                Access::Part { axis, offset, len, view } => {
+                Access::Part { part, view } => {
                     let view =
                         if view.is_identity() { String::new() } else { format!(" at {view}") };
-                    format!(" as part {offset}+{len} of axis {axis}{view}")
+                    format!(" as part {part}{view}")
                 }
                 Access::Take { axis, positions } => {
                     format!(" at {} positions of axis {axis}", positions.len())
@@ -233,14 +233,14 @@ pub fn plan(tiling: &Tiling) -> String {
     let c = cost(tiling);
     let _ = writeln!(
         out,
-        "results {}\n{} operands, {} loaded, {} of results, largest operand {}\nabout {} of work, {}",
+        "results {}\n{} operands, {} loaded, {} of results, largest operand {}\nabout {} of work{}",
         results.join(", "),
         c.operands,
         bytes(c.bytes_loaded),
         bytes(c.result_bytes),
         bytes(c.operand_bytes_max),
         time(c.work_us),
-        if c.here { "by the thread that asks" } else { "for all threads" }
+        if c.here { ", by the thread that asks" } else { "" }
     );
     out
 }
@@ -361,7 +361,9 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                 Task::Bin { strict, edges } => {
                     ("bin", serde_json::json!({"strict": strict, "edges": edges}))
                 }
-                Task::Contract { dtype } => ("contract", serde_json::json!({"dtype": dtype.name()})),
+                Task::Contract { dtype, axes } => {
+                    ("contract", serde_json::json!({"dtype": dtype.name(), "axes": axes}))
+                }
                 Task::Factor { kind, parts, dtype } => (
                     "factor",
                     serde_json::json!({
@@ -454,6 +456,15 @@ fn looking(kind: LookupKind) -> String {
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+}
+
+/// `name`, and how many axes take part in a product if they are not those of matrices.
+fn contraction(name: &str, axes: Contraction) -> String {
+    let Contraction { rows, columns, summed } = axes;
+    match axes == Contraction::MATRICES {
+        true => name.into(),
+        false => format!("{name} axes m={rows} n={columns} k={summed}"),
+    }
 }
 
 /// The parts of a factorisation that a stage makes: `.u .s`.

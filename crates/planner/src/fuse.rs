@@ -29,19 +29,21 @@ use crate::dtype::DType;
 use crate::error::Error;
 use crate::factor::Factor;
 use crate::grid::{AxisGrid, Grid};
-use crate::ir::{AxisReduce, Graph, MapOp, Node, NodeId, Op};
+use crate::ir::{AxisReduce, Contraction, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::plan::{
     Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
 };
 use crate::reduce::ReduceKind;
+use crate::region::{Dims, Region};
 use crate::sort::{SortOrder, SortWhat};
 use crate::view::{AxisView, View};
 use lower::Lowering;
 use smallvec::{SmallVec, smallvec};
 use spans::Span;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Fan-in of a combining tree: partials held at once, against levels of the tree.
 const FAN: u64 = 16;
@@ -59,8 +61,9 @@ const OUTPUTS_MAX: usize = 16;
 pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
     let rooted = cut::cut(rooted, config);
     let graph = &rooted.graph;
-    let needs = Needs::find(graph, &rooted.roots);
-    let mut f = Fuser { graph, config, plan: Plan::default(), made: BTreeMap::new() };
+    let uses = uses(&rooted);
+    let needs = Needs::find(graph, &rooted.roots, &uses);
+    let mut f = Fuser { graph, config, uses: &uses, plan: Plan::default(), made: BTreeMap::new() };
     for group in needs.groups(graph) {
         f.emit(&group)?;
     }
@@ -72,17 +75,26 @@ pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
     Ok(f.plan)
 }
 
+/// How many nodes and roots read each node.
+fn uses(rooted: &Rooted) -> Vec<u32> {
+    let mut uses = vec![0; rooted.graph.len()];
+    let inputs = rooted.graph.nodes().flat_map(|(_, node)| node.inputs.iter());
+    inputs.chain(&rooted.roots).for_each(|id| uses[id.0 as usize] += 1);
+    uses
+}
+
 /// Which nodes get memory of their own, and their levels.
-struct Needs {
+struct Needs<'a> {
+    uses: &'a [u32],
     /// Level of each node that is materialised.
     level: BTreeMap<NodeId, u32>,
     /// For each of them, the materialised nodes and generators it reads.
     leaves: BTreeMap<NodeId, BTreeSet<NodeId>>,
 }
 
-impl Needs {
-    fn find(graph: &Graph, roots: &[NodeId]) -> Needs {
-        let mut needs = Needs { level: BTreeMap::new(), leaves: BTreeMap::new() };
+impl<'a> Needs<'a> {
+    fn find(graph: &Graph, roots: &[NodeId], uses: &'a [u32]) -> Needs<'a> {
+        let mut needs = Needs { uses, level: BTreeMap::new(), leaves: BTreeMap::new() };
         for &r in roots {
             // A result is a whole output of a stage, not a view of one.
             needs.materialise(graph, r);
@@ -123,13 +135,19 @@ impl Needs {
                 self.materialise(graph, node.inputs[1]);
                 leaves.extend([base, node.inputs[1]]);
             }
-            Op::Contract => {
+            Op::Contract(_) => {
                 for (base, _) in sides(graph, node) {
                     self.materialise(graph, base);
                     leaves.insert(base);
                 }
             }
-            Op::Concat { .. } | Op::Factor { .. } => {
+            Op::Concat { .. } => {
+                for (_, i) in parts(graph, self.uses, id) {
+                    let base = self.behind_view(graph, i);
+                    leaves.insert(base);
+                }
+            }
+            Op::Factor { .. } => {
                 for &i in &node.inputs {
                     let base = self.behind_view(graph, i);
                     leaves.insert(base);
@@ -234,6 +252,28 @@ impl Needs {
     }
 }
 
+/// The boxes of a concatenation, each with the node whose cells it has: what is concatenated for nobody else, as corners
+/// and edges of a margin are, is put at its place at once.
+fn parts(graph: &Graph, uses: &[u32], id: NodeId) -> Vec<(Region, NodeId)> {
+    let origin = Dims::from_elem(0, graph.node(id).shape.len());
+    let (mut found, mut next) = (Vec::new(), vec![(origin, id)]);
+    while let Some((mut at, node_id)) = next.pop() {
+        let node = graph.node(node_id);
+        match node.op {
+            Op::Concat { axis } if node_id == id || uses[node_id.0 as usize] == 1 => {
+                let before = next.len();
+                for &input in &node.inputs {
+                    next.push((at.clone(), input));
+                    at[axis] += graph.node(input).shape[axis];
+                }
+                next[before..].reverse();
+            }
+            _ => found.push((Region::at(&at, &node.shape), node_id)),
+        }
+    }
+    found
+}
+
 /// The cells and the edges that a node counts by bins, so that the bins' numbers need no memory.
 fn bins(graph: &Graph, node: &Node) -> Option<[NodeId; 2]> {
     let codes = matches!(node.op, Op::Bin { .. }).then(|| graph.node(node.inputs[0]))?;
@@ -297,6 +337,7 @@ fn sides(graph: &Graph, product: &Node) -> [(NodeId, View); 2] {
 struct Fuser<'a> {
     graph: &'a Graph,
     config: &'a Config,
+    uses: &'a [u32],
     plan: Plan,
     /// The output that holds a node, and how the node's cells see it.
     made: BTreeMap<NodeId, (OutputRef, View)>,
@@ -337,7 +378,7 @@ impl Fuser<'_> {
             Op::Const(c) => {
                 self.stage(Task::Const(c.clone()), smallvec![], node.grid.clone(), whole)
             }
-            Op::Contract => return self.emit_contract(id),
+            Op::Contract(axes) => return self.emit_contract(id, *axes),
             Op::Factor { kind, .. } => return self.emit_factor(*kind, group),
             Op::Bin { count, strict } => return self.emit_bin(id, *count, *strict),
             Op::Scan { kind, axis } => {
@@ -401,16 +442,13 @@ impl Fuser<'_> {
                 let access = Access::Take { axis: *axis, positions: positions.clone() };
                 self.stage(Task::Copy, smallvec![Input { from, access }], node.grid.clone(), whole)
             }
-            Op::Concat { axis } => {
-                let mut offset = 0;
+            Op::Concat { .. } => {
                 let mut inputs = SmallVec::new();
-                for &i in &node.inputs {
-                    let len = self.graph.node(i).shape[*axis];
+                for (part, i) in parts(self.graph, self.uses, id) {
                     let (base, view) = view_base(self.graph, i);
                     let (from, outer) = self.find(base)?;
-                    let access = Access::Part { axis: *axis, offset, len, view: view.then(&outer) };
+                    let access = Access::Part { part, view: view.then(&outer) };
                     inputs.push(Input { from, access });
-                    offset += len;
                 }
                 self.stage(Task::Copy, inputs, node.grid.clone(), whole)
             }
@@ -481,12 +519,7 @@ impl Fuser<'_> {
         }
         let node = self.graph.node(id);
         let outputs = smallvec![Output { fields: value_fields(node), grid: node.grid.clone() }];
-        let access = Access::Part {
-            axis: 0,
-            offset: 0,
-            len: node.shape.first().copied().unwrap_or(1),
-            view,
-        };
+        let access = Access::Part { part: Region::whole(&node.shape), view };
         let stage =
             self.stage(Task::Copy, smallvec![Input { from, access }], node.grid.clone(), outputs);
         let out = OutputRef { stage, output: 0 };
@@ -525,19 +558,21 @@ impl Fuser<'_> {
             }
         }
         let (program, fused_inputs, inputs) = low.finish();
-        let over = one_reduction(&fused_outputs);
-        let batch = over.and_then(|over| {
-            batch::batch(&grid, &mut outputs, &over, &reduced, &program, self.config)
+        let mut fused =
+            Fused { program, inputs: fused_inputs, outputs: fused_outputs, batch: None };
+        let batch = one_reduction(&fused.outputs).and_then(|over| {
+            batch::batch(&grid, &mut outputs, &over, &reduced, &fused, self.config)
         });
-        let (batch, grid) = match batch {
-            Some((batch, coarse)) => (Some(Box::new(batch)), coarse),
-            None => (None, grid),
+        let (grid, spans) = match batch {
+            Some((batch, coarse)) => {
+                fused.batch = Some(Box::new(batch));
+                (coarse, vec![None; group.len()])
+            }
+            None => {
+                let spans = spans::narrow(&grid, &mut fused.outputs, &mut outputs);
+                (grid, spans)
+            }
         };
-        let spans = match batch {
-            Some(_) => vec![None; group.len()],
-            None => spans::narrow(&grid, &mut fused_outputs, &mut outputs),
-        };
-        let fused = Fused { program, inputs: fused_inputs, outputs: fused_outputs, batch };
         let stage = self.stage(Task::Fused(fused), inputs, grid, outputs);
         for (i, (&id, span)) in group.iter().zip(spans).enumerate() {
             let from = OutputRef { stage, output: i as u32 };
@@ -602,62 +637,82 @@ impl Fuser<'_> {
         }
     }
 
-    /// `[b.., m, k] @ [b.., k, n]` as stage cells `[b.., m, n, k]`.
-    fn emit_contract(&mut self, id: NodeId) -> Result<(), Error> {
+    /// `[b.., m.., k..] @ [b.., k.., n..]` as stage cells `[b.., m.., n.., k..]`.
+    fn emit_contract(&mut self, id: NodeId, product: Contraction) -> Result<(), Error> {
         let node = self.graph.node(id);
         let rank = node.shape.len();
-        let k = self.graph.node(node.inputs[0]).grid.axes[rank - 1];
+        let summed = &self.graph.node(node.inputs[0]).grid.axes;
+        let summed = &summed[summed.len() - product.summed..];
         let mut axes = node.grid.axes.clone();
-        let chunk = k_block(k);
-        axes.push(AxisGrid::regular(k.len, chunk));
+        axes.extend(k_blocks(summed));
         let grid = Grid { axes };
-        let blocks = grid.axes[rank].count();
-        // Left reads stage axes (b.., m, k), right (b.., k, n).
-        let side = |last: [usize; 2]| View {
-            axes: (0..rank)
-                .map(|d| {
-                    let axis = if d < rank - 2 { d } else { last[d - (rank - 2)] };
-                    AxisView { axis: Some(axis), start: 0, step: 1 }
-                })
+        let cells_rank = grid.rank();
+        let [m, n, k] = product.ranges(cells_rank);
+        let blocks = k.clone().any(|a| grid.axes[a].count() > 1);
+        // Left reads stage axes (b.., m.., k..), right (b.., k.., n..).
+        let side = |first: Range<usize>, last: Range<usize>| View {
+            axes: (0..m.start)
+                .chain(first)
+                .chain(last)
+                .map(|axis| AxisView { axis: Some(axis), start: 0, step: 1 })
                 .collect(),
         };
         let mut inputs = SmallVec::new();
-        let views = [side([rank - 2, rank]), side([rank, rank - 1])];
+        let views = [side(m.clone(), k.clone()), side(k.clone(), n)];
         for ((base, inner), view) in sides(self.graph, node).into_iter().zip(views) {
             let (from, outer) = self.find(base)?;
             inputs.push(Input { from, access: Access::View(view.then(&inner).then(&outer)) });
         }
         let mut out_grid = grid.clone();
-        out_grid.axes[rank] = AxisGrid::regular(blocks, 1);
+        for axis in &mut out_grid.axes[k.clone()] {
+            *axis = AxisGrid::regular(axis.count(), 1);
+        }
         let output = Output { fields: smallvec![node.dtype], grid: out_grid };
         let stage = self.stage(
-            Task::Contract { dtype: node.dtype },
+            Task::Contract { dtype: node.dtype, axes: product },
             inputs,
             grid,
             smallvec![output.clone()],
         );
         let mut from = OutputRef { stage, output: 0 };
-        if blocks > 1 {
+        if blocks {
             let mut goal = output;
-            goal.grid.axes[rank] = AxisGrid::regular(1, 1);
-            let mut reduced: SmallVec<[bool; 6]> = smallvec![false; rank];
-            reduced.push(true);
+            goal.grid.axes[k.clone()].fill(AxisGrid::regular(1, 1));
+            let mut reduced: SmallVec<[bool; 6]> = smallvec![false; cells_rank];
+            reduced[k.clone()].fill(true);
             from = self.combine(from, ReduceKind::Add, (node.dtype, false), &reduced, None, goal);
         }
         let mut view = View::identity(rank);
-        view.axes.push(AxisView { axis: None, start: 0, step: 1 });
+        view.axes.extend(k.map(|_| AxisView { axis: None, start: 0, step: 1 }));
         self.made.insert(id, (from, view));
         Ok(())
     }
 }
 
-/// The length of the blocks of a contracted axis, which follow the cuts of the left side: several chunks joined, or parts
-/// of one that is so long that its products would be too few for all threads, and need too much memory each.
-fn k_block(k: AxisGrid) -> u64 {
+/// The blocks along summed axes, which come near [`K_BLOCK`] cells together.
+fn k_blocks(axes: &[AxisGrid]) -> SmallVec<[AxisGrid; 2]> {
+    let mut room = K_BLOCK;
+    let mut blocks: SmallVec<[AxisGrid; 2]> = axes
+        .iter()
+        .rev()
+        .map(|axis| {
+            let block = k_block(*axis, room);
+            room = (room / block).max(1);
+            AxisGrid::regular(axis.len, block)
+        })
+        .collect();
+    blocks.reverse();
+    blocks
+}
+
+/// The length of the blocks of a summed axis, which follow the cuts of the left side: several chunks joined, or parts of
+/// one that is so much longer than `aim` that its products would be too few for all threads, and need too much memory
+/// each.
+fn k_block(k: AxisGrid, aim: u64) -> u64 {
     let chunk = k.chunk.max(1);
-    let parts = chunk / K_BLOCK;
+    let parts = chunk / aim;
     if parts < 2 {
-        return (chunk * (K_BLOCK / chunk).max(1)).min(k.len).max(1);
+        return (chunk * (aim / chunk).max(1)).min(k.len).max(1);
     }
     if k.count() == 1 {
         return k.len.div_ceil(parts).max(1);
@@ -711,7 +766,7 @@ mod tests {
 
     #[test]
     fn blocks_of_a_contracted_axis_join_short_chunks_and_cut_long_ones() {
-        let block = |len, chunk| k_block(AxisGrid::regular(len, chunk));
+        let block = |len, chunk| k_block(AxisGrid::regular(len, chunk), K_BLOCK);
         assert_eq!([block(0, 1), block(1, 1), block(700, 100), block(700, 700)], [1, 1, 700, 700]);
         // As many chunks as stay within a block.
         assert_eq!(block(100_000, 300), 13 * 300);
@@ -720,5 +775,14 @@ mod tests {
         assert_eq!(block(90_000, 90_000), 90_000_u64.div_ceil(21));
         assert_eq!(block(100_000, 20_000), 5000);
         assert_eq!(block(100_000, 8209), 8209);
+        // Along several axes from the last on: whole, then as many as fit.
+        let blocks = |axes: [(u64, u64); 2]| {
+            let axes = axes.map(|(len, chunk)| AxisGrid::regular(len, chunk));
+            k_blocks(&axes).iter().map(|a| a.chunk).collect::<Vec<_>>()
+        };
+        assert_eq!(blocks([(300, 100), (300, 100)]), [10, 300]);
+        assert_eq!(blocks([(4, 1), (9000, 9000)]), [1, 4500]);
+        assert_eq!(blocks([(700, 700), (5, 2)]), [700, 5]);
+        assert_eq!(blocks([(0, 1), (8209, 8209)]), [1, 4105]);
     }
 }

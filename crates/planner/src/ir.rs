@@ -234,8 +234,9 @@ pub enum Op {
         /// Is a code beyond an error? Else it is skipped.
         strict: bool,
     },
-    /// `[b.., m, k] @ [b.., k, n] → [b.., m, n]` of one float type (or of integers, which wrap). Inputs have no masks.
-    Contract,
+    /// `[b.., m.., k..] @ [b.., k.., n..] → [b.., m.., n..]` of one float type (or of integers, which wrap). Inputs have
+    /// no masks.
+    Contract(Contraction),
     /// A part of a factorisation of whole matrices of one float type, without masks.
     Factor {
         /// What is computed.
@@ -245,6 +246,31 @@ pub enum Op {
     },
     /// The same cells on another logical grid.
     Rechunk,
+}
+
+/// How many axes of a product are rows (`m..`), columns (`n..`) and summed (`k..`): what is before them is a stack of
+/// products. Along several axes, cells are multiplied as if they were joined into one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Contraction {
+    /// Axes of the left side alone.
+    pub rows: usize,
+    /// Axes of the right side alone.
+    pub columns: usize,
+    /// Axes of both that are summed.
+    pub summed: usize,
+}
+
+impl Contraction {
+    /// Of matrices: `[b.., m, k] @ [b.., k, n]`.
+    pub const MATRICES: Contraction = Contraction { rows: 1, columns: 1, summed: 1 };
+
+    /// The axes of the cells of products `[b.., m.., n.., k..]`, of a rank: those of rows, of columns, and summed ones.
+    /// What is before them is the stack.
+    pub fn ranges(&self, rank: usize) -> [std::ops::Range<usize>; 3] {
+        let k = rank - self.summed;
+        let n = k - self.columns;
+        [n - self.rows..n, n..k, k..rank]
+    }
 }
 
 /// A node: a tensor, and how it comes about.

@@ -200,7 +200,7 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         Op::Quantile { axis, quantiles } => b.quantile(inputs[0], *axis, quantiles.clone()),
         Op::Lookup { kind } => b.lookup(inputs[0], &inputs[1..], *kind),
         Op::Bin { count, strict } => b.bin(inputs[0], inputs.get(1).copied(), *count, *strict),
-        Op::Contract => b.contract(inputs[0], inputs[1]),
+        Op::Contract(axes) => b.contract_axes(inputs[0], inputs[1], *axes),
         Op::Factor { kind, part } => b.factor(*kind, *part, inputs),
         Op::Rechunk => {
             let chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();

@@ -9,11 +9,11 @@ use crate::catalog::SourceRef;
 use crate::dtype::DType;
 use crate::factor::Factor;
 use crate::grid::Grid;
-use crate::ir::{AxisReduce, ConstArray, ScanKind};
+use crate::ir::{AxisReduce, ConstArray, Contraction, ScanKind};
 use crate::lookup::LookupKind;
 use crate::program::{Arg, Program};
 use crate::reduce::ReduceKind;
-use crate::region::Dims;
+use crate::region::{Dims, Region};
 use crate::runs::Runs;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::view::View;
@@ -85,15 +85,10 @@ pub enum Access {
     Fan(Dims),
     /// The operand's cells in row-major order, of an input with another shape (the given one).
     Reshape(Dims),
-    /// The part of the operand's cells that lies in `[offset, offset + len)` along an axis, moved to 0 and seen
-    /// through a view.
+    /// The part of the operand's cells that lies in a box, moved to 0 and seen through a view.
     Part {
-        /// The axis.
-        axis: usize,
-        /// First position of the part.
-        offset: u64,
-        /// Its length.
-        len: u64,
+        /// The box.
+        part: Region,
         /// The view, of the moved cells.
         view: View,
     },
@@ -237,11 +232,13 @@ pub enum Task {
         /// Are there cells and edges?
         edges: bool,
     },
-    /// A matrix product over a block of k: stage cells are `[b.., m, n, k]`, cut along k into blocks; the output has
-    /// the element type and, along the last axis, one cell for each block of k. Inputs: left and right, by views.
+    /// A product over a block of k: stage cells are `[b.., m.., n.., k..]`, cut along k into blocks; the output has the
+    /// element type and, along the axes of k, one cell for each block. Inputs: left and right, by views.
     Contract {
         /// Element type.
         dtype: DType,
+        /// Which axes are rows, columns, and summed.
+        axes: Contraction,
     },
     /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]; the inputs are read by views, the second
     /// of [`Factor::QrApply`] by a fan of one chunk. One output for each part.
@@ -270,7 +267,7 @@ pub struct Spans {
 }
 
 /// An elementwise program over the stage's cells.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fused {
     /// The program.
     pub program: Program,

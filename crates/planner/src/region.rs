@@ -94,6 +94,14 @@ impl Region {
         (0..self.rank()).all(|a| self.start[a] <= other.start[a] && other.end[a] <= self.end[a])
     }
 
+    /// The same box, further on by `origin`: the inverse of [`Region::relative_to`].
+    pub fn moved_by(&self, origin: &[u64]) -> Region {
+        Region {
+            start: self.start.iter().zip(origin).map(|(s, o)| s + o).collect(),
+            end: self.end.iter().zip(origin).map(|(e, o)| e + o).collect(),
+        }
+    }
+
     /// The same box seen from `origin`; `origin` lies at or before `start`.
     pub fn relative_to(&self, origin: &[u64]) -> Region {
         Region {

@@ -8,6 +8,7 @@
 
 use crate::catalog::SourceRef;
 use crate::grid::{ChunkIndex, Grid};
+use crate::ir::Contraction;
 use crate::plan::{Access, OutputRef, Plan, Stage, StageId, Task};
 use crate::region::{Dims, Region};
 use crate::runs::Runs;
@@ -15,6 +16,7 @@ use crate::view::View;
 use crate::window::{self, Frame};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes that a running operand uses beside chunks: tiles, registers, accumulators.
@@ -160,10 +162,7 @@ impl Tiling {
                     })
                     .collect(),
             ),
-            Access::Part { axis, offset, len, view } => {
-                let region = part_region(&region, *axis, *offset, *len)?;
-                view_hits(view, &region, grid)
-            }
+            Access::Part { part, view } => view_hits(view, &part_region(&region, part)?, grid),
             Access::Take { axis, .. } => {
                 if region.is_empty() {
                     return None;
@@ -317,13 +316,9 @@ impl Tiling {
                 let at: Dims = index.iter().zip(fan).map(|(i, f)| i / f).collect();
                 Some(Region::at(&at, &Dims::from_elem(1, at.len())))
             }
-            Access::Part { axis, offset, len, view } => {
-                let mut part = shape.clone();
-                part[*axis] = *len;
-                let mut region = preimage(view, &cells, &part)?;
-                region.start[*axis] += offset;
-                region.end[*axis] += offset;
-                operands(&region)
+            Access::Part { part, view } => {
+                let region = preimage(view, &cells, &part.shape())?;
+                operands(&region.moved_by(&part.start))
             }
             Access::Take { axis, positions } => {
                 let inside = |p: &u64| (cells.start[*axis]..cells.end[*axis]).contains(p);
@@ -400,16 +395,19 @@ impl Tiling {
                     bytes = bytes.saturating_add(stored).saturating_add(one);
                 }
             }
-            Task::Contract { dtype } => {
+            Task::Contract { dtype, axes } => {
                 let region = s.grid.region(index);
-                let rank = region.rank();
-                let k = region.len(rank - 1).min(PRODUCT_STRIP);
-                for (input, along) in [(0, rank - 3), (1, rank - 2)] {
+                let [m, n, k] = axes.ranges(region.rank());
+                let cells =
+                    |of: Range<usize>| of.fold(1u64, |n, a| n.saturating_mul(region.len(a)));
+                let k = cells(k).min(PRODUCT_STRIP);
+                for (input, along) in [(0, m), (1, n)] {
                     let several = self
                         .touched(stage, index, input)
                         .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));
-                    if several {
-                        let row = region.len(along).saturating_add(PRODUCT_PADDING);
+                    // Several axes may lie such that they are not one in place.
+                    if several || *axes != Contraction::MATRICES {
+                        let row = cells(along).saturating_add(PRODUCT_PADDING);
                         let cells = row.saturating_mul(k);
                         bytes = bytes.saturating_add(cells.saturating_mul(dtype.size() as u64));
                     }
@@ -611,16 +609,9 @@ fn box_hits(grid: &Grid, region: &Region, except: Option<usize>) -> Option<Touch
     Some(hits)
 }
 
-/// `region` cut to `[offset, offset + len)` along an axis and moved to 0; `None` if nothing is left.
-pub fn part_region(region: &Region, axis: usize, offset: u64, len: u64) -> Option<Region> {
-    let mut r = region.clone();
-    let (lo, hi) = (r.start[axis].max(offset), r.end[axis].min(offset + len));
-    if lo >= hi {
-        return None;
-    }
-    r.start[axis] = lo - offset;
-    r.end[axis] = hi - offset;
-    (!r.is_empty()).then_some(r)
+/// `region` cut to a part of the cells and moved to the part's origin; `None` if nothing is left.
+pub fn part_region(region: &Region, part: &Region) -> Option<Region> {
+    Some(region.intersect(part)?.relative_to(&part.start))
 }
 
 /// The output positions that read `cells`, or `None`.

@@ -3,7 +3,7 @@
 use crate::build::{map_dtype, map_nullable, whole};
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::ir::{AxisReduce, Graph, MapOp, Node, Op};
+use crate::ir::{AxisReduce, Contraction, Graph, MapOp, Node, Op};
 use crate::program::ScalarOp;
 use crate::reduce::ReduceKind;
 use crate::region::{Region, cells};
@@ -33,7 +33,7 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
         Op::Load { .. } | Op::Const(_) | Op::Iota => Some(0),
         Op::Map(MapOp::Scalar(s)) => Some(s.arity()),
         Op::Map(MapOp::IsValid) => Some(1),
-        Op::Map(_) | Op::Contract => Some(2),
+        Op::Map(_) | Op::Contract(_) => Some(2),
         Op::Factor { kind, .. } => Some(kind.arity()),
         Op::Lookup { kind } => Some(1 + kind.tables()),
         Op::Concat { .. } | Op::Bin { .. } => None,
@@ -191,11 +191,18 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
             )?;
             ensure(inputs.iter().all(|i| i.shape == inputs[0].shape), "each cell has one weight")
         }
-        Op::Contract => {
-            let r = node.shape.len();
+        Op::Contract(Contraction { rows, columns, summed }) => {
+            let (left, right) = (&inputs[0].shape, &inputs[1].shape);
+            let stack = node.shape.len().checked_sub(rows + columns);
             ensure(
-                r >= 2 && inputs[0].shape[r - 1] == inputs[1].shape[r - 2],
-                "the contracted lengths differ",
+                stack.is_some_and(|stack| {
+                    left.len() == stack + rows + summed
+                        && right.len() == stack + summed + columns
+                        && left[stack + rows..] == right[stack..stack + summed]
+                        && left[..stack + rows] == node.shape[..stack + rows]
+                        && right[stack + summed..] == node.shape[stack + rows..]
+                }),
+                "the lengths of a product do not fit",
             )
         }
         Op::Factor { kind, part } => {

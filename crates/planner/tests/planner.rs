@@ -147,7 +147,7 @@ fn a_plan_does_not_grow_with_its_chunks() {
 
 #[test]
 fn small_chunks_share_an_operand() {
-    let operands = |batch_cells: u64| {
+    let operands = |batch_cells: Option<u64>| {
         let mut b = Builder::new(Config { batch_cells, ..Config::default() });
         let n = b.iota(&[10_000_000], Some(&[100])).unwrap();
         let x = b.cast(n, DType::Float64).unwrap();
@@ -156,8 +156,9 @@ fn small_chunks_share_an_operand() {
         let text = explain::plan(&t);
         (cost(&t).operands, text.contains("chunks [10000000/100], 256 an operand"))
     };
-    assert_eq!(operands(0), (100_000 + 6_250 + 391 + 25 + 2 + 1, false));
-    assert_eq!(operands(128 << 10), (391 + 25 + 2 + 1, true));
+    assert_eq!(operands(Some(0)), (100_000 + 6_250 + 391 + 25 + 2 + 1, false));
+    assert_eq!(operands(Some(128 << 10)), (391 + 25 + 2 + 1, true));
+    assert_eq!(operands(None), (391 + 25 + 2 + 1, true));
 }
 
 #[test]
@@ -405,7 +406,7 @@ proptest! {
     #[test]
     fn readers_are_those_who_read(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
         // One chunk an operand, a few, as many as there are.
-        for batch_cells in [0, 12, 1 << 17] {
+        for batch_cells in [Some(0), Some(12), None] {
             let mut b = Builder::new(Config { batch_cells, ..tiny() });
             let root = expression(&mut b, &choices, (a, c));
             let shape = b.shape(root);

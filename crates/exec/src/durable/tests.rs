@@ -173,7 +173,8 @@ impl Sink for Bits {
 /// Random numbers, standardised along one axis, with a running mean along the other, and its variance: reductions,
 /// trees, windows, moves, and a product.
 fn plan() -> Arc<Tiling> {
-    let config = PlanConfig { chunk_bytes_target: 8 * 256, batch_cells: 0, ..Default::default() };
+    let config =
+        PlanConfig { chunk_bytes_target: 8 * 256, batch_cells: Some(0), ..Default::default() };
     let mut b = Builder::new(config.clone());
     let n = b.iota(&[128 * 128], Some(&[200])).unwrap();
     let x = b.map(ScalarOp::RandomNormal { seed: 5 }, &[n]).unwrap();

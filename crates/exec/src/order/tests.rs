@@ -71,7 +71,7 @@ impl Sink for One {
 fn plan() -> Arc<tile::Tiling> {
     let config = tessera_planner::config::Config {
         chunk_bytes_target: 256,
-        batch_cells: 0,
+        batch_cells: Some(0),
         ..Default::default()
     };
     let mut b = Builder::new(config.clone());

@@ -28,7 +28,7 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let stores = op.stores(0);
     for (k, input) in op.stage.inputs.iter().enumerate() {
         if let Access::Take { axis, positions } = &input.access
-            && take::rows(op, k, *axis, positions, &mut buffers)?
+            && take::rows(op, k, *axis, positions, &mut buffers, stores)?
         {
             continue;
         }
@@ -39,15 +39,7 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
             let held = grid.region(&piece);
             let mut to = Target { region: &region, buffers: &mut buffers, masked, stores };
             match &input.access {
-                Access::Part { axis, offset, len, view } => {
-                    to.part(
-                        &mut chunk,
-                        &held,
-                        (*axis, *offset, *len),
-                        view,
-                        &op.stage.grid.shape(),
-                    )?;
-                }
+                Access::Part { part, view } => to.part(&mut chunk, &held, part, view)?,
                 Access::Take { axis, positions } => to.take(&mut chunk, &held, *axis, positions)?,
                 Access::Reshape(from) => {
                     to.reshape(&mut chunk, &held, from, &op.stage.grid.shape())?
@@ -139,21 +131,16 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Copies the cells `to` (absolute), which see the chunk that holds `held` through `view` after being moved by
-    /// `moved` along an axis.
+    /// Copies the cells `to`, which see the chunk that holds `held` through `view`, seen from `origin`.
     fn copy(
         &mut self,
         chunk: &mut Cells<'_>,
         held: &Region,
         to: &Region,
         view: &View,
-        (axis, moved): (usize, u64),
+        origin: &[u64],
     ) -> Result<(), Error> {
-        let mut seen = to.clone();
-        if seen.rank() > 0 {
-            seen.start[axis] -= moved;
-            seen.end[axis] -= moved;
-        }
+        let seen = to.relative_to(origin);
         let (source, source_steps) = lie(view, &seen, held);
         let (target, target_steps) = lie(&View::identity(to.rank()), to, self.region);
         let shape = to.shape();
@@ -175,34 +162,16 @@ impl Target<'_> {
         &mut self,
         chunk: &mut Cells<'_>,
         held: &Region,
-        (axis, offset, len): (usize, u64, u64),
+        part: &Region,
         view: &View,
-        shape: &[u64],
     ) -> Result<(), Error> {
-        let mut part_shape: Dims = shape.into();
-        if let Some(n) = part_shape.get_mut(axis) {
-            *n = len;
-        }
-        let wanted = if self.region.rank() == 0 {
-            self.region.clone()
-        } else {
-            match part_region(self.region, axis, offset, len) {
-                Some(r) => r,
-                None => return Ok(()),
-            }
-        };
+        let Some(wanted) = part_region(self.region, part) else { return Ok(()) };
         // Exactly the cells whose position lies in the chunk.
-        let readers = view.preimage(held, &part_shape);
-        let mut to = match (readers.intersect(&wanted), wanted.rank()) {
-            (Some(r), _) => r,
-            (None, 0) => wanted,
-            (None, _) => return Ok(()),
-        };
-        if to.rank() > 0 {
-            to.start[axis] += offset;
-            to.end[axis] += offset;
+        let readers = view.preimage(held, &part.shape());
+        match readers.intersect(&wanted) {
+            Some(to) => self.copy(chunk, held, &to.moved_by(&part.start), view, &part.start),
+            None => Ok(()),
         }
-        self.copy(chunk, held, &to, view, (axis, offset))
     }
 
     fn take(
@@ -215,6 +184,7 @@ impl Target<'_> {
         let inside = |p: u64| (held.start[axis]..held.end[axis]).contains(&p);
         let (mut o, end) = (self.region.start[axis], self.region.end[axis]);
         let mut common = self.region.clone();
+        let origin = Dims::from_elem(0, common.rank());
         for a in 0..common.rank() {
             if a != axis {
                 common.start[a] = common.start[a].max(held.start[a]);
@@ -237,7 +207,7 @@ impl Target<'_> {
             to.end[axis] = o + n;
             let mut view = View::identity(to.rank());
             view.axes[axis].start = p as i64 - o as i64;
-            self.copy(chunk, held, &to, &view, (axis, 0))?;
+            self.copy(chunk, held, &to, &view, &origin)?;
             o += n;
         }
         Ok(())

@@ -9,10 +9,11 @@
 //!    strip         └───────┘        └───────┘
 //! ```
 //! A strip of a side that lies in one chunk is read in place, unless its cells crowd the caches; else its pieces are
-//! copied together first, as many small products cost more than the copy. Where both sides are the same cells (the rows of
-//! a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and the
-//! others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than the
-//! product: its strips are those of the matrix' chunks.
+//! copied together first, as many small products cost more than the copy. Several axes that are summed, or are rows, or
+//! columns, are one to the kernel: in place, if they lie so, else in the copy. Where both sides are the same cells (the
+//! rows of a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and
+//! the others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than
+//! the product: its strips are parts of the matrix' chunks.
 
 use super::Operand;
 use super::gather::{Steps, lie};
@@ -22,15 +23,15 @@ use crate::kernels::Level;
 use crate::kernels::contract::{Block, contract, contract_with_itself, mirror};
 use crate::kernels::copy::{Strided, copy_box};
 use crate::pool::PooledBuf;
+use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
+use tessera_planner::ir::Contraction;
 use tessera_planner::plan::Access;
-use tessera_planner::region::{Region, strides};
+use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile::{PRODUCT_PADDING as PADDING, PRODUCT_STRIP, for_each_index};
 use tessera_planner::view::{AxisView, View};
-
-/// A strip ends with a chunk of the right side if it is at least this long then.
-const STRIP_MIN: u64 = PRODUCT_STRIP / 4;
 
 /// Least rows of a block of which half of the products are left out.
 const SYMMETRIC_MIN: u64 = 64;
@@ -47,60 +48,321 @@ struct Piece {
 struct Side<'a> {
     view: &'a View,
     pieces: Vec<Piece>,
+    /// The axes of the stage that are this side's alone, those of the other side, which it knows nothing of, and those
+    /// that are summed.
+    own: Range<usize>,
+    other: Range<usize>,
+    summed: Range<usize>,
 }
 
-/// The cells of a strip of one side: borrowed from its chunk, or copied together.
+/// The cells of a strip of one side, borrowed from its chunk or copied together: where the first is, how far apart they
+/// are along the joined own axes and along the joined summed ones, and along all axes.
 struct Strip<'a> {
     bytes: &'a [u8],
     offset: i64,
+    own: i64,
+    summed: i64,
     steps: Steps,
 }
 
 /// Multiplies the operand's block. The strips are a function of the grids, so of the logical grid.
-pub(super) fn run(op: &Operand<'_>, dtype: DType) -> Result<Vec<Chunk>, Error> {
+pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
-    let rank = region.rank();
-    let (m, n) = (rank - 3, rank - 2);
-    let left = side(op, 0, &region)?;
-    let right = side(op, 1, &region)?;
-    let mut buffers = op.buffers(0);
-    let batch = Region { start: region.start[..m].into(), end: region.end[..m].into() };
-    let out = buffers[0].as_mut_slice();
-    let block_bytes = (region.len(m) * region.len(n)) as usize * dtype.size();
-    let mut scratch = [None, None];
-    let mut b = 0;
-    let mut result = Ok(());
-    let sides = in_place(&region, &left, &right)?;
+    let [m, n, k] = axes.ranges(region.rank());
+    let batch = Region { start: region.start[..m.start].into(), end: region.end[..m.start].into() };
+    let left = side(op, 0, &region, [m.clone(), n.clone(), k.clone()])?;
+    let right = side(op, 1, &region, [n, m, k])?;
     let symmetric = is_symmetric(op, dtype, &region, [&left, &right]);
+    let product = Product { op, dtype, region: &region, left, right, symmetric };
+    let mut buffers = op.buffers(0);
+    let out = buffers[0].as_mut_slice();
+    let Block { m, n, .. } = product.lengths(&region);
+    let mut blocks = out.chunks_exact_mut((m * n * dtype.size()).max(1));
+    let mut scratch = [None, None];
+    let mut result = Ok(());
+    let sides = product.in_place()?;
     for_each_index(&batch, &mut |at| {
-        if result.is_err() {
-            return;
-        }
-        if let Some(sides) = &sides {
-            let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
-            b += 1;
-            result = whole(op, dtype, &region, at, sides, target, symmetric);
-            return;
-        }
-        let mut matrix = region.clone();
-        for (a, &p) in at.iter().enumerate() {
-            (matrix.start[a], matrix.end[a]) = (p, p + 1);
-        }
-        let target = &mut out[b * block_bytes..(b + 1) * block_bytes];
-        b += 1;
-        result = block(op, dtype, &matrix, (&left, &right), &mut scratch, target, symmetric);
+        let Some(target) = blocks.next().filter(|_| result.is_ok()) else { return };
+        result = match &sides {
+            Some(sides) => product.whole(at, sides, target),
+            None => product.strips(at, &mut scratch, target),
+        };
     });
     result?;
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// Are both sides the same cells, so that the product is its own transpose?
+impl Side<'_> {
+    /// Number of cells of a region along the side's own axes.
+    fn cells(&self, region: &Region) -> u64 {
+        self.own.clone().map(|a| region.len(a)).product()
+    }
+
+    /// The part of a region that the side knows of: the other's axes are not among its axes.
+    fn seen_by(&self, region: &Region) -> Region {
+        let mut seen = region.clone();
+        for a in self.other.clone() {
+            seen.end[a] = seen.start[a] + 1;
+        }
+        seen
+    }
+
+    /// Are neighbours along the side's own axes nearer to each other than summed ones, where they lie now?
+    fn is_along_own(&self, cells: &Region) -> bool {
+        let Some(piece) = self.pieces.first() else { return false };
+        let (_, steps) = lie(self.view, cells, &piece.held);
+        let nearest = |axes: &Range<usize>| {
+            let long = axes.clone().filter(|&a| cells.len(a) > 1);
+            long.map(|a| steps[a].unsigned_abs()).min().unwrap_or(u64::MAX)
+        };
+        nearest(&self.own) < nearest(&self.summed)
+    }
+
+    /// The cells of a region as the side sees them, if they lie in one chunk and such that its own axes are one there,
+    /// and so are the summed ones.
+    fn placed(&self, region: &Region) -> Result<Option<Strip<'_>>, Error> {
+        let cells = self.seen_by(region);
+        let Some(piece) = self.pieces.iter().find(|p| p.seen.contains(&cells)) else {
+            return Ok(None);
+        };
+        let (offset, steps) = lie(self.view, &cells, &piece.held);
+        let joint = |axes: &Range<usize>| joint(&steps, &cells, axes.clone());
+        let (Some(own), Some(summed)) = (joint(&self.own), joint(&self.summed)) else {
+            return Ok(None);
+        };
+        let bytes = piece.chunk.field(0)?.buffer().as_slice();
+        Ok(Some(Strip { bytes, offset, own, summed, steps }))
+    }
+}
+
+/// The step along several axes that lie as one, if they do.
+fn joint(steps: &Steps, cells: &Region, axes: Range<usize>) -> Option<i64> {
+    let mut joint = (steps[axes.end - 1], 1);
+    for a in axes.rev() {
+        let len = cells.len(a) as i64;
+        joint = match joint {
+            _ if len == 1 => continue,
+            (_, 1) => (steps[a], len),
+            (step, before) if steps[a] == step * before => (step, before * len),
+            _ => return None,
+        };
+    }
+    Some(joint.0)
+}
+
+/// Steps along several axes that lie as one with the step `step`.
+fn spread(steps: &mut Steps, cells: &Region, axes: Range<usize>, mut step: i64) {
+    for a in axes.rev() {
+        steps[a] = step;
+        step *= cells.len(a) as i64;
+    }
+}
+
+/// The products of an operand: one for each position of its stack.
+struct Product<'a> {
+    op: &'a Operand<'a>,
+    dtype: DType,
+    /// Cells of the stage.
+    region: &'a Region,
+    left: Side<'a>,
+    right: Side<'a>,
+    /// Are both sides the same cells, so that the product is its own transpose?
+    symmetric: bool,
+}
+
+impl Product<'_> {
+    /// Rows, columns and summed cells of a region.
+    fn lengths(&self, region: &Region) -> Block {
+        let cells = |axes: &Range<usize>| axes.clone().map(|a| region.len(a)).product::<u64>();
+        let [m, n, k] = [&self.left.own, &self.right.own, &self.left.summed].map(cells);
+        Block { m: m as usize, n: n as usize, k: k as usize }
+    }
+
+    /// Is one side a vector?
+    fn has_vector(&self) -> bool {
+        let Block { m, n, .. } = self.lengths(self.region);
+        m == 1 || n == 1
+    }
+
+    /// Both sides of all matrices, if each lies in one chunk and no strips are needed: a stack may have many small ones,
+    /// where looking for the pieces of each costs more than its product.
+    fn in_place(&self) -> Result<Option<[Strip<'_>; 2]>, Error> {
+        let long = self.lengths(self.region).k as u64 > PRODUCT_STRIP && !self.has_vector();
+        if self.region.is_empty() || long {
+            return Ok(None);
+        }
+        let (a, b) = (self.left.placed(self.region)?, self.right.placed(self.region)?);
+        Ok(a.zip(b).map(|(a, b)| [a, b]))
+    }
+
+    /// The product of the matrices at the position `at` of the stack.
+    fn whole(&self, at: &[u64], [a, b]: &[Strip<'_>; 2], target: &mut [u8]) -> Result<(), Error> {
+        self.op.cx.cancel.check()?;
+        let moved = |s: &Strip<'_>| {
+            let steps = at.iter().zip(&self.region.start).zip(&s.steps);
+            steps.map(|((p, start), step)| (p - start) as i64 * step).sum::<i64>()
+        };
+        let sides = [(a, moved(a)), (b, moved(b))];
+        self.multiply(self.lengths(self.region), sides, target, false)?;
+        self.mirror(target);
+        Ok(())
+    }
+
+    /// The same, strip by strip.
+    fn strips(
+        &self,
+        at: &[u64],
+        [left, right]: &mut [Option<PooledBuf>; 2],
+        target: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut matrix = self.region.clone();
+        for (a, &p) in at.iter().enumerate() {
+            (matrix.start[a], matrix.end[a]) = (p, p + 1);
+        }
+        let cuts = self.cuts();
+        let boxes = Region::whole(&cuts.iter().map(|c| c.len() as u64 - 1).collect::<Dims>());
+        if boxes.is_empty() {
+            target.fill(0);
+        }
+        let (mut add, mut result) = (false, Ok(()));
+        let mut one = |place: &[u64], add: bool| {
+            self.op.cx.cancel.check()?;
+            let mut strip = matrix.clone();
+            for ((a, cuts), &i) in self.left.summed.clone().zip(&cuts).zip(place) {
+                (strip.start[a], strip.end[a]) = (cuts[i as usize], cuts[i as usize + 1]);
+            }
+            let cells = self.lengths(&strip);
+            let a = self.gather(&self.left, &strip, cells.n, left)?;
+            match self.symmetric {
+                true => self.multiply(cells, [(&a, 0), (&a, 0)], target, add),
+                false => {
+                    let b = self.gather(&self.right, &strip, cells.m, right)?;
+                    self.multiply(cells, [(&a, 0), (&b, 0)], target, add)
+                }
+            }
+        };
+        for_each_index(&boxes, &mut |place| {
+            if result.is_ok() {
+                result = one(place, add);
+                add = true;
+            }
+        });
+        result?;
+        self.mirror(target);
+        Ok(())
+    }
+
+    /// Multiplies two strips, each moved by some cells.
+    fn multiply(
+        &self,
+        cells: Block,
+        [(a, a_moved), (b, b_moved)]: [(&Strip<'_>, i64); 2],
+        target: &mut [u8],
+        add: bool,
+    ) -> Result<(), Error> {
+        let (a_strides, b_strides) = ([a.own, a.summed], [b.summed, b.own]);
+        let a = Strided { bytes: a.bytes, offset: a.offset + a_moved, strides: &a_strides };
+        let b = Strided { bytes: b.bytes, offset: b.offset + b_moved, strides: &b_strides };
+        match self.symmetric {
+            true => contract_with_itself(self.dtype, (cells.n, cells.k), a, target, cells.n, add)?,
+            false => contract(self.dtype, cells, a, b, target, cells.n, add)?,
+        }
+        Ok(())
+    }
+
+    /// Copies the half of a symmetric product that was left out.
+    fn mirror(&self, target: &mut [u8]) {
+        if self.symmetric {
+            mirror(self.dtype.size(), self.lengths(self.region).n, target);
+        }
+    }
+
+    /// Where strips begin and end, along each summed axis: from the last axis on, as many cells as there is room for in
+    /// [`PRODUCT_STRIP`]. A strip ends with a chunk of the right side if it is at least a quarter of that long then, as
+    /// it is read in place. With a vector, each ends where the next chunk of the matrix does, and a chunk whose cells lie
+    /// along one axis is one strip.
+    fn cuts(&self) -> SmallVec<[Vec<u64>; 2]> {
+        let Block { m, n, .. } = self.lengths(self.region);
+        let matrix = match (m, n) {
+            (_, 1) => Some(&self.left),
+            (1, _) => Some(&self.right),
+            _ => None,
+        };
+        let summed = self.left.summed.clone();
+        let mut room = if matrix.is_some() && summed.len() == 1 { u64::MAX } else { PRODUCT_STRIP };
+        let mut all: SmallVec<[Vec<u64>; 2]> = SmallVec::new();
+        for axis in summed.rev() {
+            let (mut at, end) = (self.region.start[axis], self.region.end[axis]);
+            let (mut cuts, mut longest) = (vec![at], 1);
+            while at < end {
+                let far = end.min(at.saturating_add(room));
+                let of = |side: &Side<'_>, from: u64| {
+                    let ends = side.pieces.iter().map(|p| p.seen.end[axis]);
+                    ends.filter(|e| (from..far).contains(e)).collect::<SmallVec<[u64; 8]>>()
+                };
+                let next = match matrix {
+                    Some(matrix) => of(matrix, at + 1).into_iter().min(),
+                    None => of(&self.right, at + (room / 4).max(1)).into_iter().max(),
+                };
+                let next = next.unwrap_or(far);
+                longest = longest.max(next - at);
+                cuts.push(next);
+                at = next;
+            }
+            room = (room / longest).max(1);
+            all.push(cuts);
+        }
+        all.reverse();
+        all
+    }
+
+    /// The cells of a side that a strip sees; each is multiplied with `uses` others.
+    fn gather<'a>(
+        &self,
+        side: &'a Side<'_>,
+        strip: &Region,
+        uses: usize,
+        scratch: &'a mut Option<PooledBuf>,
+    ) -> Result<Strip<'a>, Error> {
+        let size = self.dtype.size();
+        let cells = side.seen_by(strip);
+        let (rows, columns) = (side.cells(strip), self.lengths(strip).k as u64);
+        let found = side.placed(strip)?;
+        let crowded = |s: &Strip<'_>| is_crowded((rows, columns, uses as u64), s, size);
+        // Room for a copy was asked for where there are several chunks.
+        let (own, summed) = match found {
+            Some(found) if side.pieces.len() < 2 || !crowded(&found) => return Ok(found),
+            None if !side.is_along_own(&cells) => (columns, 1),
+            _ => (1, rows + PADDING),
+        };
+        let (own, summed) = (own as i64, summed as i64);
+        let bytes = (rows * own as u64).max(columns * summed as u64) as usize * size;
+        let kept = scratch.take().filter(|s| s.as_slice().len() >= bytes);
+        let buffer = scratch.insert(kept.unwrap_or_else(|| self.op.cx.buffer(bytes)));
+        let mut steps: Steps = SmallVec::from_elem(0, cells.rank());
+        spread(&mut steps, &cells, side.own.clone(), own);
+        spread(&mut steps, &cells, side.summed.clone(), summed);
+        for piece in &side.pieces {
+            let Some(common) = cells.intersect(&piece.seen) else { continue };
+            let (offset, from) = lie(side.view, &common, &piece.held);
+            let at = common.start.iter().zip(&cells.start).zip(&steps);
+            let at = at.map(|((c, s), step)| (c - s) as i64 * step).sum();
+            let bytes = piece.chunk.field(0)?.buffer().as_slice();
+            let source = Strided { bytes, offset, strides: &from };
+            copy_box(size, &common.shape(), source, buffer.as_mut_slice(), at, &steps)?;
+        }
+        Ok(Strip { bytes: buffer.as_slice(), offset: 0, own, summed, steps })
+    }
+}
+
+/// Are both sides the same cells?
 fn is_symmetric(op: &Operand<'_>, dtype: DType, region: &Region, sides: [&Side<'_>; 2]) -> bool {
-    let (m, n) = (region.rank() - 3, region.rank() - 2);
+    let [m, n] = sides.map(|s| s.own.start);
+    let [left, right] = sides.map(|s| &s.view.axes);
     let rows = (region.start[m], region.end[m]);
     let turned = |a: &AxisView| AxisView { axis: a.axis.map(|o| if o == m { n } else { o }), ..*a };
-    let [left, right] = sides.map(|s| &s.view.axes);
     dtype.is_float()
+        && sides.iter().all(|s| s.own.len() == 1)
         && op.stage.inputs[0].from == op.stage.inputs[1].from
         && rows == (region.start[n], region.end[n])
         && region.len(m) >= SYMMETRIC_MIN
@@ -108,186 +370,28 @@ fn is_symmetric(op: &Operand<'_>, dtype: DType, region: &Region, sides: [&Side<'
         && left.iter().map(turned).eq(right.iter().copied())
 }
 
-/// Both sides of all matrices, if each lies in one chunk and no strips are needed: a batch may have many small ones,
-/// where looking for the pieces of each costs more than its product.
-fn in_place<'a>(
-    region: &Region,
-    left: &'a Side<'_>,
-    right: &'a Side<'_>,
-) -> Result<Option<[Strip<'a>; 2]>, Error> {
-    let rank = region.rank();
-    let (m, n, k) = (rank - 3, rank - 2, rank - 1);
-    let vector = region.len(m) == 1 || region.len(n) == 1;
-    if region.is_empty() || !(vector || region.len(k) <= PRODUCT_STRIP) {
-        return Ok(None);
-    }
-    let a = placed(left, &seen_by(region, n))?;
-    let b = placed(right, &seen_by(region, m))?;
-    Ok(a.zip(b).map(|(a, b)| [a, b]))
-}
-
-/// The product of the matrices at the position `at` of the batch.
-fn whole(
-    op: &Operand<'_>,
-    dtype: DType,
-    region: &Region,
-    at: &[u64],
-    [a, b]: &[Strip<'_>; 2],
-    target: &mut [u8],
-    symmetric: bool,
-) -> Result<(), Error> {
-    op.cx.cancel.check()?;
-    let (m, n, k) = (at.len(), at.len() + 1, at.len() + 2);
-    let place = |s: &Strip<'_>| {
-        let steps = at.iter().zip(&region.start).zip(&s.steps);
-        s.offset + steps.map(|((p, start), step)| (p - start) as i64 * step).sum::<i64>()
-    };
-    let cells =
-        Block { m: region.len(m) as usize, n: region.len(n) as usize, k: region.len(k) as usize };
-    let a_strides = [a.steps[m], a.steps[k]];
-    let b_strides = [b.steps[k], b.steps[n]];
-    let left = Strided { bytes: a.bytes, offset: place(a), strides: &a_strides };
-    if symmetric {
-        contract_with_itself(dtype, (cells.n, cells.k), left, target, cells.n, false)?;
-        mirror(dtype.size(), cells.n, target);
-        return Ok(());
-    }
-    let right = Strided { bytes: b.bytes, offset: place(b), strides: &b_strides };
-    Ok(contract(dtype, cells, left, right, target, cells.n, false)?)
-}
-
-/// One matrix of the batch.
-fn block(
-    op: &Operand<'_>,
-    dtype: DType,
-    matrix: &Region,
-    (left, right): (&Side<'_>, &Side<'_>),
-    [left_scratch, right_scratch]: &mut [Option<PooledBuf>; 2],
-    target: &mut [u8],
-    symmetric: bool,
-) -> Result<(), Error> {
-    let rank = matrix.rank();
-    let (m, n, k) = (rank - 3, rank - 2, rank - 1);
-    if matrix.len(k) == 0 {
-        target.fill(0);
-    }
-    let mut at = matrix.start[k];
-    while at < matrix.end[k] {
-        op.cx.cancel.check()?;
-        let mut strip = matrix.clone();
-        (strip.start[k], strip.end[k]) = (at, strip_end(&left.pieces, &right.pieces, matrix, at));
-        let a = gather(op, left, &strip, n, dtype, left_scratch)?;
-        let cells =
-            Block { m: strip.len(m) as usize, n: strip.len(n) as usize, k: strip.len(k) as usize };
-        let (a_strides, add) = ([a.steps[m], a.steps[k]], at > matrix.start[k]);
-        let a = Strided { bytes: a.bytes, offset: a.offset, strides: &a_strides };
-        at = strip.end[k];
-        if symmetric {
-            contract_with_itself(dtype, (cells.n, cells.k), a, target, cells.n, add)?;
-            continue;
-        }
-        let b = gather(op, right, &strip, m, dtype, right_scratch)?;
-        let b_strides = [b.steps[k], b.steps[n]];
-        let b = Strided { bytes: b.bytes, offset: b.offset, strides: &b_strides };
-        contract(dtype, cells, a, b, target, cells.n, add)?;
-    }
-    if symmetric && matrix.len(k) > 0 {
-        mirror(dtype.size(), matrix.len(n) as usize, target);
-    }
-    Ok(())
-}
-
-/// Where the strip that begins at `at` ends: with the right side's chunk if that is long enough, as it is read in place
-/// then; else after [`PRODUCT_STRIP`]. With a vector, where the next chunk of the matrix ends.
-fn strip_end(left: &[Piece], right: &[Piece], matrix: &Region, at: u64) -> u64 {
-    let k = matrix.rank() - 1;
-    let cut = |p: &Piece| p.seen.end[k];
-    let beside_vector = match (matrix.len(k - 2), matrix.len(k - 1)) {
-        (_, 1) => Some(left),
-        (1, _) => Some(right),
-        _ => None,
-    };
-    if let Some(pieces) = beside_vector {
-        return pieces.iter().map(cut).filter(|&e| e > at).min().unwrap_or(matrix.end[k]);
-    }
-    let far = matrix.end[k].min(at + PRODUCT_STRIP);
-    right.iter().map(cut).filter(|&e| e < far && e >= at + STRIP_MIN).max().unwrap_or(far)
-}
-
-/// The cells of a side that a strip sees; `across` is the axis of the stage that the side knows nothing of.
-fn gather<'a>(
-    op: &Operand<'_>,
-    side: &'a Side<'_>,
-    strip: &Region,
-    across: usize,
-    dtype: DType,
-    scratch: &'a mut Option<PooledBuf>,
-) -> Result<Strip<'a>, Error> {
-    let size = dtype.size();
-    let uses = strip.len(across);
-    let strip = seen_by(strip, across);
-    let mut steps = strides(&strip.shape());
-    let mut cells = strip.cells();
-    if let Some(found) = placed(side, &strip)? {
-        // Room for a copy was asked for where there are several chunks.
-        if side.pieces.len() < 2 || !is_crowded(&strip, uses, &found.steps, size) {
-            return Ok(found);
-        }
-        let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
-        let row = strip.len(m) * strip.len(n) + PADDING;
-        (steps[m], steps[n], steps[k]) = (1, 1, row as i64);
-        cells = row * strip.len(k);
-    }
-    let bytes = cells as usize * size;
-    let kept = scratch.take().filter(|s| s.as_slice().len() >= bytes);
-    let buffer = scratch.insert(kept.unwrap_or_else(|| op.cx.buffer(bytes)));
-    for piece in &side.pieces {
-        let Some(common) = strip.intersect(&piece.seen) else { continue };
-        let (offset, from) = lie(side.view, &common, &piece.held);
-        let at = common.start.iter().zip(&strip.start).zip(&steps);
-        let at = at.map(|((c, s), step)| (c - s) as i64 * step).sum();
-        let source =
-            Strided { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, strides: &from };
-        copy_box(size, &common.shape(), source, buffer.as_mut_slice(), at, &steps)?;
-    }
-    Ok(Strip { bytes: buffer.as_slice(), offset: 0, steps })
-}
-
 /// Do the cells of a strip that are packed together get in each other's way?
 ///
 /// Those of neighbouring rows that lie a page apart, or several, share the few places that the caches have for each
 /// line of a page. Kernels of 12 `float64` rows, as there are without AVX-512, pack parts of lines, and find them gone
 /// when they come for the rest. Cells that few others are multiplied with are not worth a copy.
-fn is_crowded(strip: &Region, uses: u64, steps: &Steps, size: usize) -> bool {
+fn is_crowded((rows, columns, uses): (u64, u64, u64), strip: &Strip<'_>, size: usize) -> bool {
     const PAGE: u64 = 4096;
     const MANY: u64 = 64;
-    let (m, n, k) = (strip.rank() - 3, strip.rank() - 2, strip.rank() - 1);
-    let along = if strip.len(m) == 1 { n } else { m };
-    let apart = steps[k].unsigned_abs() * size as u64;
+    let apart = strip.summed.unsigned_abs() * size as u64;
     Level::detect() < Level::Avx512
-        && steps[along] == 1
-        && strip.len(along).min(strip.len(k)).min(uses) >= MANY
+        && strip.own == 1
+        && rows.min(columns).min(uses) >= MANY
         && apart > 0
         && apart.is_multiple_of(PAGE)
 }
 
-/// The part of a region that a side knows of: `across` is not among its axes.
-fn seen_by(region: &Region, across: usize) -> Region {
-    let mut seen = region.clone();
-    seen.end[across] = seen.start[across] + 1;
-    seen
-}
-
-/// The cells of a side, if they lie in one chunk.
-fn placed<'a>(side: &'a Side<'_>, cells: &Region) -> Result<Option<Strip<'a>>, Error> {
-    let Some(piece) = side.pieces.iter().find(|p| p.seen.contains(cells)) else {
-        return Ok(None);
-    };
-    let (offset, steps) = lie(side.view, cells, &piece.held);
-    Ok(Some(Strip { bytes: piece.chunk.field(0)?.buffer().as_slice(), offset, steps }))
-}
-
-fn side<'a>(op: &Operand<'a>, side: usize, region: &Region) -> Result<Side<'a>, Error> {
+fn side<'a>(
+    op: &Operand<'a>,
+    side: usize,
+    region: &Region,
+    [own, other, summed]: [Range<usize>; 3],
+) -> Result<Side<'a>, Error> {
     let input = &op.stage.inputs[side];
     let Access::View(view) = &input.access else {
         return Err(Error::Broken { what: "a product reads its sides through views".into() });
@@ -301,5 +405,5 @@ fn side<'a>(op: &Operand<'a>, side: usize, region: &Region) -> Result<Side<'a>, 
             pieces.push(Piece { chunk: op.inputs.get(input.from, &index)?.clone(), held, seen });
         }
     }
-    Ok(Side { view, pieces })
+    Ok(Side { view, pieces, own, other, summed })
 }

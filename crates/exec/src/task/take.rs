@@ -9,10 +9,16 @@
 use super::Operand;
 use crate::chunk::Chunk;
 use crate::error::Error;
+use crate::kernels::Level;
+use crate::kernels::copy::Stores;
+use crate::kernels::stream::{self, StreamFn};
 use crate::pool::PooledBuf;
 use crate::store::Held;
 use std::sync::Arc;
 use tessera_planner::grid::AxisGrid;
+
+/// Bytes of a row that is worth storing past the caches: its ends are stored plainly.
+const PAST_MIN: usize = 16 * stream::LINE;
 
 /// Rows between two questions whether to stop.
 const CANCEL_ROWS: usize = 1 << 16;
@@ -25,6 +31,7 @@ pub(super) fn rows(
     axis: usize,
     positions: &[u64],
     buffers: &mut [PooledBuf],
+    stores: Stores,
 ) -> Result<bool, Error> {
     let region = op.stage.grid.region(op.index);
     let from = op.stage.inputs[k].from;
@@ -58,7 +65,11 @@ pub(super) fn rows(
                 None => &[],
             });
         }
-        let rows = Rows { along, sources: &sources, taken, outer, row: inner * size };
+        let past = match stores {
+            Stores::Past if inner * size >= PAST_MIN => stream::copy(Level::detect()),
+            _ => None,
+        };
+        let rows = Rows { along, sources: &sources, taken, outer, row: inner * size, past };
         let cancelled = op.cancelled();
         let to = buffer.as_mut_slice();
         let done = match rows.row {
@@ -85,6 +96,8 @@ struct Rows<'a> {
     outer: usize,
     /// Bytes of a row.
     row: usize,
+    /// How rows are stored past the caches, if they are.
+    past: Option<StreamFn>,
 }
 
 impl Rows<'_> {
@@ -101,9 +114,16 @@ impl Rows<'_> {
                     let chunk = self.along.find(p);
                     let (start, end) = self.along.interval(chunk);
                     let at = (o as u64 * (end - start) + (p - start)) as usize * row;
-                    to.copy_from_slice(&self.sources[chunk as usize][at..at + row]);
+                    let from = &self.sources[chunk as usize][at..at + row];
+                    match self.past {
+                        Some(past) if N == 0 => stream::store(past, to, from),
+                        _ => to.copy_from_slice(from),
+                    }
                 }
             }
+        }
+        if self.past.is_some() {
+            stream::fence();
         }
         true
     }

@@ -5,16 +5,17 @@
 //!     1. letters become labels, `...` the axes that have none
 //!     2. a label twice in one operand is its diagonal; a label of one operand alone is summed at once
 //!     3. the cheapest order of pairs is searched
-//!     4. a pair is `[b.., m, k] @ [b.., k, n]` after transposes and reshapes, or, where nothing but sums is left,
-//!        a product and a sum in one pass
+//!     4. a pair is `[b.., m.., k..] @ [b.., k.., n..]` after transposes, or, where nothing but sums is left, a product
+//!        and a sum in one pass
 //! ```
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::{AxisReduce, MapOp, NodeId};
+use tessera_planner::ir::{AxisReduce, Contraction, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::RANK_MAX;
 use tessera_planner::scalar::Scalar;
 
 use super::{Bound, Function, Open, row};
@@ -779,7 +780,10 @@ impl Sum<'_> {
             of.labels.iter().copied().filter(|label| keep(label)).collect()
         };
         let stack = pick(&x, &|label| y.labels.contains(label) && needed.contains(label));
-        let summed = pick(&x, &|label| y.labels.contains(label) && !needed.contains(label));
+        // In the order of the larger side, which is read in place then.
+        let [x_cells, y_cells] = [&x, &y].map(|t| self.size(t.labels.iter().copied()));
+        let (larger, other) = if x_cells >= y_cells { (&x, &y) } else { (&y, &x) };
+        let summed = pick(larger, &|l| other.labels.contains(l) && !needed.contains(l));
         let rows = pick(&x, &|label| !y.labels.contains(label));
         let columns = pick(&y, &|label| !x.labels.contains(label));
         let labels: Vec<Label> = stack.iter().chain(&rows).chain(&columns).copied().collect();
@@ -796,20 +800,43 @@ impl Sum<'_> {
         let lengths = |labels: &[Label]| -> Vec<u64> {
             labels.iter().map(|&label| self.len(label)).collect()
         };
-        let joined = |labels: &[Label]| -> u64 {
-            labels.iter().fold(1u64, |n, &label| n.saturating_mul(self.len(label)))
+        let all = |parts: [&[Label]; 2]| -> Vec<Label> {
+            stack.iter().chain(parts[0]).chain(parts[1]).copied().collect()
         };
-        let side = |l: &mut Lowerer<'_, '_>, term: &Term, parts: [&[Label]; 2]| {
-            let all: Vec<Label> = stack.iter().chain(parts[0]).chain(parts[1]).copied().collect();
-            let node = self.arranged(l, term, &all)?;
-            let mut shape = lengths(&stack);
-            shape.extend([joined(parts[0]), joined(parts[1])]);
-            l.b.reshape(node, &shape).at(self.span)
+        let left = self.arranged(l, &x, &all([&rows, &summed]))?;
+        let right = self.arranged(l, &y, &all([&summed, &columns]))?;
+        let (first, many) = (stack.len(), rows.len() + columns.len() + summed.len());
+        let node = if first + many >= RANK_MAX {
+            // More axes than there may be, joined to those of matrices.
+            let joined =
+                |labels: &[Label]| lengths(labels).into_iter().fold(1, u64::saturating_mul);
+            let mut matrices = |node: NodeId, parts: [&[Label]; 2]| {
+                let shape = [lengths(&stack), parts.map(joined).to_vec()].concat();
+                l.b.reshape(node, &shape).at(self.span)
+            };
+            let left = matrices(left, [&rows, &summed])?;
+            let right = matrices(right, [&summed, &columns])?;
+            let node = l.b.contract(left, right).at(self.span)?;
+            l.b.reshape(node, &lengths(&labels)).at(self.span)?
+        } else {
+            // A side that has no axes of its own gets one of length 1.
+            let (mut left, mut right) = (left, right);
+            if rows.is_empty() {
+                left = l.b.expand_dims(left, first).at(self.span)?;
+            }
+            if columns.is_empty() {
+                right = l.b.expand_dims(right, first + summed.len()).at(self.span)?;
+            }
+            let axes = Contraction {
+                rows: rows.len().max(1),
+                columns: columns.len().max(1),
+                summed: summed.len(),
+            };
+            let node = l.b.contract_axes(left, right, axes).at(self.span)?;
+            let extra = [(rows.is_empty(), first), (columns.is_empty(), first + axes.rows)];
+            let extra: Vec<usize> = extra.into_iter().filter(|e| e.0).map(|e| e.1).collect();
+            l.b.squeeze(node, &extra).at(self.span)?
         };
-        let left = side(l, &x, [&rows, &summed])?;
-        let right = side(l, &y, [&summed, &columns])?;
-        let node = l.b.contract(left, right).at(self.span)?;
-        let node = l.b.reshape(node, &lengths(&labels)).at(self.span)?;
         Ok(Term { node, labels })
     }
 

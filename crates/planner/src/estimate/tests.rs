@@ -105,7 +105,7 @@ fn a_transposition_spills_what_does_not_fit() {
 #[test]
 fn a_plan_too_large_to_go_through_is_told_by_its_first_part() {
     // 10^9 chunks that a sum lets go, and 2^20 that a transposition keeps.
-    let mut b = Builder::new(Config { batch_cells: 0, ..Config::default() });
+    let mut b = Builder::new(Config { batch_cells: Some(0), ..Config::default() });
     let x = b.load(source(&[1_000_000_000 * 1024], &[1024])).unwrap();
     let sum = b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap();
     let e = estimate(&plan(b, sum), &machine(1024, 1));

@@ -13,18 +13,15 @@
 
 use super::FAN;
 use crate::config::Config;
+use crate::cost::{HERE_NS, OPERAND_NS, batched_ns};
 use crate::dtype::DType;
 use crate::grid::{AxisGrid, Grid};
-use crate::plan::{Batch, Output};
-use crate::program::Program;
+use crate::plan::{Batch, Fused, Output};
 use crate::region::Dims;
 use smallvec::SmallVec;
 
 /// Bytes of states that an operand holds while it climbs; a part of the fixed scratch of every operand.
 const STATES_BYTES_MAX: u64 = 64 << 10;
-
-/// Instructions of a program that cost as much as reading a cell.
-const INSTS_A_CELL: u64 = 8;
 
 /// One level of a combining tree: how many chunks of `below` meet along each axis, and the chunks that result.
 pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
@@ -46,17 +43,22 @@ pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
 /// How many chunks of `grid` an operand takes, with its grid and those of its outputs; `None` if it takes one.
 ///
 /// `outputs` are states of reductions over the axes that `over` marks, one for each chunk of `grid`; `reduced` says of
-/// what ([`Batch::reduced`]).
+/// what ([`Batch::reduced`]). Unless a number of cells is set, an operand climbs a level where its price is more than
+/// a tenth of its work, or where the larger one still takes no longer than it takes to hand work to another thread.
 pub(super) fn batch(
     grid: &Grid,
     outputs: &mut [Output],
     over: &[bool],
     reduced: &[(DType, bool)],
-    program: &Program,
+    fused: &Fused,
     config: &Config,
 ) -> Option<(Batch, Grid)> {
-    let weight = 1 + program.insts.len() as u64 / INSTS_A_CELL;
-    let cells = grid.longest().iter().fold(weight, |n, &d| n.saturating_mul(d));
+    let cells = grid.longest().iter().fold(1u64, |n, &d| n.saturating_mul(d));
+    let chunk_ns = batched_ns(fused, cells);
+    let is_worth_it = |now: u64, then: u64| match config.batch_cells {
+        Some(most) => cells.saturating_mul(then) <= most,
+        None => chunk_ns * (now as f64) < OPERAND_NS * 10.0 || chunk_ns * (then as f64) <= HERE_NS,
+    };
     let state: u64 = outputs
         .iter()
         .map(|o| o.grid.longest().iter().fold(o.cell_bytes() as u64, |n, &d| n.saturating_mul(d)))
@@ -66,14 +68,12 @@ pub(super) fn batch(
     loop {
         let (fan, _) = climb(&outputs.first()?.grid, over);
         let several = fan.iter().product::<u64>();
-        taken = taken.saturating_mul(several);
+        let more = taken.saturating_mul(several);
         held = held.saturating_add(several.saturating_mul(state));
-        if several <= 1
-            || cells.saturating_mul(taken) > config.batch_cells
-            || held > STATES_BYTES_MAX
-        {
+        if several <= 1 || held > STATES_BYTES_MAX || !is_worth_it(taken, more) {
             break;
         }
+        taken = more;
         for o in outputs.iter_mut() {
             o.grid = climb(&o.grid, over).1;
         }
@@ -98,6 +98,8 @@ pub(super) fn batch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::FusedInput;
+    use crate::program::{Arg, Inst, Program, ScalarOp};
     use smallvec::smallvec;
 
     fn states(grid: &Grid, reduced: &[bool]) -> Output {
@@ -106,9 +108,16 @@ mod tests {
         Output { fields: smallvec![DType::Float64], grid: Grid { axes: axes.collect() } }
     }
 
+    /// A program that reads `float64` and passes it on.
+    fn reading() -> Fused {
+        let program = Program { inputs: vec![DType::Float64], insts: vec![] };
+        let inputs = vec![FusedInput::Field { input: 0, field: 0 }];
+        Fused { program, inputs, ..Fused::default() }
+    }
+
     #[test]
     fn an_operand_has_as_many_chunks_as_its_output() {
-        let config = Config { batch_cells: 1 << 12, ..Config::default() };
+        let config = Config { batch_cells: Some(1 << 12), ..Config::default() };
         for (grid, reduced) in [
             (Grid::regular(&[100_000], &[10]), &[true][..]),
             (Grid::regular(&[7, 1000, 90], &[1, 3, 4]), &[false, true, true]),
@@ -117,7 +126,7 @@ mod tests {
         ] {
             let mut outputs = [states(&grid, reduced)];
             let (batch, coarse) =
-                batch(&grid, &mut outputs, reduced, &[], &Program::default(), &config).unwrap();
+                batch(&grid, &mut outputs, reduced, &[], &reading(), &config).unwrap();
             assert_eq!(coarse.counts(), outputs[0].grid.counts(), "{grid}");
             assert_eq!(coarse.shape(), grid.shape());
             // Cuts of the coarse grid are cuts of the logical one.
@@ -133,19 +142,34 @@ mod tests {
     }
 
     #[test]
+    fn an_operand_takes_as_many_chunks_as_are_worth_it() {
+        let chunks = |chunk: u64, exponentials: usize| {
+            let grid = Grid::regular(&[chunk * 100_000], &[chunk]);
+            let mut fused = reading();
+            let args = vec![Arg::Input(0)];
+            let exp = Inst { op: ScalarOp::Exp, args: args.into(), dtype: DType::Float64 };
+            fused.program.insts = vec![exp; exponentials];
+            let mut outputs = [states(&grid, &[true])];
+            let batch = batch(&grid, &mut outputs, &[true], &[], &fused, &Config::default());
+            batch.map_or(1, |(batch, _)| batch.along(0))
+        };
+        assert_eq!([chunks(100, 0), chunks(20_000, 0), chunks(1 << 20, 0)], [256, 16, 1]);
+        // Each of a longer program's chunks is work enough for fewer.
+        assert_eq!([chunks(100, 4), chunks(1000, 4), chunks(20_000, 4)], [16, 16, 1]);
+    }
+
+    #[test]
     fn large_chunks_and_large_states_stay_alone() {
         let config = Config::default();
         let grid = Grid::regular(&[1 << 30], &[1 << 20]);
         let mut outputs = [states(&grid, &[true])];
-        assert!(batch(&grid, &mut outputs, &[true], &[], &Program::default(), &config).is_none());
+        assert!(batch(&grid, &mut outputs, &[true], &[], &reading(), &config).is_none());
         let grid = Grid::regular(&[1000, 10_000], &[1, 10_000]);
         let mut outputs = [states(&grid, &[true, false])];
-        assert!(
-            batch(&grid, &mut outputs, &[true, false], &[], &Program::default(), &config).is_none()
-        );
-        let off = Config { batch_cells: 0, ..config };
+        assert!(batch(&grid, &mut outputs, &[true, false], &[], &reading(), &config).is_none());
+        let off = Config { batch_cells: Some(0), ..config };
         let grid = Grid::regular(&[1000], &[1]);
         let mut outputs = [states(&grid, &[true])];
-        assert!(batch(&grid, &mut outputs, &[true], &[], &Program::default(), &off).is_none());
+        assert!(batch(&grid, &mut outputs, &[true], &[], &reading(), &off).is_none());
     }
 }

@@ -22,11 +22,9 @@ use std::borrow::Cow;
 /// The graph in which such loads have the grid in which they are wanted.
 pub(super) fn cut<'a>(rooted: &'a Rooted, config: &Config) -> Cow<'a, Rooted> {
     let graph = &rooted.graph;
-    let mut users = vec![0u32; graph.len()];
-    let inputs = graph.nodes().flat_map(|(_, node)| node.inputs.iter());
-    inputs.chain(&rooted.roots).for_each(|id| users[id.0 as usize] += 1);
+    let uses = super::uses(rooted);
     let load = |id: crate::ir::NodeId| match &graph.node(id).op {
-        Op::Load { source, region } if users[id.0 as usize] == 1 => Some((source, region)),
+        Op::Load { source, region } if uses[id.0 as usize] == 1 => Some((source, region)),
         _ => None,
     };
     let is_cut = |op: &Op, input: Option<&crate::ir::NodeId>, grid: &Grid| match (op, input) {

@@ -9,7 +9,7 @@
 use super::rebuild;
 use crate::build::Builder;
 use crate::error::Error;
-use crate::ir::{Node, NodeId, Op};
+use crate::ir::{Contraction, Node, NodeId, Op};
 use crate::view::{AxisView, View};
 
 /// Least contracted length: the blocks that are not multiplied are copied instead, and put together.
@@ -21,7 +21,7 @@ const RESULT_BYTES_MAX: u64 = 256 << 20;
 pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     let rank = node.shape.len();
     let bytes = node.shape.iter().fold(node.dtype.size() as u64, |n, m| n.saturating_mul(*m));
-    let worth = matches!(node.op, Op::Contract)
+    let worth = node.op == Op::Contract(Contraction::MATRICES)
         && node.dtype.is_float()
         && node.grid.axes[rank - 1].count() > 1
         && bytes <= RESULT_BYTES_MAX

@@ -68,7 +68,7 @@ fn load(b: &mut Builder, shape: &[u64], chunk: &[u64]) -> crate::ir::NodeId {
 }
 
 fn compiled(f: impl Fn(&mut Builder) -> crate::ir::NodeId) -> Tiling {
-    let config = Config { chunk_bytes_target: 8 * 16, batch_cells: 0, ..Default::default() };
+    let config = Config { chunk_bytes_target: 8 * 16, batch_cells: Some(0), ..Default::default() };
     let mut b = Builder::new(config.clone());
     let root = f(&mut b);
     crate::compile(Rooted { graph: b.graph, roots: vec![root] }, &config, &mut |_, _| {}).unwrap()

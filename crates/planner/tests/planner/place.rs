@@ -303,7 +303,7 @@ proptest! {
         done in any::<u64>(),
     ) {
         prop_assume!(threads.iter().any(|t| *t > 0));
-        let mut b = Builder::new(Config { batch_cells: 0, ..tiny() });
+        let mut b = Builder::new(Config { batch_cells: Some(0), ..tiny() });
         let root = expression(&mut b, &choices, (a, c));
         let shape = b.shape(root);
         prop_assume!(shape.iter().product::<u64>() < 400);

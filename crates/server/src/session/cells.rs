@@ -33,7 +33,7 @@ use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
-use tessera_planner::cost::{is_quick, is_small};
+use tessera_planner::cost::{is_quick, is_small, threads_for};
 use tessera_planner::durable::Durability;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
@@ -367,11 +367,12 @@ impl Runner {
         debug_assert!(tiling.stages() > 0, "a scan has a column");
         let stages = operands(&tiling);
         let (runtime, token) = (self.host.runtime(), ExecCancel::new());
+        let most = runtime.config().threads;
         let how = How {
             stored,
             shelved: None,
             here: is_small(&tiling),
-            threads: self.threads,
+            threads: Some(self.threads.unwrap_or_else(|| threads_for(&tiling, most))),
             budget: self.handle.budget(),
         };
         let running = runtime.start_as(tiling, runner, sink.clone(), &token, how)?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tessera_exec::durable::Did;
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::{Sources, is_remote, requests};
+use tessera_planner::cost::threads_for;
 use tessera_planner::estimate::{Estimate, Machine, estimate};
 use tessera_planner::explain;
 use tessera_planner::tile::Tiling;
@@ -37,7 +38,10 @@ impl Session {
         Expected {
             estimate: estimate(tiling, &machine),
             requests: requests(tiling, sources),
-            threads: machine.threads,
+            threads: settings.threads.map_or_else(
+                || threads_for(tiling, runtime.config().threads) as u64,
+                |set| set as u64,
+            ),
         }
     }
 

@@ -21,7 +21,7 @@ use tessera_exec::task::{PlanRunner, Sources};
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
-use tessera_planner::cost::{cost, is_quick, is_small};
+use tessera_planner::cost::{cost, is_quick, is_small, threads_for};
 use tessera_planner::grid::Grid;
 use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
@@ -252,6 +252,8 @@ impl Session {
         // What workers make is kept by them.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
+        let most = runtime.config().threads;
+        let threads = Some(threads.unwrap_or_else(|| threads_for(tiling, most)));
         let how = How { stored, shelved, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;

@@ -15,6 +15,9 @@ const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
 /// Most cells that small chunks may have together in an operand.
 const BATCH_CELLS_MAX: u64 = 1 << 30;
 
+/// The value of a setting that is chosen by the cost of each plan.
+const AUTO: &str = "auto";
+
 /// Settings of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
@@ -24,7 +27,7 @@ pub(super) struct Settings {
     pub(super) lift: Density,
     /// Which chunks are kept for a run after a failure.
     pub(super) durability: Durability,
-    /// Threads that compute a statement's chunks; `None` for all that there are.
+    /// Threads that compute a statement's chunks; `None` for as many as are worth it.
     pub(super) threads: Option<usize>,
     /// Seconds that each statement may take; `None` for no limit but the server's.
     pub(super) query_timeout_s: Option<u64>,
@@ -64,17 +67,21 @@ impl Settings {
             }
             "batch_cells" => {
                 let cells = value.trim().replace('_', "").parse::<u64>().ok();
-                let Some(cells) = cells.filter(|n| *n <= BATCH_CELLS_MAX) else {
+                let cells = cells.filter(|n| *n <= BATCH_CELLS_MAX);
+                if cells.is_none() && value.trim() != AUTO {
                     return Err(fail(format!(
-                        "`{value}` is no number of cells from 0 to {BATCH_CELLS_MAX}"
+                        "`{value}` is neither '{AUTO}' nor a number of cells from 0 to {BATCH_CELLS_MAX}"
                     )));
-                };
+                }
                 self.plan.batch_cells = cells;
             }
+            "threads" if value.trim() == AUTO => self.threads = None,
             "threads" => {
                 let threads = value.trim().parse::<usize>().ok();
                 let Some(threads) = threads.filter(|n| *n > 0) else {
-                    return Err(fail(format!("`{value}` is no number of threads from 1")));
+                    return Err(fail(format!(
+                        "`{value}` is neither '{AUTO}' nor a number of threads from 1"
+                    )));
                 };
                 // A statement may go on in a process that has fewer.
                 self.threads = Some(threads.min(self.threads_max));
@@ -114,8 +121,8 @@ impl Settings {
                 "tessera.chunk_bytes_target",
                 crate::config::format_bytes(self.plan.chunk_bytes_target),
             ),
-            ("tessera.batch_cells", self.plan.batch_cells.to_string()),
-            ("tessera.threads", self.threads.unwrap_or(self.threads_max).to_string()),
+            ("tessera.batch_cells", self.plan.batch_cells.map_or(AUTO.into(), |n| n.to_string())),
+            ("tessera.threads", self.threads.map_or(AUTO.into(), |n| n.to_string())),
             (
                 "tessera.query_timeout",
                 self.query_timeout_s.map_or("none".into(), |seconds| seconds.to_string()),

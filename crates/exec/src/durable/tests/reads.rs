@@ -90,7 +90,8 @@ fn chunks_that_are_used_again_go_only_with_what_they_rest_on() {
         let source = opened.dataset.variables[0].source.clone();
         let mut sources = Sources::default();
         sources.add(source.clone(), Origin::Stored(opened.readers[0].clone()));
-        let config = PlanConfig { chunk_bytes_target: 4096, batch_cells: 0, ..Default::default() };
+        let config =
+            PlanConfig { chunk_bytes_target: 4096, batch_cells: Some(0), ..Default::default() };
         let mut b = Builder::new(config.clone());
         let x = b.load(source.into()).unwrap();
         let x = b.map(ScalarOp::Sqrt, &[x]).unwrap();

@@ -124,7 +124,7 @@ impl Sink for Sum {
 fn sum_of_chunks(
     stored: Option<&std::path::Path>,
 ) -> (Arc<tessera_planner::tile::Tiling>, Sources, u64) {
-    let config = PlanConfig { chunk_bytes_target: 80, batch_cells: 0, ..Default::default() };
+    let config = PlanConfig { chunk_bytes_target: 80, batch_cells: Some(0), ..Default::default() };
     let mut b = Builder::new(config.clone());
     let mut sources = Sources::default();
     let x = match stored {

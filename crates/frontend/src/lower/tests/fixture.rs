@@ -269,7 +269,7 @@ fn node_line(graph: &Graph, id: NodeId) -> String {
         }
         Op::Lookup { kind } => format!("lookup {kind:?}").to_lowercase(),
         Op::Bin { count, strict } => format!("bin {count}{}", if *strict { " strict" } else { "" }),
-        Op::Contract => "contract".into(),
+        Op::Contract(_) => "contract".into(),
         Op::Factor { kind, part } => format!("factor {kind} {}", kind.parts()[*part]),
         Op::Rechunk => "rechunk".into(),
     };

@@ -663,7 +663,8 @@ impl Builder {
         let Contraction { rows, columns, summed } = axes;
         let stack = l.shape.len().checked_sub(rows + summed);
         let fits = |stack: &usize| {
-            r.shape.len() == stack + summed + columns
+            rows.min(columns) > 0
+                && r.shape.len() == stack + summed + columns
                 && l.shape[..*stack] == r.shape[..*stack]
                 && l.shape[stack + rows..] == r.shape[*stack..stack + summed]
         };
@@ -672,7 +673,7 @@ impl Builder {
                 operation: "a product".into(),
                 shapes_: vec![l.shape.to_vec(), r.shape.to_vec()],
                 hint: Some(format!(
-                    "the last {summed} lengths of the left side must be those of the right before its last {columns}"
+                    "the last {summed} lengths of the left side must be those of the right before its last {columns}, and each side has axes of its own"
                 )),
             });
         };
@@ -732,10 +733,25 @@ fn product_block(dtype: DType) -> u64 {
 
 /// Joins and cuts chunks along the axes of one side, so that blocks of them come near `aim` cells.
 fn block(axes: &mut [AxisGrid], mut aim: u64) {
-    for axis in axes.iter_mut().rev() {
-        *axis = blocked(*axis, aim);
+    for (i, axis) in axes.iter_mut().rev().enumerate() {
+        // An uneven axis that is the only one stays as it is; beside others its chunks may be too many cells.
+        let even = axis.first == axis.chunk;
+        *axis = if i == 0 || even { blocked(*axis, aim) } else { cut(*axis, aim) };
         aim = (aim / axis.longest().max(1)).max(1);
     }
+}
+
+/// An uneven axis with its chunks cut to come near a length.
+fn cut(axis: AxisGrid, aim: u64) -> AxisGrid {
+    if axis.chunk <= aim {
+        return axis;
+    }
+    let chunk = axis.chunk.div_ceil(axis.chunk.div_ceil(aim));
+    let first = match axis.first % chunk {
+        0 => chunk,
+        rest => rest,
+    };
+    AxisGrid { len: axis.len, first, chunk }
 }
 
 /// Chunks joined, or cut, to come near a length. Uneven grids stay as they are.

@@ -1,10 +1,12 @@
-//! What a plan costs: operands and bytes, and about how long it takes. EXPLAIN tells it, and it decides whether a plan
-//! is run by the thread that asks or by all: that changes when the answer is there, never what it is.
+//! What a plan costs: operands and bytes, and about how long it takes. EXPLAIN tells it, and it decides how many threads
+//! run a plan, whether that is the one that asks, and how many small chunks an operand takes: that changes when the
+//! answer is there, never what it is.
 //!
 //! The times are those of one thread at the rates that the benchmarks measured on two cores of an AMD EPYC (Zen 4,
 //! AVX-512; see `docs/performance.md`). Another machine is faster or slower by a factor, which is why they are only told
 //! as "about" and compared with each other.
 
+use crate::dtype::DType;
 use crate::factor::Factor;
 use crate::plan::{Fused, FusedInput, FusedOutput, Output, Stage, StageId, Task};
 use crate::program::{Program, ScalarOp};
@@ -65,11 +67,10 @@ pub(crate) fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
 /// A plan of no more work than this is run by the thread that asks: to wake another one takes some ten microseconds,
 /// and half of the work is all it could take over.
 const HERE_US: u64 = 200;
-/// Operands of such a plan: the thread looks for the next ones itself.
-const HERE_OPERANDS_MAX: u64 = 64;
-
 /// The same in nanoseconds: an operand that takes no longer is not worth cutting.
 pub(crate) const HERE_NS: f64 = (HERE_US * 1000) as f64;
+/// Operands of such a plan: the thread looks for the next ones itself.
+const HERE_OPERANDS_MAX: u64 = 64;
 
 /// How many of `most` threads are worth waking for a plan: each takes half of [`HERE_US`] of its work at least. What
 /// waits for storage may have them all.
@@ -80,7 +81,9 @@ pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     let waits = |s: &Stage| matches!(&s.task, Task::Load { source, .. } if !source.is_resident());
     match tiling.plan().stages.iter().any(waits) {
         true => most,
-        false => usize::try_from(work_us(tiling) / (HERE_US / 2)).unwrap_or(most).clamp(1, most),
+        false => {
+            usize::try_from(work_us(tiling) / (HERE_US / 2)).unwrap_or(most).clamp(1, most.max(1))
+        }
     }
 }
 
@@ -182,7 +185,14 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
             n * (table.max(2) as f64).log2() * 1.5
         }
         Task::Bin { .. } => n * 1.2,
-        Task::Contract { dtype, .. } => n * dtype.size() as f64 * PRODUCT_BYTE_NS,
+        Task::Contract { dtype, .. } => {
+            // Each side is read once at least, which is all that a product with a vector does.
+            let sides = stage.inputs.iter().map(|i| {
+                let cells = tiling.plan().output(i.from).grid.shape();
+                cells.iter().map(|&d| d as f64).product::<f64>() * BYTE_NS
+            });
+            (n * PRODUCT_BYTE_NS + sides.sum::<f64>()) * dtype.size() as f64
+        }
         Task::Factor { kind, .. } => n * factor_ns(*kind, &shape),
         Task::Copy => n * 2.0 * out_bytes as f64 * BYTE_NS,
     }
@@ -209,17 +219,18 @@ fn fused_ns(fused: &Fused) -> f64 {
 }
 
 fn program_ns(program: &Program) -> f64 {
-    program.insts.iter().map(|i| op_ns(i.op) * i.dtype.size() as f64 / 8.0).sum()
+    program.insts.iter().map(|i| op_ns(i.op, i.dtype) * i.dtype.size() as f64 / 8.0).sum()
 }
 
 /// For each cell of eight bytes.
-fn op_ns(op: ScalarOp) -> f64 {
+fn op_ns(op: ScalarOp, dtype: DType) -> f64 {
     use ScalarOp::*;
     match op {
         Div | Sqrt => 0.6,
         Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sin | Cos | RandomUniform { .. } => 1.5,
         Tan | Arctan | Arctan2 | Sinh | Cosh | Tanh | Pow | Erf | Erfc => 4.0,
         Cbrt | Arcsin | Arccos | Hypot => 4.0,
+        FloorDiv | Rem | Fmod if dtype.is_float() => 1.0,
         FloorDiv | Rem | Fmod | TruncDiv | TruncRem | DatePart(_) => 4.0,
         RandomNormal { .. } => 8.0,
         Arcsinh | Arccosh | Arctanh | Nextafter | Logaddexp => 15.0,
@@ -259,7 +270,6 @@ mod tests {
     use crate::build::Builder;
     use crate::compile;
     use crate::config::Config;
-    use crate::dtype::DType;
     use crate::optimize::Rooted;
 
     /// The sum of `n` squared numbers made on the fly.

@@ -68,7 +68,7 @@ pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
         f.emit(&group)?;
     }
     for &root in &rooted.roots {
-        // The view of a contraction drops a last axis of length 1, which changes no byte of a chunk.
+        // The view of a product drops last axes of length 1, which changes no byte of a chunk.
         let (out, _) = f.find(root)?;
         f.plan.results.push(out);
     }
@@ -718,7 +718,7 @@ fn k_block(k: AxisGrid, aim: u64) -> u64 {
         return k.len.div_ceil(parts).max(1);
     }
     // No block lies in two chunks.
-    (parts..=2 * parts).find(|n| chunk.is_multiple_of(*n)).map_or(chunk, |n| chunk / n)
+    (parts..=2 * chunk / aim).find(|n| chunk.is_multiple_of(*n)).map_or(chunk, |n| chunk / n)
 }
 
 /// The axes along which all outputs are reduced; `None` if they differ or one is stored.

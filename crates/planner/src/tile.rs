@@ -400,7 +400,9 @@ impl Tiling {
                 let [m, n, k] = axes.ranges(region.rank());
                 let cells =
                     |of: Range<usize>| of.fold(1u64, |n, a| n.saturating_mul(region.len(a)));
-                let k = cells(k).min(PRODUCT_STRIP);
+                // A strip beside a vector is as long as a chunk.
+                let vector = axes.summed == 1 && cells(m.clone()).min(cells(n.clone())) == 1;
+                let k = if vector { cells(k) } else { cells(k).min(PRODUCT_STRIP) };
                 for (input, along) in [(0, m), (1, n)] {
                     let several = self
                         .touched(stage, index, input)

@@ -200,6 +200,8 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
                         && right.len() == stack + summed + columns
                         && left[stack + rows..] == right[stack..stack + summed]
                         && left[..stack + rows] == node.shape[..stack + rows]
+                        && right[..stack] == node.shape[..stack]
+                        && *rows.min(columns) > 0
                         && right[stack + summed..] == node.shape[stack + rows..]
                 }),
                 "the lengths of a product do not fit",

@@ -139,7 +139,7 @@ impl Sink for Fill {
         let array = self.0.get(result).ok_or_else(|| Error::Broken {
             what: format!("result {result} of a plan that fills {} arrays", self.0.len()),
         })?;
-        // A contraction's index has a last axis of length 1 more than the array.
+        // A product's index has last axes of length 1 more than the array, one for each summed axis.
         let rank = array.grid.axes.len().min(index.len());
         array.put(array.grid.ravel(&index[..rank]), chunk);
         Ok(())

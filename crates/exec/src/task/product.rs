@@ -13,7 +13,7 @@
 //! columns, are one to the kernel: in place, if they lie so, else in the copy. Where both sides are the same cells (the
 //! rows of a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and
 //! the others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than
-//! the product: its strips are parts of the matrix' chunks.
+//! the product: its strips are as long as the matrix' chunks, and only rows of several chunks are copied together.
 
 use super::Operand;
 use super::gather::{Steps, lie};

@@ -11,7 +11,7 @@ use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::kernels::Level;
 use crate::kernels::copy::Stores;
-use crate::kernels::stream::{self, StreamFn};
+use crate::kernels::stream;
 use crate::pool::PooledBuf;
 use crate::store::Held;
 use std::sync::Arc;
@@ -69,15 +69,21 @@ pub(super) fn rows(
             Stores::Past if inner * size >= PAST_MIN => stream::copy(Level::detect()),
             _ => None,
         };
-        let rows = Rows { along, sources: &sources, taken, outer, row: inner * size, past };
+        let rows = Rows { along, sources: &sources, taken, outer, row: inner * size };
         let cancelled = op.cancelled();
         let to = buffer.as_mut_slice();
-        let done = match rows.row {
-            1 => rows.copy::<1>(to, &cancelled),
-            2 => rows.copy::<2>(to, &cancelled),
-            4 => rows.copy::<4>(to, &cancelled),
-            8 => rows.copy::<8>(to, &cancelled),
-            _ => rows.copy::<0>(to, &cancelled),
+        let plain = |to: &mut [u8], from: &[u8]| to.copy_from_slice(from);
+        let done = match (rows.row, past) {
+            (_, Some(past)) => {
+                let done = rows.copy::<0>(to, &cancelled, |to, from| stream::store(past, to, from));
+                stream::fence();
+                done
+            }
+            (1, None) => rows.copy::<1>(to, &cancelled, plain),
+            (2, None) => rows.copy::<2>(to, &cancelled, plain),
+            (4, None) => rows.copy::<4>(to, &cancelled, plain),
+            (8, None) => rows.copy::<8>(to, &cancelled, plain),
+            _ => rows.copy::<0>(to, &cancelled, plain),
         };
         if !done {
             op.cx.cancel.check()?;
@@ -96,13 +102,17 @@ struct Rows<'a> {
     outer: usize,
     /// Bytes of a row.
     row: usize,
-    /// How rows are stored past the caches, if they are.
-    past: Option<StreamFn>,
 }
 
 impl Rows<'_> {
-    /// Copies rows of `N` bytes (of any number where that is 0); `false` if it was stopped.
-    fn copy<const N: usize>(&self, to: &mut [u8], cancelled: &dyn Fn() -> bool) -> bool {
+    /// Puts rows of `N` bytes (of any number where that is 0) at their places; `false` if it was stopped.
+    #[inline(always)]
+    fn copy<const N: usize>(
+        &self,
+        to: &mut [u8],
+        cancelled: &dyn Fn() -> bool,
+        put: impl Fn(&mut [u8], &[u8]),
+    ) -> bool {
         let row = if N == 0 { self.row } else { N };
         let mut targets = to.chunks_exact_mut(row.max(1));
         for o in 0..self.outer {
@@ -114,16 +124,9 @@ impl Rows<'_> {
                     let chunk = self.along.find(p);
                     let (start, end) = self.along.interval(chunk);
                     let at = (o as u64 * (end - start) + (p - start)) as usize * row;
-                    let from = &self.sources[chunk as usize][at..at + row];
-                    match self.past {
-                        Some(past) if N == 0 => stream::store(past, to, from),
-                        _ => to.copy_from_slice(from),
-                    }
+                    put(to, &self.sources[chunk as usize][at..at + row]);
                 }
             }
-        }
-        if self.past.is_some() {
-            stream::fence();
         }
         true
     }

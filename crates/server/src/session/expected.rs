@@ -29,19 +29,18 @@ impl Session {
     pub(super) fn expected(&self, tiling: &Tiling, sources: &Sources) -> Expected {
         let runtime = &self.host.runtime;
         let (settings, limit_bytes) = (self.settings(), runtime.quota().limit());
+        let most = runtime.config().threads;
+        let threads = settings.threads.unwrap_or_else(|| threads_for(tiling, most)) as u64;
         let machine = Machine {
             limit_bytes: settings.query_memory_bytes.map_or(limit_bytes, |b| b.min(limit_bytes)),
-            threads: settings.threads.unwrap_or(runtime.config().threads) as u64,
+            threads,
             spills: runtime.store().is_on(),
             remote: is_remote(tiling, sources),
         };
         Expected {
             estimate: estimate(tiling, &machine),
             requests: requests(tiling, sources),
-            threads: settings.threads.map_or_else(
-                || threads_for(tiling, runtime.config().threads) as u64,
-                |set| set as u64,
-            ),
+            threads,
         }
     }
 

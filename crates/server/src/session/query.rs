@@ -253,7 +253,9 @@ impl Session {
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let most = runtime.config().threads;
-        let threads = Some(threads.unwrap_or_else(|| threads_for(tiling, most)));
+        // A sink that waits has work of its own on these threads, such as compressing chunks.
+        let worth = if sink.waits() { most } else { threads_for(tiling, most) };
+        let threads = Some(threads.unwrap_or(worth));
         let how = How { stored, shelved, here, threads, budget: cancel.budget() };
         let running =
             runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
@@ -387,7 +389,7 @@ fn grids(tiling: &Tiling) -> Vec<Grid> {
 /// The grid of a result as its labels count axes.
 fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
     let mut grid = tiling.plan().output(out).grid.clone();
-    // A contraction's chunks have a last axis of length 1 more than its labels.
+    // A product's chunks have last axes of length 1 more than its labels, one for each summed axis.
     grid.axes.truncate(labels.shape.len());
     grid
 }

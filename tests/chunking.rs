@@ -226,7 +226,7 @@ fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
 }
 
 fn answer(b: Builder, root: NodeId, sources: &Sources, threads: usize) -> Vec<Option<u64>> {
-    let config = b.config.clone();
+    let (config, rank) = (b.config.clone(), b.shape(root).len());
     let tiling =
         compile(Rooted { graph: b.graph, roots: vec![root] }, &config, &mut |_, _| {}).unwrap();
     let tiling = Arc::new(tiling);
@@ -239,7 +239,8 @@ fn answer(b: Builder, root: NodeId, sources: &Sources, threads: usize) -> Vec<Op
     let runner = Arc::new(PlanRunner::new(tiling, sources).unwrap());
     let tiling = runner.tiling().clone();
     runtime.run(tiling, runner, sink.clone(), &CancelToken::new()).unwrap();
-    grid.axes.truncate(2);
+    // A product has an axis more for each that it summed.
+    grid.axes.truncate(rank);
     let chunks: Vec<Arc<Chunk>> =
         std::mem::take(&mut *sink.0.lock().unwrap()).into_iter().map(|c| c.unwrap()).collect();
     let whole = dense(&grid, chunks, runtime.pool(), runtime.quota()).unwrap();

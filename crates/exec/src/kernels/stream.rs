@@ -20,6 +20,10 @@ pub(crate) type StreamFn = unsafe fn(*mut u8, *const u8, usize);
 #[cfg(target_arch = "x86_64")]
 const FETCHED: usize = 1024;
 
+/// Bytes that come from a place where they were put together, at most: the block of an operation.
+#[cfg(target_arch = "x86_64")]
+const BUFFER: usize = 4096;
+
 /// The copy for a level; `None` where a plain store does as well.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn copy(level: Level) -> Option<StreamFn> {
@@ -35,8 +39,9 @@ pub(crate) fn copy(level: Level) -> Option<StreamFn> {
     }
     unsafe fn baseline(to: *mut u8, from: *const u8, bytes: usize) {
         for line in (0..bytes).step_by(LINE) {
-            // Not beyond the end: who copies rows from anywhere has no use for what lies there.
-            if line + FETCHED < bytes {
+            // Not what is in the caches already, as a buffer is, and not beyond the end: who copies rows from anywhere
+            // has no use for what lies there.
+            if bytes > BUFFER && line + FETCHED < bytes {
                 fetch(from.wrapping_add(line + FETCHED), LINE);
             }
             for at in (line..line + LINE).step_by(16) {

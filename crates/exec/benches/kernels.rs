@@ -7,7 +7,7 @@
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use tessera_exec::kernels::contract::{Block, contract};
+use tessera_exec::kernels::contract::{Block, Target, contract, room};
 use tessera_exec::kernels::copy::{Strided, copy_box};
 use tessera_exec::kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
 use tessera_exec::kernels::scan::{Scan, scan};
@@ -254,10 +254,11 @@ fn sort(b: Bencher<'_, '_>, axis: usize) {
 fn product(b: Bencher<'_, '_>, n: usize) {
     let (left, right, mut out) = (cells(n * n), cells(n * n), vec![0.0; n * n]);
     let strides = [n as i64, 1];
+    let block = Block { m: n, n, k: n };
+    let mut room = vec![0; room(DType::Float64, block)];
     b.counter(ItemsCount::new(n * n * n)).bench_local(|| {
         let side = |v| Strided { bytes: bytes(v), offset: 0, strides: &strides };
-        let block = Block { m: n, n, k: n };
-        let c = bytes_mut(&mut out);
-        contract(DType::Float64, block, side(&left), side(&right), c, n, false).unwrap();
+        let to = Target { c: bytes_mut(&mut out), c_row: n, add: false };
+        contract(DType::Float64, block, side(&left), side(&right), to, &mut room).unwrap();
     });
 }

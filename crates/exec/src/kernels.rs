@@ -142,3 +142,14 @@ fn place(index: &[u64]) -> String {
 pub(crate) fn unsupported(operation: impl Into<String>, dtype: DType) -> KernelError {
     KernelError::Unsupported { operation: operation.into(), dtype }
 }
+
+/// Bits without structure for tests, from a seed that is not 0 (Marsaglia's xorshift).
+#[cfg(test)]
+pub(crate) fn noise(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}

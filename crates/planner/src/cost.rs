@@ -78,7 +78,6 @@ pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     if is_small(tiling) {
         return 1;
     }
-    let waits = |s: &Stage| matches!(&s.task, Task::Load { source, .. } if !source.is_resident());
     match tiling.plan().stages.iter().any(waits) {
         true => most,
         false => {
@@ -87,10 +86,14 @@ pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     }
 }
 
+/// Does a stage wait for storage?
+fn waits(stage: &Stage) -> bool {
+    matches!(&stage.task, Task::Load { source, .. } if !source.is_resident())
+}
+
 /// True for a plan that takes little longer than it takes to wake a thread, and that waits for nothing.
 pub fn is_small(tiling: &Tiling) -> bool {
     let stages = &tiling.plan().stages;
-    let waits = |s: &Stage| matches!(&s.task, Task::Load { source, .. } if !source.is_resident());
     let operands = stages.iter().fold(0u64, |n, s| n.saturating_add(s.grid.count()));
     operands <= HERE_OPERANDS_MAX && !stages.iter().any(waits) && work_us(tiling) <= HERE_US
 }

@@ -26,6 +26,18 @@ const SCRATCH: u64 = 256 << 10;
 /// in several chunks.
 pub const PRODUCT_STRIP: u64 = 1024;
 
+/// Products of floats that are summed before they are added to the result: their order, which decides bits.
+pub const PRODUCT_DEPTH: usize = 256;
+
+/// Bytes that a product packs of its left side at a time: so often is its right side packed again.
+pub const PRODUCT_LEFT: usize = 2 << 20;
+
+/// Bytes that it packs of its right side at a time, at most: they stay in the second-level cache.
+pub const PRODUCT_RIGHT: usize = 384 << 10;
+
+/// Cells by which packed sides may be wider than they are.
+const PRODUCT_ROUNDING: u64 = 16;
+
 /// Cells between the rows of a strip that is copied so that its rows do not lie pages apart.
 pub const PRODUCT_PADDING: u64 = 16;
 
@@ -403,7 +415,13 @@ impl Tiling {
                 // A strip beside a vector is as long as a chunk.
                 let vector = axes.summed == 1 && cells(m.clone()).min(cells(n.clone())) == 1;
                 let k = if vector { cells(k) } else { cells(k).min(PRODUCT_STRIP) };
-                for (input, along) in [(0, m), (1, n)] {
+                for (input, along, packed) in [(0, m, PRODUCT_LEFT), (1, n, PRODUCT_RIGHT)] {
+                    if dtype.is_float() {
+                        let (deep, size) = (PRODUCT_DEPTH as u64, dtype.size() as u64);
+                        let wide = cells(along.clone()).min(packed as u64 / (deep * size));
+                        let packed = (wide + PRODUCT_ROUNDING) * k.min(deep) * size;
+                        bytes = bytes.saturating_add(packed);
+                    }
                     let several = self
                         .touched(stage, index, input)
                         .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));

@@ -1,13 +1,15 @@
 //! Blocks of matrix products.
 //!
-//! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread: floats through faer, whose order of additions
-//! depends on the shapes alone, small ones and those with vectors by [`small`]; integers wrap.
+//! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread: floats by [`gemm`], small ones and
+//! those with vectors by [`small`], all of them through faer where there is no fused multiply-add; integers wrap.
 
+mod gemm;
 mod small;
 
 use super::copy::Strided;
-use super::{KernelError, unsupported};
+use super::{KernelError, Level, unsupported};
 use faer::linalg::matmul::matmul;
+use faer::traits::math_utils::one;
 use faer::{Accum, MatMut, MatRef, Par};
 use tessera_planner::dtype::DType;
 
@@ -22,20 +24,40 @@ pub struct Block {
     pub k: usize,
 }
 
-/// Multiplies a block into `c`, whose rows lie `c_row` cells apart from element 0 on, adding if `add`.
+/// Where a block goes.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The memory, of which element 0 is the block's first cell.
+    pub c: &'a mut [u8],
+    /// Cells from row to row.
+    pub c_row: usize,
+    /// Are products added to what is there?
+    pub add: bool,
+}
+
+/// Bytes of the room that a block needs, and any block with fewer cells along its axes.
+pub fn room(dtype: DType, block: Block) -> usize {
+    match dtype {
+        DType::Float64 => gemm::room::<f64>(Level::detect(), block),
+        DType::Float32 => gemm::room::<f32>(Level::detect(), block),
+        _ => 0,
+    }
+}
+
+/// Multiplies a block.
 ///
-/// `a` and `b` have two strides each: rows, columns.
+/// `a` and `b` have two strides each: rows, columns. `room` has as many bytes as [`room`] says.
 ///
 /// # Errors
-/// [`KernelError::Buffer`] if a side does not hold its block, [`KernelError::Unsupported`] for types without a product.
+/// [`KernelError::Buffer`] if a side does not hold its block, or the room is less, [`KernelError::Unsupported`] for types
+/// without a product.
 pub fn contract(
     dtype: DType,
     block: Block,
     a: Strided<'_>,
     b: Strided<'_>,
-    c: &mut [u8],
-    c_row: usize,
-    add: bool,
+    to: Target<'_>,
+    room: &mut [u8],
 ) -> Result<(), KernelError> {
     let size = dtype.size();
     holds("cells of the left side", a, size, block.m, block.k)?;
@@ -43,54 +65,42 @@ pub fn contract(
     if block.m == 0 || block.n == 0 {
         return Ok(());
     }
-    let needed = (block.m - 1) * c_row + block.n;
-    if c.len() / size < needed || c_row < block.n || c.as_ptr().align_offset(size) != 0 {
+    let needed = (block.m - 1) * to.c_row + block.n;
+    let cells = to.c.len() / size;
+    if cells < needed || to.c_row < block.n || to.c.as_ptr().align_offset(size) != 0 {
         return Err(KernelError::Buffer {
             what: "cells of a product",
-            got: (c.len() / size) as u64,
+            got: cells as u64,
             expected: needed as u64,
         });
     }
-    let target = Target { c, c_row, add };
     match dtype {
-        DType::Float64 => float::<f64>(block, a, b, target, 1.0),
-        DType::Float32 => float::<f32>(block, a, b, target, 1.0),
-        DType::Int8 => int(block, a, b, target, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| {
+        DType::Float64 => float::<f64>(Level::detect(), block, a, b, to, room)?,
+        DType::Float32 => float::<f32>(Level::detect(), block, a, b, to, room)?,
+        DType::Int8 => int(block, a, b, to, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| {
             x.wrapping_add(y.wrapping_mul(z))
         }),
-        DType::UInt8 => int(block, a, b, target, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| {
+        DType::UInt8 => int(block, a, b, to, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| {
             x.wrapping_add(y.wrapping_mul(z))
         }),
-        DType::Int16 => {
-            int(block, a, b, target, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
-        DType::UInt16 => {
-            int(block, a, b, target, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
-        DType::Int32 => {
-            int(block, a, b, target, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
-        DType::UInt32 => {
-            int(block, a, b, target, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
-        DType::Int64 => {
-            int(block, a, b, target, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
-        DType::UInt64 => {
-            int(block, a, b, target, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        }
+        DType::Int16 => int(block, a, b, to, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::UInt16 => int(block, a, b, to, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::Int32 => int(block, a, b, to, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::UInt32 => int(block, a, b, to, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::Int64 => int(block, a, b, to, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
+        DType::UInt64 => int(block, a, b, to, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| {
+            x.wrapping_add(y.wrapping_mul(z))
+        }),
         other => return Err(unsupported("matmul", other)),
     }
     Ok(())
@@ -109,9 +119,8 @@ pub fn contract_with_itself(
     dtype: DType,
     (n, k): (usize, usize),
     a: Strided<'_>,
-    c: &mut [u8],
-    c_row: usize,
-    add: bool,
+    to: Target<'_>,
+    room: &mut [u8],
 ) -> Result<(), KernelError> {
     let turned: [i64; 2] = match a.strides {
         [rows, columns] => [*columns, *rows],
@@ -120,17 +129,20 @@ pub fn contract_with_itself(
     let from = |row: usize| a.offset + row as i64 * turned[1];
     if n <= DIAGONAL {
         let b = Strided { strides: &turned, ..a };
-        return contract(dtype, Block { m: n, n, k }, a, b, c, c_row, add);
+        return contract(dtype, Block { m: n, n, k }, a, b, to, room);
     }
     let half = (n / 2).next_multiple_of(DIAGONAL / 2).min(n);
     let below = Strided { offset: from(half), ..a };
     let beside = Strided { strides: &turned, ..a };
-    contract_with_itself(dtype, (half, k), a, c, c_row, add)?;
+    let Target { c, c_row, add } = to;
+    contract_with_itself(dtype, (half, k), a, Target { c: &mut *c, c_row, add }, room)?;
     let lower = c.len().min(half * c_row * dtype.size());
     let lower = &mut c[lower..];
-    contract(dtype, Block { m: n - half, n: half, k }, below, beside, lower, c_row, add)?;
+    let to = Target { c: &mut *lower, c_row, add };
+    contract(dtype, Block { m: n - half, n: half, k }, below, beside, to, room)?;
     let corner = lower.len().min(half * dtype.size());
-    contract_with_itself(dtype, (n - half, k), below, &mut lower[corner..], c_row, add)
+    let to = Target { c: &mut lower[corner..], c_row, add };
+    contract_with_itself(dtype, (n - half, k), below, to, room)
 }
 
 /// Copies what lies below the diagonal of a dense square matrix of `n` rows to where it lies mirrored above it.
@@ -154,13 +166,6 @@ fn mirrored<const N: usize>(n: usize, c: &mut [u8]) {
             }
         }
     }
-}
-
-/// Where a block goes.
-struct Target<'a> {
-    c: &'a mut [u8],
-    c_row: usize,
-    add: bool,
 }
 
 fn holds(
@@ -196,18 +201,23 @@ fn holds(
     Ok(())
 }
 
-#[expect(unsafe_code, reason = "faer takes matrices as pointers and strides")]
-fn float<T: faer::traits::ComplexField + small::Real>(
+#[expect(unsafe_code, reason = "kernels and faer take matrices as pointers and strides")]
+fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
+    level: Level,
     block: Block,
     a: Strided<'_>,
     b: Strided<'_>,
     mut to: Target<'_>,
-    one: T,
-) {
+    room: &mut [u8],
+) -> Result<(), KernelError> {
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T, and the caller that `c`
     // holds the target's rows.
     if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
-        return;
+        return Ok(());
+    }
+    if let Some(kernels) = T::kernels(level).filter(|_| block.k > 0) {
+        // SAFETY: as above.
+        return unsafe { gemm::product::<T>(&kernels, block, (&a, &b), &mut to, room) };
     }
     let matrix = |v: Strided<'_>| {
         (
@@ -233,7 +243,8 @@ fn float<T: faer::traits::ComplexField + small::Real>(
         )
     };
     let beta = if to.add { Accum::Add } else { Accum::Replace };
-    matmul(c, beta, a, b, one, Par::Seq);
+    matmul(c, beta, a, b, one::<T>(), Par::Seq);
+    Ok(())
 }
 
 /// Row by row, so that the innermost loop runs along `b` and `c`.
@@ -284,6 +295,7 @@ mod tests {
         let at: Vec<f64> = (0..k * m).map(|i| a[(i % m) * k + i / m]).collect();
         let back: Vec<f64> = (0..k * n).map(|i| b[(k - 1 - i / n) * n + i % n]).collect();
         let (at, back) = (bytes(&at), bytes(&back));
+        let mut room = vec![0; room(DType::Float64, Block { m, n, k })];
         let mut c = vec![0f64; m * n];
         for add in [false, true] {
             let mut out = bytes(&c);
@@ -292,9 +304,8 @@ mod tests {
                 Block { m, n, k },
                 Strided { bytes: &at, offset: 0, strides: &[1, m as i64] },
                 Strided { bytes: &back, offset: ((k - 1) * n) as i64, strides: &[-(n as i64), 1] },
-                &mut out,
-                n,
-                add,
+                Target { c: &mut out, c_row: n, add },
+                &mut room,
             )
             .unwrap();
             c = out.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect();
@@ -330,7 +341,9 @@ mod tests {
                 for add in [false, true] {
                     let side = |bytes, strides| Strided { bytes, offset: 0, strides };
                     let (l, r) = (side(left, ls), side(right, rs));
-                    contract(DType::Float32, Block { m, n, k }, l, r, &mut out, n, add).unwrap();
+                    let (block, to) = (Block { m, n, k }, Target { c: &mut out, c_row: n, add });
+                    let mut room = vec![0; room(DType::Float32, block)];
+                    contract(DType::Float32, block, l, r, to, &mut room).unwrap();
                 }
                 for (i, cell) in out.chunks_exact(4).enumerate() {
                     // All values are multiples of 1/64 below 2^18, so every order of additions is exact.
@@ -354,8 +367,10 @@ mod tests {
                 let side = Strided { bytes: &a_bytes, offset: 0, strides: &strides };
                 // Cells that are not written would be NaN.
                 let mut out = bytes(&vec![f64::NAN; n * n]);
+                let mut room = vec![0; room(DType::Float64, Block { m: n, n, k })];
                 for add in [false, true] {
-                    contract_with_itself(DType::Float64, (n, k), side, &mut out, n, add).unwrap();
+                    let to = Target { c: &mut out, c_row: n, add };
+                    contract_with_itself(DType::Float64, (n, k), side, to, &mut room).unwrap();
                 }
                 mirror(8, n, &mut out);
                 for (i, cell) in out.chunks_exact(8).enumerate() {
@@ -370,7 +385,8 @@ mod tests {
         let short = vec![0; 200 * 8 - 8];
         let side = Strided { bytes: &short, offset: 0, strides: &[1, 1] };
         let mut out = vec![0; 200 * 200 * 8];
-        let refused = contract_with_itself(DType::Float64, (200, 1), side, &mut out, 200, false);
+        let to = Target { c: &mut out, c_row: 200, add: false };
+        let refused = contract_with_itself(DType::Float64, (200, 1), side, to, &mut []);
         assert!(matches!(refused, Err(KernelError::Buffer { .. })));
     }
 
@@ -379,7 +395,8 @@ mod tests {
         let mut c = [0u8; 1];
         let a = Strided { bytes: &[100, 100], offset: 0, strides: &[2, 1] };
         let b = Strided { bytes: &[2, 2], offset: 0, strides: &[1, 1] };
-        contract(DType::Int8, Block { m: 1, n: 1, k: 2 }, a, b, &mut c, 1, false).unwrap();
+        let to = Target { c: &mut c, c_row: 1, add: false };
+        contract(DType::Int8, Block { m: 1, n: 1, k: 2 }, a, b, to, &mut []).unwrap();
         // NumPy: (np.int8([[100, 100]]) @ np.int8([[2], [2]]))[0, 0] is -112.
         assert_eq!(c[0] as i8, -112);
     }

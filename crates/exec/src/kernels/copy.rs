@@ -11,7 +11,7 @@
 //! and turned blocks, from a place where they are put together first.
 
 use super::KernelError;
-use super::level::{Level, at_best};
+use super::level::Level;
 use super::stream::{self, StreamFn};
 use super::turn::{self, SQUARE, TurnFn};
 use smallvec::SmallVec;
@@ -198,10 +198,10 @@ fn typed<const N: usize>(
         _ => Vec::new(),
     };
     walk(&order, from.offset, to_offset, &mut |f, t| match (cross, past) {
-        (Some(cross), None) => at_best(|| blocks::<N>(cross, inner, from.bytes, f, to, t, turn)),
+        (Some(cross), None) => blocks::<N>(cross, inner, from.bytes, f, to, t, turn),
         (Some(cross), Some(past)) => {
             let by = (past, turn, &mut block[..], width);
-            at_best(|| blocks_past::<N>(cross, inner, from.bytes, f, to, t, by))
+            blocks_past::<N>(cross, inner, from.bytes, f, to, t, by)
         }
         (None, None) => row::<N>(inner, from.bytes, f, to, t),
         (None, Some(past)) => row_past::<N>(inner, from.bytes, f, to, t, past),

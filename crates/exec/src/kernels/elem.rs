@@ -204,7 +204,7 @@ macro_rules! ints {
 ints! { i8 true; i16 true; i32 true; i64 true; u8 false; u16 false; u32 false; u64 false; }
 
 macro_rules! floats {
-    ($($t:ident $u:ident $exp:ident $f1:ident $far:ident $is_plain:ident $plain:ident;)*) => { $(
+    ($($t:ident $u:ident $exp:ident $f1:ident $far:ident $is_plain:ident $plain:ident $width:ident;)*) => { $(
         impl Elem for $t {
             #[inline(always)] fn add(self, o: Self) -> Self { self + o }
             #[inline(always)] fn sub(self, o: Self) -> Self { self - o }
@@ -218,20 +218,11 @@ macro_rules! floats {
             }
             #[inline(always)] fn sign_bit(self) -> bool { self.is_sign_negative() }
             fn floor_div(self, o: Self) -> Self {
-                // As CPython and NumPy: exact by way of the remainder.
-                if o == 0.0 { return self / o; }
-                let m = self % o;
-                let mut q = (self - m) / o;
-                if m != 0.0 && (o < 0.0) != (m < 0.0) { q -= 1.0; }
-                if q == 0.0 { return (0.0 as $t).copysign(self / o); }
-                let f = q.floor();
-                if q - f > 0.5 { f + 1.0 } else { f }
+                if o == 0.0 { self / o } else { math::modulo::$width::quotient(self, o, self % o) }
             }
             fn rem(self, o: Self) -> Self {
                 let m = self % o;
-                if o == 0.0 { return m; }
-                if m == 0.0 { return (0.0 as $t).copysign(o); }
-                if (o < 0.0) != (m < 0.0) { m + o } else { m }
+                if o == 0.0 { m } else { math::modulo::$width::floored(m, o) }
             }
             #[inline(always)] fn fmod(self, o: Self) -> Self { self % o }
             #[inline(always)] fn pow(self, o: Self) -> Self { self.fun2::<math::Pow>(o) }
@@ -288,8 +279,8 @@ macro_rules! floats {
     )* };
 }
 floats! {
-    f32 u32 exp_f32 f32 far_f32 is_plain_f32 plain_f32;
-    f64 u64 exp_f64 f64 far_f64 is_plain_f64 plain_f64;
+    f32 u32 exp_f32 f32 far_f32 is_plain_f32 plain_f32 single;
+    f64 u64 exp_f64 f64 far_f64 is_plain_f64 plain_f64 double;
 }
 
 /// NumPy's `astype`.

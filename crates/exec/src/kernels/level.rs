@@ -1,7 +1,7 @@
-#![expect(unsafe_code, reason = "calls what is compiled for the instructions that the machine has")]
 //! Which vector instructions kernels use.
 
-/// A set of machine instructions that kernels are compiled for. All levels give the same bits.
+/// A set of machine instructions that kernels are compiled for. All levels give the same bits, but for products of floats
+/// where there is no fused multiply-add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// What every machine of the architecture has (SSE2 on x86-64, NEON on AArch64).
@@ -43,33 +43,6 @@ impl Level {
     pub fn supported(self) -> Level {
         self.min(Level::detect())
     }
-}
-
-/// Runs `f` compiled for the machine's best level, as far as it is inlined here.
-///
-/// For work that is told by closures, where [`leveled!`] would need a name for each; what `f` calls should be
-/// `#[inline(always)]`.
-#[inline(always)]
-pub(crate) fn at_best<R>(f: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
-        fn avx512<R>(f: impl FnOnce() -> R) -> R {
-            f()
-        }
-        #[target_feature(enable = "avx2,fma")]
-        fn avx2<R>(f: impl FnOnce() -> R) -> R {
-            f()
-        }
-        match Level::detect() {
-            // SAFETY: the machine has what the level says.
-            Level::Avx512 => return unsafe { avx512(f) },
-            // SAFETY: as above.
-            Level::Avx2 => return unsafe { avx2(f) },
-            Level::Baseline => {}
-        }
-    }
-    f()
 }
 
 /// Instantiates a generic `#[inline(always)]` body for every level and names a function that picks one.

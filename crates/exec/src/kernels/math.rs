@@ -7,7 +7,7 @@
 mod circle;
 mod erf;
 mod inverse;
-mod modulo;
+pub(crate) mod modulo;
 mod poly;
 mod power;
 mod root;

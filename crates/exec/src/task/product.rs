@@ -8,8 +8,7 @@
 //!   └──┴──┴──┘     │       │        │       │
 //!    strip         └───────┘        └───────┘
 //! ```
-//! A strip of a side that lies in one chunk is read in place, unless its cells crowd the caches; else its pieces are
-//! copied together first, as many small products cost more than the copy. Several axes that are summed, or are rows, or
+//! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small products cost more than the copy. Several axes that are summed, or are rows, or
 //! columns, are one to the kernel: in place, if they lie so, else in the copy. Where both sides are the same cells (the
 //! rows of a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and
 //! the others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than
@@ -19,8 +18,7 @@ use super::Operand;
 use super::gather::{Steps, lie};
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::Level;
-use crate::kernels::contract::{Block, contract, contract_with_itself, mirror};
+use crate::kernels::contract::{Block, Target, contract, contract_with_itself, mirror, room};
 use crate::kernels::copy::{Strided, copy_box};
 use crate::pool::PooledBuf;
 use smallvec::SmallVec;
@@ -76,7 +74,9 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<V
     let product = Product { op, dtype, region: &region, left, right, symmetric };
     let mut buffers = op.buffers(0);
     let out = buffers[0].as_mut_slice();
-    let Block { m, n, .. } = product.lengths(&region);
+    let cells @ Block { m, n, .. } = product.lengths(&region);
+    let mut room = op.cx.buffer(room(dtype, cells));
+    let room = room.as_mut_slice();
     let mut blocks = out.chunks_exact_mut((m * n * dtype.size()).max(1));
     let mut scratch = [None, None];
     let mut result = Ok(());
@@ -84,8 +84,8 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<V
     for_each_index(&batch, &mut |at| {
         let Some(target) = blocks.next().filter(|_| result.is_ok()) else { return };
         result = match &sides {
-            Some(sides) => product.whole(at, sides, target),
-            None => product.strips(at, &mut scratch, target),
+            Some(sides) => product.whole(at, sides, target, room),
+            None => product.strips(at, &mut scratch, target, room),
         };
     });
     result?;
@@ -196,14 +196,20 @@ impl Product<'_> {
     }
 
     /// The product of the matrices at the position `at` of the stack.
-    fn whole(&self, at: &[u64], [a, b]: &[Strip<'_>; 2], target: &mut [u8]) -> Result<(), Error> {
+    fn whole(
+        &self,
+        at: &[u64],
+        [a, b]: &[Strip<'_>; 2],
+        target: &mut [u8],
+        room: &mut [u8],
+    ) -> Result<(), Error> {
         self.op.cx.cancel.check()?;
         let moved = |s: &Strip<'_>| {
             let steps = at.iter().zip(&self.region.start).zip(&s.steps);
             steps.map(|((p, start), step)| (p - start) as i64 * step).sum::<i64>()
         };
         let sides = [(a, moved(a)), (b, moved(b))];
-        self.multiply(self.lengths(self.region), sides, target, false)?;
+        self.multiply(self.lengths(self.region), sides, target, false, room)?;
         self.mirror(target);
         Ok(())
     }
@@ -214,6 +220,7 @@ impl Product<'_> {
         at: &[u64],
         [left, right]: &mut [Option<PooledBuf>; 2],
         target: &mut [u8],
+        room: &mut [u8],
     ) -> Result<(), Error> {
         let mut matrix = self.region.clone();
         for (a, &p) in at.iter().enumerate() {
@@ -232,12 +239,12 @@ impl Product<'_> {
                 (strip.start[a], strip.end[a]) = (cuts[i as usize], cuts[i as usize + 1]);
             }
             let cells = self.lengths(&strip);
-            let a = self.gather(&self.left, &strip, cells.n, left)?;
+            let a = self.gather(&self.left, &strip, left)?;
             match self.symmetric {
-                true => self.multiply(cells, [(&a, 0), (&a, 0)], target, add),
+                true => self.multiply(cells, [(&a, 0), (&a, 0)], target, add, room),
                 false => {
-                    let b = self.gather(&self.right, &strip, cells.m, right)?;
-                    self.multiply(cells, [(&a, 0), (&b, 0)], target, add)
+                    let b = self.gather(&self.right, &strip, right)?;
+                    self.multiply(cells, [(&a, 0), (&b, 0)], target, add, room)
                 }
             }
         };
@@ -259,13 +266,15 @@ impl Product<'_> {
         [(a, a_moved), (b, b_moved)]: [(&Strip<'_>, i64); 2],
         target: &mut [u8],
         add: bool,
+        room: &mut [u8],
     ) -> Result<(), Error> {
         let (a_strides, b_strides) = ([a.own, a.summed], [b.summed, b.own]);
         let a = Strided { bytes: a.bytes, offset: a.offset + a_moved, strides: &a_strides };
         let b = Strided { bytes: b.bytes, offset: b.offset + b_moved, strides: &b_strides };
+        let to = Target { c: target, c_row: cells.n, add };
         match self.symmetric {
-            true => contract_with_itself(self.dtype, (cells.n, cells.k), a, target, cells.n, add)?,
-            false => contract(self.dtype, cells, a, b, target, cells.n, add)?,
+            true => contract_with_itself(self.dtype, (cells.n, cells.k), a, to, room)?,
+            false => contract(self.dtype, cells, a, b, to, room)?,
         }
         Ok(())
     }
@@ -316,24 +325,22 @@ impl Product<'_> {
         all
     }
 
-    /// The cells of a side that a strip sees; each is multiplied with `uses` others.
+    /// The cells of a side that a strip sees.
     fn gather<'a>(
         &self,
         side: &'a Side<'_>,
         strip: &Region,
-        uses: usize,
         scratch: &'a mut Option<PooledBuf>,
     ) -> Result<Strip<'a>, Error> {
         let size = self.dtype.size();
         let cells = side.seen_by(strip);
         let (rows, columns) = (side.cells(strip), self.lengths(strip).k as u64);
-        let found = side.placed(strip)?;
-        let crowded = |s: &Strip<'_>| is_crowded((rows, columns, uses as u64), s, size);
-        // Room for a copy was asked for where there are several chunks.
-        let (own, summed) = match found {
-            Some(found) if side.pieces.len() < 2 || !crowded(&found) => return Ok(found),
-            None if !side.is_along_own(&cells) => (columns, 1),
-            _ => (1, rows + PADDING),
+        if let Some(found) = side.placed(strip)? {
+            return Ok(found);
+        }
+        let (own, summed) = match side.is_along_own(&cells) {
+            true => (1, rows + PADDING),
+            false => (columns, 1),
         };
         let (own, summed) = (own as i64, summed as i64);
         let bytes = (rows * own as u64).max(columns * summed as u64) as usize * size;
@@ -368,22 +375,6 @@ fn is_symmetric(op: &Operand<'_>, dtype: DType, region: &Region, sides: [&Side<'
         && region.len(m) >= SYMMETRIC_MIN
         && left.len() == right.len()
         && left.iter().map(turned).eq(right.iter().copied())
-}
-
-/// Do the cells of a strip that are packed together get in each other's way?
-///
-/// Those of neighbouring rows that lie a page apart, or several, share the few places that the caches have for each
-/// line of a page. Kernels of 12 `float64` rows, as there are without AVX-512, pack parts of lines, and find them gone
-/// when they come for the rest. Cells that few others are multiplied with are not worth a copy.
-fn is_crowded((rows, columns, uses): (u64, u64, u64), strip: &Strip<'_>, size: usize) -> bool {
-    const PAGE: u64 = 4096;
-    const MANY: u64 = 64;
-    let apart = strip.summed.unsigned_abs() * size as u64;
-    Level::detect() < Level::Avx512
-        && strip.own == 1
-        && rows.min(columns).min(uses) >= MANY
-        && apart > 0
-        && apart.is_multiple_of(PAGE)
 }
 
 fn side<'a>(

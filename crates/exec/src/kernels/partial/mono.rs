@@ -161,14 +161,14 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
         }
         _ => {
             let mut k = 0;
-            while len / N <= HALVED && k + AT_ONCE <= many {
+            while len / N <= SHORT && k + AT_ONCE <= many {
                 // Last lanes of some runs, lane by lane: their last steps are vectors over the runs.
                 let mut ends = [[M::id(); AT_ONCE]; AT_ONCE];
                 for j in 0..AT_ONCE {
                     fetch(v.as_ptr().wrapping_add((k + j + AHEAD) * len), len);
                     let (run, after) = v[(k + j) * len..].split_at(len / N * N);
-                    let mut acc = halves::<M>(run.as_chunks().0, after, len % N);
-                    let mut w = HALF / 2;
+                    let mut acc = run_lanes::<M>(run.as_chunks().0, after, len % N);
+                    let mut w = N / 2;
                     while w >= AT_ONCE {
                         for i in 0..w {
                             acc[i] = M::join(acc[i], acc[i + w]);
@@ -188,7 +188,8 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
             }
             while k < many {
                 let (run, after) = v[k * len..].split_at(len / N * N);
-                s[k] = M::settled(M::join(s[k], long::<M>(run.as_chunks().0, after, len % N)));
+                let mut acc = run_lanes::<M>(run.as_chunks().0, after, len % N);
+                s[k] = M::settled(M::join(s[k], folded::<M, N>(&mut acc)));
                 k += 1;
             }
         }
@@ -205,25 +206,31 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
         *s = x;
     }
 }
-/// A run of some tiles through lanes, folded. It has `rest` cells more, which are the first of `after`.
+/// The lanes of a run of some tiles and `rest` cells more, which are the first of `after`.
 #[inline(always)]
-fn long<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> M::S {
-    if tiles.len() > HALVED {
+fn run_lanes<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S; N] {
+    let mut acc = [M::id(); N];
+    for tile in tiles {
+        if tiles.len() > SHORT && widens::<M>() {
+            ahead(tile.as_ptr(), N);
+        }
+        for i in 0..N {
+            acc[i] = M::put(acc[i], tile[i]);
+        }
+    }
+    if let Some(masks) = M::T::masks()[N - rest..].first_chunk::<N>()
+        && rest > 0
+    {
         let mut copy = [M::T::default(); N];
         let last = last_tile(after, rest, &mut copy);
-        return folded::<M, N>(&mut lanes::<M, N>(tiles, last, rest, 0));
-    }
-    folded::<M, HALF>(&mut halves::<M>(tiles, after, rest))
-}
-/// The lanes of such a run after the first step of the fold.
-#[inline(always)]
-fn halves<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S; HALF] {
-    let mut copy = [M::T::default(); N];
-    let last = last_tile(after, rest, &mut copy);
-    let mut acc = lanes::<M, HALF>(tiles, last, rest, 0);
-    let other = lanes::<M, HALF>(tiles, last, rest, HALF);
-    for i in 0..HALF {
-        acc[i] = M::join(acc[i], other[i]);
+        // A cell that changes nothing takes the place of those beyond: it is chosen by fewer instructions than a state.
+        let mut cells = [M::none(); N];
+        for i in 0..N {
+            cells[i] = last[i].masked(masks[i], M::none());
+        }
+        for i in 0..N {
+            acc[i] = M::put(acc[i], cells[i]);
+        }
     }
     acc
 }
@@ -239,45 +246,16 @@ fn last_tile<'a, T: Copy>(after: &'a [T], rest: usize, copy: &'a mut [T; N]) -> 
         }
     }
 }
-/// Half of the lanes, which wait in registers where all of them may not.
-const HALF: usize = N / 2;
-/// Most tiles of a run whose lanes are taken by halves: its cells stay in the first-level cache.
-const HALVED: usize = 8;
+/// Most tiles of a run that is folded together with others.
+const SHORT: usize = 8;
 /// Runs whose last lanes are folded together.
 const AT_ONCE: usize = 4;
-/// Runs that are fetched before they are read: halves of lanes leave gaps that the processor does not see.
+/// Runs that are fetched before they are read.
 const AHEAD: usize = 2;
 /// Is the state wider than a cell? The processor does not come far enough ahead by itself then.
 #[inline(always)]
 pub(super) fn widens<M: Mono>() -> bool {
     size_of::<M::S>() > size_of::<M::T>()
-}
-/// Lanes `from..from + L` of a run of some tiles and `rest` cells more, which are the first of `last`.
-#[inline(always)]
-fn lanes<M: Mono, const L: usize>(
-    tiles: &[[M::T; N]],
-    last: &[M::T; N],
-    rest: usize,
-    from: usize,
-) -> [M::S; L] {
-    let mut acc = [M::id(); L];
-    for tile in tiles {
-        if L == N && widens::<M>() {
-            ahead(tile.as_ptr(), N);
-        }
-        for i in 0..L {
-            acc[i] = M::put(acc[i], tile[from + i]);
-        }
-    }
-    if let Some(masks) = M::T::masks()[N - rest + from..].first_chunk::<L>()
-        && rest > from
-    {
-        // A cell that changes nothing takes the place of those beyond: it is chosen by fewer instructions than a state.
-        for i in 0..L {
-            acc[i] = M::put(acc[i], last[from + i].masked(masks[i], M::none()));
-        }
-    }
-    acc
 }
 unsafe fn mono_group<M: Mono>(p: &Piece) {
     for i in p.from..p.to {

@@ -11,6 +11,7 @@ use crate::kernels::elem::Float;
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
 use crate::kernels::stream::ahead;
+use std::hint::black_box;
 
 /// Merges (count, mean, sum of squared deviations) of two parts.
 ///
@@ -221,6 +222,8 @@ fn var_tiles<T: Float, const S: usize>(
     lanes: &mut VarLanes,
     sums: &mut [f64; S],
 ) {
+    // Lanes that are seen to be folded next would be carried there two at a time.
+    let lanes = black_box(lanes);
     let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
     let mut acc = *sums;
     for tile in tiles {
@@ -241,6 +244,7 @@ fn var_tiles<T: Float, const S: usize>(
     }
     (lanes.deviations, lanes.squares, *sums) = (d, q, acc);
     lanes.count += (tiles.len() * N) as u32;
+    black_box(lanes);
 }
 /// Takes in the valid cells of a tile.
 #[inline(always)]

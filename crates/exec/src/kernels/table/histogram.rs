@@ -1,10 +1,11 @@
+#![expect(unsafe_code, reason = "bytes are seen as numbers, and bins are not looked up twice")]
 //! Cells counted in bins as they come: no number of a bin is stored.
 
 use super::{Cells, Edges, Table, held, rows};
 use crate::kernels::KernelError;
 use crate::kernels::combine::Cell;
 use crate::kernels::elem::{Elem, Kind};
-use crate::kernels::level::at_best;
+use crate::kernels::level::{Level, leveled};
 use tessera_planner::dtype::DType;
 
 /// Counts the cells of each bin into `out` (`int64`), or adds up their weights (`float64`); `out` is overwritten. The
@@ -86,11 +87,13 @@ impl Job<'_> {
             && let Some(even) = Even::new(&edges, next)
         {
             let mut counts = Counts::new(edges.edges.len());
+            let count = pick_count(Level::detect());
             rows(self.shape, &[value], self.cancelled, |_, at, steps, len| {
                 if steps[0] == 1 {
                     let from = at[0] as usize * size_of::<T>();
                     let cells = &value.bytes[from..from + len * size_of::<T>()];
-                    at_best(|| even.count(cells, &mut counts));
+                    // SAFETY: the machine has its own level.
+                    unsafe { count(&even, cells, &mut counts) };
                 } else {
                     let cell = |i| T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize);
                     let mut some = [T::default(); BLOCK];
@@ -151,6 +154,35 @@ const WHOLE: f64 = 1.5 / f64::EPSILON;
 /// Where cells beyond the edges are taken to be: nearest to the first or the last one, on its far side.
 const BEYOND: f64 = 0.4375;
 
+/// What counts a run of cells.
+trait Count {
+    fn count(&self, cells: &[u8], counts: &mut Counts);
+}
+#[inline(always)]
+unsafe fn count<C: Count>(by: &C, cells: &[u8], counts: &mut Counts) {
+    by.count(cells, counts);
+}
+leveled!(pick_count, count<C: Count>(by: &C, cells: &[u8], counts: &mut Counts) as unsafe fn(&C, &[u8], &mut Counts));
+
+impl<T: Elem + Cell, W: Fn(T) -> f64> Count for Even<'_, T, W> {
+    #[inline(always)]
+    fn count(&self, cells: &[u8], counts: &mut Counts) {
+        // SAFETY: plain numbers, of which every pattern of bits is one.
+        let (head, blocks, rest) = unsafe { cells.align_to::<[T; BLOCK]>() };
+        // Bytes that do not lie as numbers do are copied together, as are the last ones.
+        let (blocks, rest) = if head.is_empty() { (blocks, rest) } else { (&[][..], cells) };
+        for block in blocks {
+            self.block(block, BLOCK, counts);
+        }
+        let mut some = [T::default(); BLOCK];
+        for part in rest.chunks(BLOCK * size_of::<T>()) {
+            let n = part.len() / size_of::<T>();
+            some[..n].iter_mut().enumerate().for_each(|(i, x)| *x = T::read(part, i));
+            self.block(&some, n, counts);
+        }
+    }
+}
+
 impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
     /// `None` where edges are not even, or too many.
     fn new(edges: &'e Edges<T, W>, next: impl Fn(T) -> Option<T>) -> Option<Self> {
@@ -165,25 +197,6 @@ impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
         let last = bounds.last_mut()?;
         *last = next(*last)?;
         Some(Even { edges, bounds, off })
-    }
-
-    /// Counts a run of cells.
-    #[inline(always)]
-    fn count(&self, cells: &[u8], counts: &mut Counts) {
-        let mut some = [T::default(); BLOCK];
-        let (blocks, rest) =
-            cells.split_at(cells.len() / size_of::<T>() / BLOCK * BLOCK * size_of::<T>());
-        for block in blocks.chunks_exact(BLOCK * size_of::<T>()) {
-            for (i, x) in some.iter_mut().enumerate() {
-                *x = T::read(block, i);
-            }
-            self.block(&some, BLOCK, counts);
-        }
-        let n = rest.len() / size_of::<T>();
-        for (i, x) in some[..n].iter_mut().enumerate() {
-            *x = T::read(rest, i);
-        }
-        self.block(&some, n, counts);
     }
 
     /// Counts the first `n` cells.
@@ -211,9 +224,11 @@ impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
                 after[i] = near[i] + u32::from(some[i] >= bound);
             }
         }
-        for (i, after) in after[..n].iter().enumerate() {
-            counts.places[*after as usize][i % PLACES] += 1;
+        let (groups, last) = after[..n].as_chunks::<PLACES>();
+        for group in groups {
+            counts.add(group);
         }
+        counts.add(last);
     }
 }
 
@@ -225,6 +240,14 @@ struct Counts {
 impl Counts {
     fn new(edges: usize) -> Self {
         Counts { places: vec![[0; PLACES]; edges + 1] }
+    }
+
+    /// Counts up to [`PLACES`] neighbours, which are nearest to some of the edges.
+    #[inline(always)]
+    fn add(&mut self, after: &[u32]) {
+        for (place, after) in after.iter().enumerate() {
+            self.places[*after as usize][place] += 1;
+        }
     }
 
     /// Writes the counts of the bins.

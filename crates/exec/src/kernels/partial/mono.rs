@@ -10,6 +10,7 @@ use crate::kernels::elem::{self, Elem, Float};
 use crate::kernels::level::{Level, leveled};
 use crate::kernels::ops::N;
 use crate::kernels::stream::{ahead, fetch};
+use std::hint::black_box;
 
 /// A reduction whose state is one field and whose merge is the same as taking in a value.
 pub(super) trait Mono {
@@ -162,26 +163,32 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
         _ => {
             let mut k = 0;
             while len / N <= SHORT && k + AT_ONCE <= many {
-                // Last lanes of some runs, lane by lane: their last steps are vectors over the runs.
-                let mut ends = [[M::id(); AT_ONCE]; AT_ONCE];
-                for j in 0..AT_ONCE {
+                // Last lanes of some runs: their last steps are vectors over the runs.
+                let mut ends = [[M::id(); LAST]; AT_ONCE];
+                for (j, ends) in ends.iter_mut().enumerate() {
                     fetch(v.as_ptr().wrapping_add((k + j + AHEAD) * len), len);
                     let (run, after) = v[(k + j) * len..].split_at(len / N * N);
                     let mut acc = run_lanes::<M>(run.as_chunks().0, after, len % N);
                     let mut w = N / 2;
-                    while w >= AT_ONCE {
+                    while w >= LAST {
                         for i in 0..w {
                             acc[i] = M::join(acc[i], acc[i + w]);
                         }
                         w /= 2;
                     }
+                    ends.copy_from_slice(&acc[..LAST]);
+                }
+                // Lanes that are seen to be folded next would be so one by one.
+                let ends = black_box(&ends);
+                let mut turned = [[M::id(); AT_ONCE]; AT_ONCE];
+                for (j, e) in ends.iter().enumerate() {
                     for i in 0..AT_ONCE {
-                        ends[i][j] = acc[i];
+                        turned[i][j] = M::join(e[i], e[i + AT_ONCE]);
                     }
                 }
                 for j in 0..AT_ONCE {
-                    let even = M::join(ends[0][j], ends[2][j]);
-                    let odd = M::join(ends[1][j], ends[3][j]);
+                    let even = M::join(turned[0][j], turned[2][j]);
+                    let odd = M::join(turned[1][j], turned[3][j]);
                     s[k + j] = M::settled(M::join(s[k + j], M::join(even, odd)));
                 }
                 k += AT_ONCE;
@@ -248,8 +255,9 @@ fn last_tile<'a, T: Copy>(after: &'a [T], rest: usize, copy: &'a mut [T; N]) -> 
 }
 /// Most tiles of a run that is folded together with others.
 const SHORT: usize = 8;
-/// Runs whose last lanes are folded together.
+/// Runs whose last lanes are folded together, and how many lanes each has then.
 const AT_ONCE: usize = 4;
+const LAST: usize = 2 * AT_ONCE;
 /// Runs that are fetched before they are read.
 const AHEAD: usize = 2;
 /// Is the state wider than a cell? The processor does not come far enough ahead by itself then.

@@ -487,79 +487,82 @@ mod tests {
     use crate::kernels::noise;
     use tessera_planner::tile::PRODUCT_RIGHT;
 
-    /// The definition: fused multiply-adds in the order of `k`, [`DEPTH`] of them at a time.
-    fn defined(Block { n, k, .. }: Block, a: &[f64], b: &[f64], c: &mut [f64]) {
-        for (i, cell) in c.iter_mut().enumerate() {
-            for k0 in (0..k).step_by(DEPTH) {
-                let one = |s: f64, l: usize| a[i / n * k + l].mul_add(b[l * n + i % n], s);
-                *cell += (k0..k.min(k0 + DEPTH)).fold(0.0, one);
-            }
-        }
+    fn bytes<T: Copy, const N: usize>(v: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
+        v.iter().flat_map(|x| of(*x)).collect()
     }
 
-    fn bytes(v: &[f64]) -> Vec<u8> {
-        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
-    }
-
-    #[test]
-    fn every_level_and_layout_gives_the_bits_of_the_definition() {
-        let mut random = noise(0x2545_f491_4f6c_dd1d);
-        let mut cells = |n: usize| -> Vec<f64> {
-            (0..n).map(|_| (random() >> 11) as f64 / (1u64 << 52) as f64 - 1.0).collect()
-        };
-        // Around registers, tiles, panels, blocks of the right side, what is packed of the left one, and DEPTH; sides
-        // that stay where they are, and strides of whole pages.
-        let shapes = [
-            (1, 1, 1),
-            (5, 4, 3),
-            (6, 8, 256),
-            (8, 24, 257),
-            (13, 31, 600),
-            (7, 200, 513),
-            (300, 5, 40),
-            (290, 9, 300),
-            (9, 290, 300),
-            (270, 411, 70),
-            (1100, 270, 9),
-            (270, 512, 270),
-        ];
-        for (m, n, k) in shapes {
-            let block = Block { m, n, k };
-            let (a, b, before) = (cells(m * k), cells(k * n), cells(m * n));
-            let mut want = before.clone();
-            defined(block, &a, &b, &mut want);
-            let turned = |v: &[f64], rows: usize, columns: usize| -> Vec<f64> {
-                (0..v.len()).map(|i| v[i % rows * columns + i / rows]).collect()
-            };
-            let left = [(bytes(&a), [k as i64, 1]), (bytes(&turned(&a, m, k)), [1, m as i64])];
-            let right = [(bytes(&b), [n as i64, 1]), (bytes(&turned(&b, k, n)), [1, k as i64])];
-            for level in Level::available() {
-                let Some(kernels) = f64::kernels(level) else { continue };
-                let mut room = vec![0xff; room::<f64>(level, block)];
-                assert!((room.len() - Cut::of(&kernels, block).left * 8) <= PRODUCT_RIGHT);
-                for (l, r) in left.iter().flat_map(|l| right.iter().map(move |r| (l, r))) {
-                    let side = |bytes, strides| Strided { bytes, offset: 0, strides };
-                    let (l, r) = (side(&l.0, &l.1), side(&r.0, &r.1));
-                    let mut out = bytes(&before);
-                    let mut to = Target { c: &mut out, c_row: n, add: true };
-                    // SAFETY: the level is available, and all sides are dense.
-                    unsafe { product(&kernels, block, (&l, &r), &mut to, &mut room).unwrap() };
-                    assert!(
-                        out == bytes(&want),
-                        "{level:?} {block:?} {:?} {:?}",
-                        l.strides,
-                        r.strides
-                    );
+    macro_rules! defined {
+        ($($name:ident $t:ident)*) => { $(
+            #[test]
+            fn $name() {
+                let mut random = noise(0x2545_f491_4f6c_dd1d);
+                let mut cells = |n: usize| -> Vec<$t> {
+                    let one = |r: u64| (r >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+                    (0..n).map(|_| one(random()) as $t).collect()
+                };
+                // Around registers, tiles, panels, blocks of the right side, what is packed of the left one, and DEPTH;
+                // sides that stay where they are, and strides of whole pages.
+                let shapes = [
+                    (1, 1, 1),
+                    (5, 4, 3),
+                    (6, 8, 256),
+                    (8, 24, 257),
+                    (13, 31, 600),
+                    (7, 200, 513),
+                    (300, 5, 40),
+                    (290, 9, 300),
+                    (9, 290, 300),
+                    (270, 411, 70),
+                    (1100, 270, 9),
+                    (270, 512, 270),
+                ];
+                for (m, n, k) in shapes {
+                    let block = Block { m, n, k };
+                    let (a, b, before) = (cells(m * k), cells(k * n), cells(m * n));
+                    // The definition: fused multiply-adds in the order of `k`, DEPTH of them at a time.
+                    let mut want = before.clone();
+                    for (i, cell) in want.iter_mut().enumerate() {
+                        for k0 in (0..k).step_by(DEPTH) {
+                            let one = |s: $t, l: usize| a[i / n * k + l].mul_add(b[l * n + i % n], s);
+                            *cell += (k0..k.min(k0 + DEPTH)).fold(0.0, one);
+                        }
+                    }
+                    let bytes = |v: &[$t]| bytes(v, $t::to_ne_bytes);
+                    let turned = |v: &[$t], rows: usize, columns: usize| -> Vec<$t> {
+                        (0..v.len()).map(|i| v[i % rows * columns + i / rows]).collect()
+                    };
+                    let left = [(bytes(&a), [k as i64, 1]), (bytes(&turned(&a, m, k)), [1, m as i64])];
+                    let right = [(bytes(&b), [n as i64, 1]), (bytes(&turned(&b, k, n)), [1, k as i64])];
+                    for level in Level::available() {
+                        let Some(kernels) = $t::kernels(level) else { continue };
+                        let mut room = vec![0xff; room::<$t>(level, block)];
+                        let packed = Cut::of(&kernels, block).left * size_of::<$t>();
+                        assert!(room.len() - packed <= PRODUCT_RIGHT);
+                        for (l, r) in left.iter().flat_map(|l| right.iter().map(move |r| (l, r))) {
+                            let side = |bytes, strides| Strided { bytes, offset: 0, strides };
+                            let (l, r) = (side(&l.0, &l.1), side(&r.0, &r.1));
+                            let mut out = bytes(&before);
+                            let mut to = Target { c: &mut out, c_row: n, add: true };
+                            // SAFETY: the level is available, and all sides are dense.
+                            unsafe { product(&kernels, block, (&l, &r), &mut to, &mut room).unwrap() };
+                            let (l, r) = (l.strides, r.strides);
+                            assert!(out == bytes(&want), "{level:?} {block:?} {l:?} {r:?}");
+                        }
+                    }
                 }
             }
-        }
+        )* };
+    }
+    defined! {
+        every_level_and_layout_gives_the_bits_of_the_definition f64
+        every_level_and_layout_gives_the_bits_of_the_definition_in_single f32
     }
 
     #[test]
     fn less_room_is_refused() {
         let Some(kernels) = f64::kernels(Level::detect()) else { return };
         let block = Block { m: 4, n: 4, k: 4 };
-        let cells = bytes(&[1.0; 16]);
+        let cells = bytes(&[1.0f64; 16], f64::to_ne_bytes);
         let side = Strided { bytes: &cells, offset: 0, strides: &[4, 1] };
         let mut out = cells.clone();
         let mut to = Target { c: &mut out, c_row: 4, add: false };

@@ -1,4 +1,4 @@
-#![expect(unsafe_code, reason = "bytes are seen as numbers, and bins are not looked up twice")]
+#![expect(unsafe_code, reason = "bytes are seen as numbers; counting runs at the machine's level")]
 //! Cells counted in bins as they come: no number of a bin is stored.
 
 use super::{Cells, Edges, Table, held, rows};
@@ -242,7 +242,7 @@ impl Counts {
         Counts { places: vec![[0; PLACES]; edges + 1] }
     }
 
-    /// Counts up to [`PLACES`] neighbours, which are nearest to some of the edges.
+    /// Counts up to [`PLACES`] neighbours by how many edges are not greater.
     #[inline(always)]
     fn add(&mut self, after: &[u32]) {
         for (place, after) in after.iter().enumerate() {

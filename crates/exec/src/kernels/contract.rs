@@ -74,33 +74,24 @@ pub fn contract(
             expected: needed as u64,
         });
     }
+    macro_rules! wrapping {
+        ($t:ident) => {
+            int(block, a, b, to, $t::from_ne_bytes, $t::to_ne_bytes, |x, y, z| {
+                x.wrapping_add(y.wrapping_mul(z))
+            })
+        };
+    }
     match dtype {
         DType::Float64 => float::<f64>(Level::detect(), block, a, b, to, room)?,
         DType::Float32 => float::<f32>(Level::detect(), block, a, b, to, room)?,
-        DType::Int8 => int(block, a, b, to, i8::from_ne_bytes, i8::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::UInt8 => int(block, a, b, to, u8::from_ne_bytes, u8::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::Int16 => int(block, a, b, to, i16::from_ne_bytes, i16::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::UInt16 => int(block, a, b, to, u16::from_ne_bytes, u16::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::Int32 => int(block, a, b, to, i32::from_ne_bytes, i32::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::UInt32 => int(block, a, b, to, u32::from_ne_bytes, u32::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::Int64 => int(block, a, b, to, i64::from_ne_bytes, i64::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
-        DType::UInt64 => int(block, a, b, to, u64::from_ne_bytes, u64::to_ne_bytes, |x, y, z| {
-            x.wrapping_add(y.wrapping_mul(z))
-        }),
+        DType::Int8 => wrapping!(i8),
+        DType::UInt8 => wrapping!(u8),
+        DType::Int16 => wrapping!(i16),
+        DType::UInt16 => wrapping!(u16),
+        DType::Int32 => wrapping!(i32),
+        DType::UInt32 => wrapping!(u32),
+        DType::Int64 => wrapping!(i64),
+        DType::UInt64 => wrapping!(u64),
         other => return Err(unsupported("matmul", other)),
     }
     Ok(())

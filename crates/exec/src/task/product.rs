@@ -8,7 +8,8 @@
 //!   └──┴──┴──┘     │       │        │       │
 //!    strip         └───────┘        └───────┘
 //! ```
-//! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small products cost more than the copy. Several axes that are summed, or are rows, or
+//! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
+//! products cost more than the copy. Several axes that are summed, or are rows, or
 //! columns, are one to the kernel: in place, if they lie so, else in the copy. Where both sides are the same cells (the
 //! rows of a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and
 //! the others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than

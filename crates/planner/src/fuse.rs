@@ -734,7 +734,7 @@ fn one_reduction(outputs: &[FusedOutput]) -> Option<SmallVec<[bool; 6]>> {
 }
 
 /// Fields of a value: itself, and its validity if it can be masked.
-fn value_fields(node: &Node) -> SmallVec<[DType; 3]> {
+fn value_fields(node: &Node) -> SmallVec<[DType; 4]> {
     let mut fields = smallvec![node.dtype];
     if node.nullable {
         fields.push(DType::Bool);

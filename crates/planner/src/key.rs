@@ -21,7 +21,7 @@ mod hash;
 
 /// Version of all that computes cells. Whoever changes the bits that a kernel gives counts it up: chunks that were
 /// kept by the version before are then not found any more.
-const KERNELS: u32 = 2;
+const KERNELS: u32 = 3;
 
 /// The identity of what a stage makes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

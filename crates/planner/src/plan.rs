@@ -62,7 +62,7 @@ pub struct Stage {
 pub struct Output {
     /// Types of the fields. A value is one field, or two if it can be masked: the second is `bool`, false where the
     /// cell is masked. A state of a reduction has the fields of [`ReduceKind::state`].
-    pub fields: SmallVec<[DType; 3]>,
+    pub fields: SmallVec<[DType; 4]>,
     /// Its cells and chunks. For a state: one cell (one for each group) a chunk along reduced axes.
     pub grid: Grid,
 }

@@ -85,21 +85,21 @@ impl ReduceKind {
     /// | sum of integers | low and high half of the 128-bit total (`uint64`, `int64`) |
     /// | sum, product of floats; mean | running value (`float64`) |
     /// | product of integers | running value (result's type) |
-    /// | variance | count (`int64`), mean, sum of squared deviations (`float64`) |
+    /// | variance | count (`int64`), a point, distance of the mean from it, sum of squared deviations (`float64`) |
     /// | min, max, any, all | the value so far |
     /// | argmin, argmax | value, position (`int64`, -1 while there is none) |
     /// | count | `int64` |
     ///
     /// A masked input adds a last field, the `int64` count of its cells (but for count and variance, which have one).
     /// A mean of unknown cells has it always: the divisor of a group is its count.
-    pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 3]> {
+    pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 4]> {
         use ReduceKind::*;
-        let mut fields: SmallVec<[DType; 3]> = match self {
+        let mut fields: SmallVec<[DType; 4]> = match self {
             Sum if !dtype.is_float() => smallvec![DType::UInt64, DType::Int64],
             Sum | Mean | MeanOf(_) => smallvec![DType::Float64],
             Prod if dtype.is_float() => smallvec![DType::Float64],
             Prod => smallvec![self.result(dtype).unwrap_or(DType::Int64)],
-            Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64],
+            Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64, DType::Float64],
             Min | Max | MinTotal | MaxTotal | Add => smallvec![dtype],
             Any | All => smallvec![DType::Bool],
             ArgMin | ArgMax => smallvec![dtype, DType::Int64],

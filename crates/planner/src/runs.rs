@@ -92,8 +92,8 @@ impl Runs {
 
     /// Fields of a run of cells of a type: keys, unsigned integers in the order of the cells; then positions, counted
     /// from the first cell of the chunk.
-    pub fn fields(&self, dtype: DType) -> SmallVec<[DType; 3]> {
-        let mut fields: SmallVec<[DType; 3]> = SmallVec::new();
+    pub fn fields(&self, dtype: DType) -> SmallVec<[DType; 4]> {
+        let mut fields: SmallVec<[DType; 4]> = SmallVec::new();
         fields.push(match dtype.size() {
             1 => DType::UInt8,
             2 => DType::UInt16,

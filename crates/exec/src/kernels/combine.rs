@@ -159,14 +159,16 @@ fn merge(
         Prod if dtype.is_float() => zip(out[0], part[0], n, |a: f64, b| a * b),
         Prod => zip(out[0], part[0], n, |a: u64, b| a.wrapping_mul(b)),
         Var { .. } => {
-            own = 3;
+            own = 4;
             for i in 0..n {
-                let at = |f: &[&[u8]]| (i64::read(f[0], i), f64::read(f[1], i), f64::read(f[2], i));
-                let a = (i64::read(out[0], i), f64::read(out[1], i), f64::read(out[2], i));
-                let (c, mean, m2) = chan(a, at(part));
-                c.write(out[0], i);
-                mean.write(out[1], i);
-                m2.write(out[2], i);
+                let float = |f: &[u8]| f64::read(f, i);
+                let a = (i64::read(out[0], i), float(out[1]), float(out[2]), float(out[3]));
+                let b = (i64::read(part[0], i), float(part[1]), float(part[2]), float(part[3]));
+                let (count, point, away, m2) = chan(a, b);
+                count.write(out[0], i);
+                point.write(out[1], i);
+                away.write(out[2], i);
+                m2.write(out[3], i);
             }
         }
         MinTotal if k == Kind::F64 => zip(out[0], part[0], n, elem::fmin::<f64>),
@@ -289,8 +291,9 @@ pub fn finish(
                 // NumPy's divisor stops at 0.
                 let c = (i64::read(state[0], i) - i64::from(ddof)).max(0) as f64;
                 // An infinity makes the mean one, and has no deviation from it.
-                let is_none = i64::read(state[0], i) == 0 || !f64::read(state[1], i).is_finite();
-                let x = if is_none { f64::NAN } else { f64::read(state[2], i) / c };
+                let is_finite = [state[1], state[2]].iter().all(|f| f64::read(f, i).is_finite());
+                let is_none = i64::read(state[0], i) == 0 || !is_finite;
+                let x = if is_none { f64::NAN } else { f64::read(state[3], i) / c };
                 f(x, value, i);
             }
         }
@@ -354,11 +357,11 @@ mod tests {
             let n = v.len() as f64;
             let mean = v.iter().sum::<f64>() / n;
             let m2 = v.iter().map(|x| (x - mean).powi(2)).sum();
-            vec![i(&[v.len() as i64]), f(&[mean]), f(&[m2])]
+            vec![i(&[v.len() as i64]), f(&[v[0]]), f(&[mean - v[0]]), f(&[m2])]
         };
         let parts = [
             part(&[1., 2., 3.]),
-            vec![i(&[0]), f(&[0.]), f(&[0.])],
+            vec![i(&[0]), f(&[0.]), f(&[0.]), f(&[0.])],
             part(&[4., 5., 6., 7., 8., 9., 10.]),
         ];
         let kind = ReduceKind::Var { ddof: 1 };

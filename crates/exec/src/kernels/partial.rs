@@ -14,12 +14,14 @@
 //!             runs of less than 32 cells add straight to the state     (i += i + 32, i += i + 16, …) into the state
 //!   grouped   cell i goes to output cell base + code[i]                in order
 //! ```
+//! Lanes of sums of `float64` are carried over into totals that lose nothing ([`mod@lanes`]).
 //! So the order is a function of the region's shape and the reduced axes, and of nothing else. Sums of integers are
 //! exact, so that order does not matter there. A variance has 16 lanes of its own, numbered by the tiles, which enter the
 //! state in blocks; its short runs are taken in two passes and merged.
 
 mod best;
 mod count;
+mod lanes;
 mod mono;
 mod tail;
 mod variance;
@@ -39,8 +41,9 @@ use wide::{Half, Narrow, Signed, Unsigned, wide};
 
 pub(crate) use best::{Best, Highest, Lowest};
 pub(crate) use count::count;
+pub(crate) use lanes::LANES_BYTES;
 pub(crate) use tail::{Comparison, Tail, TailFn, TailFns};
-pub(crate) use variance::chan;
+pub(crate) use variance::{Moments, chan};
 
 /// Shortest reduced run that goes through the lanes.
 pub(crate) const LANE_RUN: u64 = 32;
@@ -62,7 +65,7 @@ pub(crate) struct Piece {
     pub(crate) from: usize,
     /// One past its last cell: at most [`N`], or the end of a whole tile where `from` is 0.
     pub(crate) to: usize,
-    /// 64 lanes of the state's type.
+    /// Room for the lanes: [`LANES_BYTES`].
     pub(crate) lanes: *mut u8,
     /// Groups of the piece's cells.
     pub(crate) codes: *const u32,

@@ -29,7 +29,7 @@ pub(super) enum Gathered {
 /// A gathered input: the memory and how the operand's cells lie in it.
 pub(super) struct Seen {
     pub(super) data: Gathered,
-    pub(super) fields: SmallVec<[DType; 3]>,
+    pub(super) fields: SmallVec<[DType; 4]>,
     /// Element of the operand's first cell.
     pub(super) offset: i64,
     /// Elements for one step along each axis of the operand.

@@ -566,8 +566,17 @@ mod tests {
 
     #[test]
     fn cells_where_they_lie_give_the_bits_of_tiles() {
-        let shapes: [&[u64]; 6] =
-            [&[9000], &[7, 125], &[3, 5, 125], &[2, 11, 3, 4], &[21, 200], &[5, 1, 31]];
+        // Of those of 2100 cells and more the lanes of sums are carried over, wherever in a tile a run begins.
+        let shapes: [&[u64]; 8] = [
+            &[9000],
+            &[7, 125],
+            &[3, 5, 125],
+            &[2, 11, 3, 4],
+            &[21, 200],
+            &[5, 1, 31],
+            &[3, 2100],
+            &[2, 4133],
+        ];
         for shape in shapes {
             let n: u64 = shape.iter().product();
             let mut r = lcg(n);

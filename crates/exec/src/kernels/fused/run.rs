@@ -10,7 +10,7 @@ use super::walk::{self, Run, Walk};
 use super::{OutputFields, StridedInput};
 use crate::kernels::KernelError;
 use crate::kernels::ops::{N, TILES};
-use crate::kernels::partial::{Fns, Piece, PieceFn};
+use crate::kernels::partial::{Fns, LANES_BYTES, Piece, PieceFn};
 use crate::kernels::stream::{self, StreamFn};
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
@@ -23,8 +23,6 @@ const SLOT_BYTES: usize = TILES * TILE_BYTES;
 pub(super) const TILE_BYTES: usize = N * 8 + 128;
 /// Bytes of a line of the caches, at which tile buffers begin.
 const LINE_BYTES: usize = 64;
-/// Bytes of the lanes of a reduction.
-const LANES_BYTES: usize = N * 8;
 /// Tiles between two questions whether to stop: 65,536 cells, some ten milliseconds where a cell is dear.
 const CANCEL_TILES: usize = 1 << 10;
 

@@ -4,6 +4,7 @@
 )]
 //! Reductions whose state is one value: sums and products of floats, products of integers, extremes.
 
+use super::lanes::{CARRY_TILES, Lanes};
 use super::tail::tail;
 use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::{self, Elem, Float};
@@ -21,6 +22,16 @@ pub(super) trait Mono {
     fn none() -> Self::T;
     fn put(s: Self::S, v: Self::T) -> Self::S;
     fn join(a: Self::S, b: Self::S) -> Self::S;
+    /// Are lanes carried over now and then, so that roundings do not add up? See [`Lanes`].
+    const CARRIED: bool = false;
+    /// The sum of a total and a lane, and what rounding it lost.
+    fn carry(total: Self::S, lane: Self::S) -> (Self::S, Self::S) {
+        (Self::join(total, lane), Self::id())
+    }
+    /// A total with what its roundings lost.
+    fn carried(total: Self::S, _lost: Self::S) -> Self::S {
+        total
+    }
     /// The state of a whole line. Which one of two NaN an addition gives is the compiler's choice: it is one NaN then.
     fn settled(s: Self::S) -> Self::S {
         s
@@ -29,29 +40,34 @@ pub(super) trait Mono {
 
 #[inline(always)]
 pub(super) unsafe fn mono_lanes<M: Mono>(p: &Piece) {
-    // SAFETY: there are N lanes.
-    let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
+    // SAFETY: there is room for the lanes.
+    let lanes = unsafe { &mut *p.lanes.cast::<Lanes<M::S>>() };
     if p.is_whole() {
-        // Cells in the order of the memory: another one costs more of its bandwidth than lanes in registers save.
-        let mut acc = *lanes;
-        for t in 0..p.to / N {
-            // SAFETY: the piece has so many tiles.
-            let v = unsafe { &*p.values.cast::<[M::T; N]>().add(t) };
-            if widens::<M>() {
-                ahead(v.as_ptr(), N);
+        // SAFETY: the piece has so many tiles.
+        let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[M::T; N]>(), p.to / N) };
+        let mut left = tiles;
+        while let Some(some) = lanes.some::<M, _>(&mut left) {
+            // Cells in the order of the memory: another one costs more of its bandwidth than lanes in registers save.
+            let mut acc = lanes.now;
+            for v in some {
+                if widens::<M>() {
+                    ahead(v.as_ptr(), N);
+                }
+                for i in 0..N {
+                    acc[i] = M::put(acc[i], v[i]);
+                }
             }
-            for i in 0..N {
-                acc[i] = M::put(acc[i], v[i]);
-            }
+            lanes.now = acc;
+            lanes.passed::<M>(some.len());
         }
-        *lanes = acc;
     } else {
         let n = p.to - p.from;
         // SAFETY: the piece has so many values.
         let v = unsafe { std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n) };
-        for (a, v) in lanes[p.from..p.to].iter_mut().zip(v) {
+        for (a, v) in lanes.now[p.from..p.to].iter_mut().zip(v) {
             *a = M::put(*a, *v);
         }
+        lanes.passed_part::<M>(p.from);
     }
 }
 #[inline(always)]
@@ -195,7 +211,20 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
             }
             while k < many {
                 let (run, after) = v[k * len..].split_at(len / N * N);
-                let mut acc = run_lanes::<M>(run.as_chunks().0, after, len % N);
+                let run = run.as_chunks().0;
+                let mut acc = match M::CARRIED && run.len() >= CARRY_TILES {
+                    true => {
+                        let mut lanes = Lanes::<M::S>::empty::<M>();
+                        let (whole, last) = run.split_at(run.len() / CARRY_TILES * CARRY_TILES);
+                        for some in whole.chunks_exact(CARRY_TILES) {
+                            lanes.now = run_lanes::<M>(some, &[], 0);
+                            lanes.passed::<M>(CARRY_TILES);
+                        }
+                        lanes.now = run_lanes::<M>(last, after, len % N);
+                        lanes.all::<M>()
+                    }
+                    false => run_lanes::<M>(run, after, len % N),
+                };
                 s[k] = M::settled(M::join(s[k], folded::<M, N>(&mut acc)));
                 k += 1;
             }
@@ -276,14 +305,16 @@ unsafe fn mono_group<M: Mono>(p: &Piece) {
 }
 #[inline(always)]
 unsafe fn mono_fold<M: Mono>(p: &Piece) {
-    // SAFETY: there are N lanes; `out` is a cell of the state.
-    let (acc, s) =
-        unsafe { (&mut *p.lanes.cast::<[M::S; N]>(), &mut *p.fields[0].cast::<M::S>().add(p.out)) };
+    // SAFETY: there is room for the lanes; `out` is a cell of the state.
+    let (lanes, s) = unsafe {
+        (&mut *p.lanes.cast::<Lanes<M::S>>(), &mut *p.fields[0].cast::<M::S>().add(p.out))
+    };
+    let mut acc = lanes.all::<M>();
     if p.from > 0 {
         acc.rotate_left(p.from);
     }
-    *s = M::join(*s, folded::<M, N>(acc));
-    acc.fill(M::id());
+    *s = M::join(*s, folded::<M, N>(&mut acc));
+    lanes.clear::<M>();
 }
 /// All lanes, by halves.
 #[inline(always)]
@@ -305,8 +336,8 @@ unsafe fn mono_init<M: Mono>(p: &Piece) {
     }
 }
 unsafe fn mono_reset<M: Mono>(p: &Piece) {
-    // SAFETY: there are N lanes.
-    unsafe { &mut *p.lanes.cast::<[M::S; N]>() }.fill(M::id());
+    // SAFETY: there is room for the lanes.
+    unsafe { p.lanes.cast::<Lanes<M::S>>().write(Lanes::empty::<M>()) };
 }
 leveled!(pick_lanes, mono_lanes<M: Mono>(p: &Piece) as PieceFn);
 leveled!(pick_row, mono_row<M: Mono>(p: &Piece) as PieceFn);
@@ -364,8 +395,49 @@ macro_rules! monos {
         }
     )* };
 }
+
+/// A sum of floats, in `f64`.
+pub(super) struct SumFloat<T>(std::marker::PhantomData<T>);
+impl<T: Float> Mono for SumFloat<T> {
+    type T = T;
+    type S = f64;
+    #[inline(always)]
+    fn id() -> f64 {
+        0.0
+    }
+    #[inline(always)]
+    fn none() -> T {
+        T::default()
+    }
+    #[inline(always)]
+    fn put(s: f64, v: T) -> f64 {
+        s + v.to_f64()
+    }
+    #[inline(always)]
+    fn join(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    #[inline(always)]
+    fn settled(s: f64) -> f64 {
+        one_nan(s)
+    }
+    // What sums of narrower cells lose is far below the last bit of a result in their type.
+    const CARRIED: bool = size_of::<T>() == 8;
+    /// # Source
+    /// D. E. Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B (TwoSum).
+    #[inline(always)]
+    fn carry(total: f64, lane: f64) -> (f64, f64) {
+        let sum = total + lane;
+        let added = sum - total;
+        (sum, (total - (sum - added)) + (lane - added))
+    }
+    #[inline(always)]
+    fn carried(total: f64, lost: f64) -> f64 {
+        // Beside an infinity or NaN, nothing of what was lost is a number.
+        if lost.is_finite() { total + lost } else { total }
+    }
+}
 monos! {
-    SumFloat<Float>: f64, 0.0, T::default(), |s, v| s + v.to_f64(), |a, b| a + b, one_nan;
     ProdFloat<Float>: f64, 1.0, T::one(), |s, v| s * v.to_f64(), |a, b| a * b, one_nan;
     Least<Elem>: T, T::top(), T::top(), |s, v| elem::minimum(s, v), |a, b| elem::minimum(a, b);
     Greatest<Elem>: T, T::bottom(), T::bottom(), |s, v| elem::maximum(s, v), |a, b| elem::maximum(a, b);

@@ -8,6 +8,7 @@
 //! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the
 //! operations do one after the other, so no bit depends on who does them.
 
+use super::lanes::Lanes;
 use super::mono::{Mono, widens};
 use super::{Piece, PieceFn};
 use crate::kernels::elem::{Elem, Float};
@@ -90,25 +91,33 @@ joints! {
 /// As the lanes of [`Mono`].
 #[inline(always)]
 unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
-    // SAFETY: there are N lanes.
-    let lanes = unsafe { &mut *p.lanes.cast::<[M::S; N]>() };
+    // SAFETY: there is room for the lanes.
+    let lanes = unsafe { &mut *p.lanes.cast::<Lanes<M::S>>() };
     let k = M::T::from_word(p.parameter);
     if p.is_whole() {
-        let mut acc = *lanes;
-        for t in 0..p.to / N {
-            // SAFETY: the piece has so many tiles of both.
-            let (a, b) = unsafe {
-                (&*p.values.cast::<[M::T; N]>().add(t), &*p.valid.cast::<[J::C; N]>().add(t))
-            };
-            if widens::<M>() {
-                ahead(a.as_ptr(), N);
-                ahead(b.as_ptr(), N);
+        // SAFETY: the piece has so many tiles of both.
+        let (mut left, mut beside) = unsafe {
+            let tiles = p.to / N;
+            (
+                std::slice::from_raw_parts(p.values.cast::<[M::T; N]>(), tiles),
+                std::slice::from_raw_parts(p.valid.cast::<[J::C; N]>(), tiles),
+            )
+        };
+        while let Some(some) = lanes.some::<M, _>(&mut left) {
+            let mut acc = lanes.now;
+            for (a, b) in some.iter().zip(beside) {
+                if widens::<M>() {
+                    ahead(a.as_ptr(), N);
+                    ahead(b.as_ptr(), N);
+                }
+                for i in 0..N {
+                    acc[i] = M::put(acc[i], J::of(a[i], b[i], k));
+                }
             }
-            for i in 0..N {
-                acc[i] = M::put(acc[i], J::of(a[i], b[i], k));
-            }
+            lanes.now = acc;
+            beside = &beside[some.len()..];
+            lanes.passed::<M>(some.len());
         }
-        *lanes = acc;
     } else {
         let n = p.to - p.from;
         // SAFETY: the piece has so many of both.
@@ -118,9 +127,10 @@ unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
                 std::slice::from_raw_parts(p.valid.cast::<J::C>().add(p.from), n),
             )
         };
-        for ((lane, a), b) in lanes[p.from..p.to].iter_mut().zip(a).zip(b) {
+        for ((lane, a), b) in lanes.now[p.from..p.to].iter_mut().zip(a).zip(b) {
             *lane = M::put(*lane, J::of(*a, *b, k));
         }
+        lanes.passed_part::<M>(p.from);
     }
 }
 /// As the rows of [`Mono`].

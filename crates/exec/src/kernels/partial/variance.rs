@@ -2,9 +2,10 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Variances: count, mean and sum of squared deviations, in one pass.
+//! Variances in one pass: count, mean and sum of squared deviations.
 
 use super::count::count_init;
+use super::lanes::Lanes;
 use super::mono::{Mono, SumFloat, mono_lanes};
 use super::{Fns, HELD, LANE_RUN, LinesFn, PairFn, Piece, PieceFn, RowsFn};
 use crate::kernels::elem::Float;
@@ -13,13 +14,21 @@ use crate::kernels::ops::N;
 use crate::kernels::stream::ahead;
 use std::hint::black_box;
 
-/// Merges (count, mean, sum of squared deviations) of two parts.
+/// What a variance keeps of some cells: their count, a point near them, how far their mean is from the point, and the sum
+/// of squared deviations from the mean.
+///
+/// The mean is kept as two numbers because one of 64 bits has not enough of them: where the mean is 10^8 times the
+/// deviations, a rounded mean is off by 10^-8 of these, and so would be the variance. The point is one of the cells (of
+/// long runs the mean of the first ones), so differences from it are exact or as good as the cells.
+pub(crate) type Moments = (i64, f64, f64, f64);
+
+/// Merges what is kept of two parts. The point of the first one stays.
 ///
 /// # Source
 /// T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
 /// variances", 1979.
 #[inline(always)]
-pub(crate) fn chan(a: (i64, f64, f64), b: (i64, f64, f64)) -> (i64, f64, f64) {
+pub(crate) fn chan(a: Moments, b: Moments) -> Moments {
     if a.0 == 0 {
         return b;
     }
@@ -27,9 +36,9 @@ pub(crate) fn chan(a: (i64, f64, f64), b: (i64, f64, f64)) -> (i64, f64, f64) {
         return a;
     }
     let n = a.0 + b.0;
-    let d = b.1 - a.1;
+    let d = (b.1 - a.1) + (b.2 - a.2);
     let w = b.0 as f64 / n as f64;
-    (n, a.1 + d * w, a.2 + b.2 + d * d * (a.0 as f64 * w))
+    (n, a.1, a.2 + d * w, a.3 + b.3 + d * d * (a.0 as f64 * w))
 }
 /// The sum of some lanes, by halves.
 #[inline(always)]
@@ -124,12 +133,12 @@ unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
     let (lanes, sums, tiles) = unsafe {
         (
             &mut *p.lanes.cast::<VarLanes>(),
-            &mut *sum.lanes.cast::<[f64; N]>(),
+            &mut *sum.lanes.cast::<Lanes<f64>>(),
             std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N),
         )
     };
     // SAFETY: as the caller promises.
-    unsafe { var_whole(p, tiles, lanes, sums) };
+    unsafe { var_whole(p, tiles, lanes, std::array::from_mut(sums)) };
 }
 /// Takes in whole tiles of which no cell is masked, block by block.
 ///
@@ -140,7 +149,7 @@ unsafe fn var_whole<T: Float, const S: usize>(
     p: &Piece,
     tiles: &[[T; N]],
     lanes: &mut VarLanes,
-    sums: &mut [f64; S],
+    sums: &mut [Lanes<f64>; S],
 ) {
     let mut t = 0;
     while t < tiles.len() {
@@ -151,6 +160,7 @@ unsafe fn var_whole<T: Float, const S: usize>(
         }
         // As many tiles as the block still takes.
         let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
+        let room = sums.iter().fold(room, |room, s| room.min(s.room::<SumFloat<T>>()));
         let some = &tiles[t..(t + room).min(tiles.len())];
         var_tiles(some, lanes, sums);
         t += some.len();
@@ -215,17 +225,17 @@ unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut Va
         unsafe { var_enter(p, lanes) };
     }
 }
-/// Takes in tiles of which no cell is masked, also into the lanes of a sum where these are [`N`] and not none.
+/// Takes in tiles of which no cell is masked, also into the lanes of a sum if there is one.
 #[inline(always)]
 fn var_tiles<T: Float, const S: usize>(
     tiles: &[[T; N]],
     lanes: &mut VarLanes,
-    sums: &mut [f64; S],
+    sums: &mut [Lanes<f64>; S],
 ) {
     // Lanes that are seen to be folded next would be carried there two at a time.
     let lanes = black_box(lanes);
     let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
-    let mut acc = *sums;
+    let mut acc = sums.each_ref().map(|s| s.now);
     for tile in tiles {
         if size_of::<T>() == 8 {
             ahead(tile.as_ptr(), N);
@@ -235,14 +245,18 @@ fn var_tiles<T: Float, const S: usize>(
                 let x = part[i].to_f64() - from;
                 d[i] += x;
                 q[i] += x * x;
-                if S == N {
+                for acc in &mut acc {
                     let lane = &mut acc[k * VAR_LANES + i];
                     *lane = SumFloat::<T>::put(*lane, part[i]);
                 }
             }
         }
     }
-    (lanes.deviations, lanes.squares, *sums) = (d, q, acc);
+    (lanes.deviations, lanes.squares) = (d, q);
+    for (s, acc) in sums.iter_mut().zip(acc) {
+        s.now = acc;
+        s.passed::<SumFloat<T>>(tiles.len());
+    }
     lanes.count += (tiles.len() * N) as u32;
     black_box(lanes);
 }
@@ -342,13 +356,26 @@ unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
 /// The mean that the state has so far.
 ///
 /// # Safety
-/// `out` is a cell of the three fields.
+/// `out` is a cell of the four fields.
 #[inline(always)]
 unsafe fn var_mean(p: &Piece) -> Option<f64> {
     // SAFETY: the caller's promise.
     unsafe {
         let n = *p.fields[0].cast::<i64>().add(p.out);
-        (n > 0).then(|| *p.fields[1].cast::<f64>().add(p.out))
+        let field = |f: usize| *p.fields[f].cast::<f64>().add(p.out);
+        (n > 0).then(|| field(1) + field(2))
+    }
+}
+/// The point of the state; `first` if it has met no cell.
+///
+/// # Safety
+/// `out` is a cell of the four fields.
+#[inline(always)]
+unsafe fn var_point(p: &Piece, first: f64) -> f64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let n = *p.fields[0].cast::<i64>().add(p.out);
+        if n > 0 { *p.fields[1].cast::<f64>().add(p.out) } else { first }
     }
 }
 #[inline(always)]
@@ -370,8 +397,10 @@ unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     let m2 = q - d * d / n;
     // Rounding may leave less than nothing; NaN stays.
     let m2 = if m2 < 0.0 { 0.0 } else { m2 };
-    let block = (i64::from(lanes.count), lanes.from + d / n, m2);
-    // SAFETY: `out` is a cell of the three fields.
+    // SAFETY: `out` is a cell of the four fields.
+    let point = unsafe { var_point(p, lanes.from) };
+    let block = (i64::from(lanes.count), point, (lanes.from - point) + d / n, m2);
+    // SAFETY: as above.
     unsafe { var_merge(p, p.out, block) };
     *lanes = VarLanes::EMPTY;
 }
@@ -392,48 +421,48 @@ unsafe fn var_seq<T: Float>(p: &Piece) {
 unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
     // SAFETY: validity, if there is any, has N cells.
     let keep = |i: usize| p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
+    let Some(first) = (0..v.len()).find(|i| keep(*i)) else { return };
+    // SAFETY: `out` is a cell of the four fields.
+    let point = unsafe { var_point(p, v[first].to_f64()) };
     let (mut n, mut sum) = (0i64, 0.0);
-    for (i, x) in v.iter().enumerate() {
+    for (i, x) in v.iter().enumerate().skip(first) {
         if keep(i) {
             n += 1;
-            sum += x.to_f64();
+            sum += x.to_f64() - point;
         }
     }
-    if n == 0 {
-        return;
-    }
-    let mean = sum / n as f64;
+    let away = sum / n as f64;
     let mut m2 = 0.0;
-    for (i, x) in v.iter().enumerate() {
+    for (i, x) in v.iter().enumerate().skip(first) {
         if keep(i) {
-            let d = x.to_f64() - mean;
+            let d = (x.to_f64() - point) - away;
             m2 += d * d;
         }
     }
-    // SAFETY: `out` is a cell of the three fields.
-    unsafe { var_merge(p, p.out, (n, mean, m2)) }
+    // SAFETY: as above.
+    unsafe { var_merge(p, p.out, (n, point, away, m2)) }
 }
 /// # Safety
-/// `out` is a cell of the three fields.
+/// `out` is a cell of the four fields.
 #[inline(always)]
-unsafe fn var_merge(p: &Piece, out: usize, b: (i64, f64, f64)) {
+unsafe fn var_merge(p: &Piece, out: usize, b: Moments) {
     // SAFETY: the caller's promise.
     unsafe {
         let n = p.fields[0].cast::<i64>().add(out);
-        let mean = p.fields[1].cast::<f64>().add(out);
-        let m2 = p.fields[2].cast::<f64>().add(out);
-        (*n, *mean, *m2) = chan((*n, *mean, *m2), b);
+        let [point, away, m2] = [1, 2, 3].map(|f: usize| p.fields[f].cast::<f64>().add(out));
+        (*n, *point, *away, *m2) = chan((*n, *point, *away, *m2), b);
     }
 }
 #[inline(always)]
 unsafe fn var_row<T: Float>(p: &Piece) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on; the tile has N cells; fields do not overlap.
-    let (count, mean, m2, v) = unsafe {
+    let (count, point, away, m2, v) = unsafe {
         (
             std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[1].cast::<f64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[2].cast::<f64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[3].cast::<f64>().add(p.out), n),
             std::slice::from_raw_parts(p.values.cast::<T>().add(p.from), n),
         )
     };
@@ -445,10 +474,13 @@ unsafe fn var_row<T: Float>(p: &Piece) {
         let (before, c) = (count[0] as f64, count[0] + 1);
         let w = 1.0 / c as f64;
         let grown = before * w;
+        if count[0] == 0 {
+            point.iter_mut().zip(v).for_each(|(point, v)| *point = v.to_f64());
+        }
         count.fill(c);
-        for ((mean, m2), v) in mean.iter_mut().zip(m2).zip(v) {
-            let d = v.to_f64() - *mean;
-            *mean += d * w;
+        for (((away, m2), point), v) in away.iter_mut().zip(m2).zip(point).zip(v) {
+            let d = (v.to_f64() - *point) - *away;
+            *away += d * w;
             *m2 += d * d * grown;
         }
         return;
@@ -458,13 +490,16 @@ unsafe fn var_row<T: Float>(p: &Piece) {
     for i in 0..n {
         // One more cell: Chan's merge with a part of one.
         let c = count[i] + 1;
-        let d = v[i].to_f64() - mean[i];
+        let x = v[i].to_f64();
+        let from = if count[i] == 0 { x } else { point[i] };
+        let d = (x - from) - away[i];
         let w = 1.0 / c as f64;
-        let new_mean = mean[i] + d * w;
+        let new_away = away[i] + d * w;
         let new_m2 = m2[i] + d * d * (count[i] as f64 * w);
         let take = valid[i] != 0;
         count[i] = if take { c } else { count[i] };
-        mean[i] = if take { new_mean } else { mean[i] };
+        point[i] = if take { from } else { point[i] };
+        away[i] = if take { new_away } else { away[i] };
         m2[i] = if take { new_m2 } else { m2[i] };
     }
 }
@@ -472,26 +507,49 @@ unsafe fn var_row<T: Float>(p: &Piece) {
 unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on; fields do not overlap.
-    let (count, mean, m2) = unsafe {
+    let (count, point, away, m2) = unsafe {
         (
             std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[1].cast::<f64>().add(p.out), n),
             std::slice::from_raw_parts_mut(p.fields[2].cast::<f64>().add(p.out), n),
+            std::slice::from_raw_parts_mut(p.fields[3].cast::<f64>().add(p.out), n),
         )
     };
     let Some(before) = count.first().copied() else { return };
     count.fill(before + values.len() as i64);
-    let (means, last_means) = mean.as_chunks_mut::<HELD>();
-    let (squares, last_squares) = m2.as_chunks_mut::<HELD>();
-    let done = means.len() * HELD;
-    for (part, (mean, m2)) in means.iter_mut().zip(squares).enumerate() {
+    if let Some(first) = values.first().filter(|_| before == 0) {
         // SAFETY: every row has n values.
-        unsafe { var_held::<T, HELD>(before, mean, m2, values, part * HELD) };
+        let first = unsafe { std::slice::from_raw_parts(first.cast::<T>(), n) };
+        point.iter_mut().zip(first).for_each(|(point, v)| *point = v.to_f64());
     }
-    for (k, (mean, m2)) in last_means.iter_mut().zip(last_squares).enumerate() {
-        let (mean, m2) = (std::array::from_mut(mean), std::array::from_mut(m2));
+    // SAFETY: every row has n values.
+    unsafe { var_all_held::<T>(before, point, away, m2, values) };
+}
+/// Takes rows into as many cells of the state as they have, which have met `before` rows.
+///
+/// # Safety
+/// Every row has as many cells as the slices.
+#[inline(always)]
+unsafe fn var_all_held<T: Float>(
+    before: i64,
+    point: &[f64],
+    away: &mut [f64],
+    m2: &mut [f64],
+    rows: &[*const u8],
+) {
+    let (points, last_points) = point.as_chunks::<HELD>();
+    let (aways, last_aways) = away.as_chunks_mut::<HELD>();
+    let (squares, last_squares) = m2.as_chunks_mut::<HELD>();
+    let done = points.len() * HELD;
+    for (part, ((point, away), m2)) in points.iter().zip(aways).zip(squares).enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { var_held::<T, HELD>(before, point, away, m2, rows, part * HELD) };
+    }
+    for (k, ((point, away), m2)) in last_points.iter().zip(last_aways).zip(last_squares).enumerate()
+    {
+        let (away, m2) = (std::array::from_mut(away), std::array::from_mut(m2));
         // SAFETY: as above.
-        unsafe { var_held::<T, 1>(before, mean, m2, values, done + k) };
+        unsafe { var_held::<T, 1>(before, std::array::from_ref(point), away, m2, rows, done + k) };
     }
 }
 /// Takes cells `from..from + L` of some rows into as many of the state, which have met `before` rows.
@@ -501,24 +559,25 @@ unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
 #[inline(always)]
 unsafe fn var_held<T: Float, const L: usize>(
     before: i64,
-    mean: &mut [f64; L],
+    point: &[f64; L],
+    away: &mut [f64; L],
     m2: &mut [f64; L],
     rows: &[*const u8],
     from: usize,
 ) {
-    let (mut means, mut squares) = (*mean, *m2);
+    let (points, mut aways, mut squares) = (*point, *away, *m2);
     for (n, v) in (before..).zip(rows) {
         // SAFETY: the caller's promise.
         let v = unsafe { &*v.cast::<T>().add(from).cast::<[T; L]>() };
         let w = 1.0 / (n + 1) as f64;
         let grown = n as f64 * w;
         for i in 0..L {
-            let d = v[i].to_f64() - means[i];
-            means[i] += d * w;
+            let d = (v[i].to_f64() - points[i]) - aways[i];
+            aways[i] += d * w;
             squares[i] += d * d * grown;
         }
     }
-    (*mean, *m2) = (means, squares);
+    (*away, *m2) = (aways, squares);
 }
 unsafe fn var_group<T: Float>(p: &Piece) {
     for i in p.from..p.to {
@@ -526,16 +585,16 @@ unsafe fn var_group<T: Float>(p: &Piece) {
         unsafe {
             if p.valid.is_null() || *p.valid.add(i) != 0 {
                 let out = p.out + *p.codes.add(i - p.from) as usize;
-                var_merge(p, out, (1, (*p.values.cast::<T>().add(i)).to_f64(), 0.0));
+                var_merge(p, out, (1, (*p.values.cast::<T>().add(i)).to_f64(), 0.0, 0.0));
             }
         }
     }
 }
 unsafe fn var_init(p: &Piece) {
-    // SAFETY: `from..to` are cells of the three fields.
+    // SAFETY: `from..to` are cells of the four fields.
     unsafe {
         count_init(p);
-        for f in 1..3 {
+        for f in 1..4 {
             std::slice::from_raw_parts_mut(p.fields[f].cast::<f64>().add(p.from), p.to - p.from)
                 .fill(0.0);
         }

@@ -2,7 +2,7 @@
 
 use crate::kernels::combine::Cell;
 use crate::kernels::elem::{Elem, fmin, maximum, minimum};
-use crate::kernels::partial::chan;
+use crate::kernels::partial::{Moments, chan};
 use std::marker::PhantomData;
 
 /// An associative operation.
@@ -110,17 +110,17 @@ impl<T> Spread<T> {
 }
 impl<T: Real> Fold for Spread<T> {
     type In = T;
-    type State = (i64, f64, f64);
+    type State = Moments;
     type Out = T;
     #[inline(always)]
     fn identity(&self) -> Self::State {
-        (0, 0.0, 0.0)
+        (0, 0.0, 0.0, 0.0)
     }
     #[inline(always)]
     fn one(&self, v: T) -> Self::State {
         // Deviations of NaN and of infinities are NaN.
         let v = v.wide();
-        (1, v, if v.is_finite() { 0.0 } else { f64::NAN })
+        (1, v, 0.0, if v.is_finite() { 0.0 } else { f64::NAN })
     }
     #[inline(always)]
     fn join(&self, a: Self::State, b: Self::State) -> Self::State {
@@ -130,7 +130,7 @@ impl<T: Real> Fold for Spread<T> {
     fn finish(&self, s: Self::State, n: u64) -> Option<T> {
         // NumPy's divisor stops at 0.
         let divisor = (n as i64 - i64::from(self.ddof)).max(0) as f64;
-        Some(T::narrow(s.2 / divisor))
+        Some(T::narrow(s.3 / divisor))
     }
 }
 

@@ -232,7 +232,7 @@ impl<'a> List<'a> {
             }
             "dtype" => words::DTYPES.iter().for_each(|d| self.add(d, &format!("{d}{end}"))),
             _ => {
-                let told = function.map(signature::told).unwrap_or_default();
+                let told = function.map(|f| signature::told(f, &name)).unwrap_or_default();
                 told.iter().for_each(|w| self.add(w, &format!("{w}{end}")));
             }
         }

@@ -47,17 +47,27 @@ pub fn parameters(signature: &str) -> Vec<Parameter> {
     out
 }
 
-/// The texts that a function's signature and description name in single quotes: its methods.
-pub(super) fn told(f: &Function) -> Vec<String> {
+/// The texts that a function's signature and description name in single quotes and that `parameter` takes: the names of
+/// reductions, which stand in brackets after that word, are for `op`, all others for other parameters.
+pub(super) fn told(f: &Function, parameter: &str) -> Vec<String> {
+    let reductions = f.doc.split_once("reduction (").and_then(|(_, rest)| rest.split_once(')'));
+    let reductions = reductions.map(|(list, _)| words(list)).unwrap_or_default();
+    if parameter == "op" && !reductions.is_empty() {
+        return reductions;
+    }
     let mut out: Vec<String> = Vec::new();
-    for text in [&f.signature, &f.doc] {
-        for t in tokens(text).iter().filter(|t| t.kind == Kind::Text && t.closed) {
-            let word = t.text.trim_matches('\'').to_string();
-            // A text with spaces is a sentence between two apostrophes.
-            if !word.is_empty() && !word.contains(char::is_whitespace) && !out.contains(&word) {
-                out.push(word);
-            }
+    for word in words(&f.signature).into_iter().chain(words(&f.doc)) {
+        if !out.contains(&word) && !reductions.contains(&word) {
+            out.push(word);
         }
     }
     out
+}
+
+/// The words in single quotes; a text with spaces may be a sentence between two apostrophes.
+fn words(text: &str) -> Vec<String> {
+    let tokens = tokens(text);
+    let texts = tokens.iter().filter(|t| t.kind == Kind::Text && t.closed);
+    let words = texts.map(|t| t.text.trim_matches('\'').to_string());
+    words.filter(|word| !word.is_empty() && !word.contains(char::is_whitespace)).collect()
 }

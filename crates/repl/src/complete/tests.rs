@@ -25,6 +25,11 @@ impl Source for Fixed {
             function("max", "max(x, axis => NULL)", "Greatest."),
             function("mean", "mean(x, axis => NULL, dtype => NULL, skipna => false)", "Mean."),
             function("now", "now()", "Time."),
+            function(
+                "resample",
+                "resample(x, op, time => '1 day', skipna => false)",
+                "A reduction ('sum', 'median') of each period: '6 hours', '1 day', or 'h', 'QS-DEC'.",
+            ),
         ])
     }
     fn relations(&self) -> Vec<String> {
@@ -100,6 +105,8 @@ fn arguments_of_the_function() {
     insta::assert_snapshot!(at("SELECT mean(t2m, dtype => 'float|') FROM era5"), @"float float32 float64¶");
     insta::assert_snapshot!(at("SELECT mean(t2m, skipna => t|) FROM era5"), @"t t2m time true true ¶");
     insta::assert_snapshot!(at("SELECT groupby(t2m, '|') FROM era5"), @"sum mean¶");
+    insta::assert_snapshot!(at("SELECT resample(t2m, '|') FROM era5"), @"sum median¶");
+    insta::assert_snapshot!(at("SELECT resample(t2m, 'sum', time => '|') FROM era5"), @"h QS-DEC¶");
     insta::assert_snapshot!(at("SELECT t2m[la|] FROM era5"), @"la lat lat => ¶");
 }
 

@@ -192,7 +192,8 @@ impl Session {
                 binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
-                let nullable = rooted.graph.node(rooted.roots[0]).nullable;
+                let plan = tiling.plan();
+                let nullable = plan.output(plan.results[0]).fields.len() > 1;
                 let version = version(&tiling, "selected");
                 let kept = keep(&mut binding.opener.sources, dtype, nullable, array, version);
                 Ok(Done::Arrays(vec![kept]))

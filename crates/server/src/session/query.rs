@@ -424,9 +424,15 @@ fn planned(
         }
     })
     .map_err(Error::stage)?;
+    // A mask that is known to hide nothing is gone after folding.
+    let plan = tiling.plan();
+    let mut labels = lowered.outputs;
+    for (labels, out) in labels.iter_mut().zip(&plan.results) {
+        labels.nullable &= plan.output(*out).fields.len() > 1;
+    }
     Ok(Planned {
         tiling: Arc::new(tiling),
-        labels: lowered.outputs,
+        labels,
         sources: binding.opener.sources,
         trace: passes,
         surface: decision.surface,

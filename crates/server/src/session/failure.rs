@@ -137,6 +137,11 @@ impl Failure {
     }
 }
 
+/// Whether rows failed as they divided by 0; Arrow has no other mark of it than its words.
+fn is_zero_division(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("divide by zero")
+}
+
 impl Report for Failure {
     fn code(&self) -> &str {
         match self {
@@ -154,6 +159,7 @@ impl Report for Failure {
             Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
             Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
+            Failure::Rows { message, .. } if is_zero_division(message) => "division_by_zero",
             Failure::Rows { .. } => "execution",
         }
     }
@@ -206,6 +212,10 @@ impl Report for Failure {
             Failure::Rows { memory: true, .. } => {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
             }
+            Failure::Rows { message, .. } if is_zero_division(message) => Some(
+                "integers have no quotient by 0; `nullif(divisor, 0)` gives NULL there, `x::double` an infinity or NaN"
+                    .into(),
+            ),
             Failure::Rows { .. } => None,
         }
     }

@@ -115,7 +115,7 @@ impl Accumulator for Total {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let overflow = || {
             DataFusionError::External(Box::new(Error::Cells {
-                code: "overflow",
+                code: "integer_overflow",
                 message: format!("sum: the total {} does not fit {}", self.total, self.result),
                 position: None,
                 hint: Some("sum `x::double` instead".to_string()),

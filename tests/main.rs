@@ -13,6 +13,7 @@ mod common;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod crowd;
 mod dense;
+mod dtypes;
 mod explain;
 mod http;
 mod invariants;
@@ -29,4 +30,5 @@ mod s3;
 mod shell;
 #[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
+mod subscripts;
 mod ways;

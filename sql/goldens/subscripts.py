@@ -35,6 +35,9 @@ f.q("m[0], m[1, 3], m[::-1, 3], mi[1:3, 2:5]", d.m[0], np.ma.array(0.0, mask=Tru
 f.note("Integer tensors gather; several of them go together, as NumPy's.")
 f.q("x[[0, 2]], x[[3, -1], :], x[:, [6, 0, 0]], x[[1, 2], [3, 4]]", d.x[[0, 2]], d.x[[3, -1]], d.x[:, [6, 0, 0]], d.x[[1, 2], [3, 4]])
 f.q("v[[[0, 1], [2, 3]]], cube[[2, 0], :, 1]", d.v[np.array([[0, 1], [2, 3]])], d.cube[[2, 0], :, 1])
+f.note("`...` between arrays sets them apart, even where it stands for no dimension.")
+for text in [":, [0, 1, 2], ..., 1", "[0, 2], ..., [0, 1], :", "[0, 2], [0, 1], ..., 0", "..., [0, 1], 2", "[0, 1], ..., 1, [2, 3]"]:
+    index(text, "cube")
 f.note("Out of range is an error for an index, never for a slice.")
 for sql in ["x[5]", "x[-6]", "x[0, 7]", "cube[0, 0, 5]", "z[0]", "x[[0, 9]]"]:
     f.error(sql, "index_out_of_range")

@@ -8,7 +8,7 @@ mod relation;
 
 use sqlparser::ast::{
     AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
-    SelectItem, Value,
+    SelectItem, Spanned, Value,
 };
 use sqlparser::tokenizer::Span;
 
@@ -189,6 +189,20 @@ pub fn function_name(expr: &Expr) -> Option<&Ident> {
         [part] if subscript(expr).is_none() => part.as_ident(),
         _ => None,
     }
+}
+
+/// An item of numbers of a block without `FROM`, which the lift marks so that the block is one of tensors.
+pub(crate) fn numbers(expr: &Expr) -> Option<&Expr> {
+    match marker::read(expr, marker::NUMBERS)? {
+        ([arg], _) => value(arg),
+        _ => None,
+    }
+}
+
+/// Marks an item of numbers.
+pub(crate) fn numbers_of(expr: Expr) -> Expr {
+    let name = marker::name(marker::NUMBERS, expr.span());
+    marker::call(name, vec![marker::positional(expr)])
 }
 
 /// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.

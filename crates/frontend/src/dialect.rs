@@ -25,7 +25,7 @@ mod subscript;
 use std::any::TypeId;
 use std::cell::Cell;
 
-use sqlparser::ast::{Expr, Ident};
+use sqlparser::ast::{BinaryOperator, Expr, Ident};
 use sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -148,9 +148,59 @@ impl Dialect for TesseraDialect {
             // One less than its own precedence makes an operator right-associative.
             Token::Caret => Some(operator(parser, "power", left, POWER - 1)),
             Token::Word(word) if word.keyword == Keyword::IS => distinct(parser, left, precedence),
-            _ => None,
+            _ => quantified(parser, left, precedence),
         }
     }
+}
+
+/// `a = all(b, axis => 0)`: a function on the right side of an operator. sqlparser takes these words there for SQL's
+/// quantifiers, which `= ALL (SELECT …)` still is.
+fn quantified(
+    parser: &mut Parser,
+    left: &Expr,
+    precedence: u8,
+) -> Option<Result<Expr, ParserError>> {
+    let op = match &parser.peek_token_ref().token {
+        Token::Eq => BinaryOperator::Eq,
+        Token::Neq => BinaryOperator::NotEq,
+        Token::Lt => BinaryOperator::Lt,
+        Token::LtEq => BinaryOperator::LtEq,
+        Token::Gt => BinaryOperator::Gt,
+        Token::GtEq => BinaryOperator::GtEq,
+        Token::Plus => BinaryOperator::Plus,
+        Token::Minus => BinaryOperator::Minus,
+        Token::Mul => BinaryOperator::Multiply,
+        Token::Div => BinaryOperator::Divide,
+        Token::DuckIntDiv => BinaryOperator::DuckIntegerDivide,
+        Token::Mod => BinaryOperator::Modulo,
+        Token::Ampersand => BinaryOperator::BitwiseAnd,
+        Token::Pipe => BinaryOperator::BitwiseOr,
+        Token::Sharp => BinaryOperator::PGBitwiseXor,
+        Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+            Keyword::AND => BinaryOperator::And,
+            Keyword::OR => BinaryOperator::Or,
+            Keyword::XOR => BinaryOperator::Xor,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let token = |n: usize| &parser.peek_nth_token_ref(n).token;
+    let word = |n: usize| match token(n) {
+        Token::Word(word) if word.quote_style.is_none() => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let is_call = matches!(word(1), Keyword::ALL | Keyword::ANY) && *token(2) == Token::LParen;
+    let is_query = matches!(word(3), Keyword::SELECT | Keyword::WITH | Keyword::VALUES);
+    if !is_call || is_query {
+        return None;
+    }
+    parser.advance_token();
+    let right = parser.parse_subexpr(precedence);
+    Some(right.map(|right| Expr::BinaryOp {
+        left: Box::new(left.clone()),
+        op,
+        right: Box::new(right),
+    }))
 }
 
 /// `a IS [NOT] DISTINCT FROM b`, whose right operand binds as tightly as any comparison's: sqlparser takes all that

@@ -6,6 +6,7 @@ mod args;
 mod arrange;
 mod bins;
 mod compare;
+mod coords;
 mod creation;
 mod dates;
 mod einsum;
@@ -96,6 +97,7 @@ const GROUPS: &[&[Function]] = &[
     compare::ROWS,
     grouping::ROWS,
     layout::ROWS,
+    coords::ROWS,
     selection::ROWS,
     indexing::ROWS,
     linalg::ROWS,
@@ -118,6 +120,7 @@ const TENSOR_ONLY: &[&[Function]] = &[
     compare::ROWS,
     grouping::ROWS,
     layout::ROWS,
+    coords::ROWS,
     selection::ROWS,
     indexing::ROWS,
     linalg::ROWS,
@@ -151,7 +154,7 @@ fn all() -> impl Iterator<Item = &'static Function> {
 }
 
 /// Aggregates that cells have and tensors have not, or under other names.
-const SQL_AGGREGATES: [&str; 24] = [
+const SQL_AGGREGATES: [&str; 22] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
@@ -159,8 +162,6 @@ const SQL_AGGREGATES: [&str; 24] = [
     "bit_and",
     "bit_or",
     "bit_xor",
-    "bool_and",
-    "bool_or",
     "corr",
     "covar",
     "covar_pop",
@@ -177,6 +178,13 @@ const SQL_AGGREGATES: [&str; 24] = [
     "string_agg",
     "var_pop",
 ];
+
+/// Whether SQL aggregates rows with a function of that name.
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    let known = SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let groups = [reduce::ROWS, order::ROWS];
+    known || groups.iter().any(|rows| rows.iter().any(|f| f.row.name.eq_ignore_ascii_case(name)))
+}
 
 /// Lowers a call.
 pub(crate) fn lower(

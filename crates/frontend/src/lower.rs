@@ -45,6 +45,7 @@ pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
 pub(crate) use consteval::evaluate;
 pub(crate) use expr::no_type;
+pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
 pub(crate) use select::Method;
 pub(crate) use subscript::{Pick, unknown_dim};

@@ -359,6 +359,9 @@ fn tensor_item(expr: &Expr, names: &dyn Names) -> Option<(String, Span)> {
     if let Some(subscript) = ast::subscript(expr) {
         return Some(("a subscript".to_string(), subscript.span));
     }
+    if ast::numbers(expr).is_some() {
+        return Some(("numbers".to_string(), expr.span()));
+    }
     if let Expr::Array(_) = expr {
         return Some(("an array literal".to_string(), expr.span()));
     }

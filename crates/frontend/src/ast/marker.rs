@@ -13,6 +13,7 @@ pub(crate) const INDEX: &str = "__index";
 pub(crate) const SLICE: &str = "__slice";
 pub(crate) const ELLIPSIS: &str = "__ellipsis";
 pub(crate) const NEWAXIS: &str = "__newaxis";
+pub(crate) const NUMBERS: &str = "__numbers";
 
 /// The quote of markers.
 const QUOTE: char = '[';

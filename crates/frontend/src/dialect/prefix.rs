@@ -11,6 +11,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
 use super::TesseraDialect;
+use crate::ast::marker;
 
 /// Reads the expressions that begin with an unquoted word and need a decision; `None` leaves the
 /// rest to sqlparser.
@@ -60,7 +61,25 @@ fn after(
 
 /// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are no special forms.
 fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
-    parser.parse_function(ObjectName::from(vec![name]))
+    match begins_with_all(parser) {
+        true => call_of_all(parser, name),
+        false => parser.parse_function(ObjectName::from(vec![name])),
+    }
+}
+
+/// Whether the first argument is a call of `all`, as in `where(all(x), y, z)`; sqlparser would take the word for the
+/// opposite of `DISTINCT`, which it is in `sum(ALL x)`.
+fn begins_with_all(parser: &Parser) -> bool {
+    let is_all = matches!(&parser.peek_nth_token_ref(1).token,
+        Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::ALL);
+    is_all && parser.peek_nth_token_ref(2).token == Token::LParen
+}
+
+fn call_of_all(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let args = parser.parse_comma_separated(|parser| parser.parse_function_args())?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(marker::call(name, args))
 }
 
 /// `POSITION(part IN whole)`. The bound keeps `IN` from being read as an operator of `part`.

@@ -59,6 +59,8 @@ pub enum BindError {
         label: String,
         /// The nearest labels that it has.
         nearest: Vec<String>,
+        /// Whether the label bounds a range of labels that are not in order.
+        is_unordered: bool,
     },
     /// A label that the coordinate's type cannot have.
     #[error("{label} is no label of dimension `{dim}`, whose labels are {kind}")]
@@ -148,6 +150,10 @@ impl BindError {
                 format!("positions are 0 to {} or -{length} to -1", length - 1)
             }
             Self::TooManySubscripts { .. } => "`NEWAXIS` makes a new dimension".into(),
+            Self::LabelNotFound { dim, is_unordered: true, .. } => format!(
+                "the labels are not in order, so a range begins and ends at labels that are there; \
+                 `sortby(x, '{dim}')` puts them in order"
+            ),
             Self::LabelNotFound { nearest, .. } if nearest.is_empty() => return None,
             Self::LabelNotFound { nearest, .. } => format!(
                 "the nearest {} {}; `sel(x, …, method => 'nearest')` takes the nearest",
@@ -156,7 +162,9 @@ impl BindError {
             ),
             Self::InvalidLabel { .. } => return None,
             Self::NotAligned { .. } => {
-                "select the same labels on both sides, as in `x[dim => lo:hi]`".into()
+                "select the same labels on both sides, as in `x[dim => lo:hi]`; `values(x)` drops the labels, so that \
+                 cells meet by position, and `shift(x, dim => n)` moves cells under the labels"
+                    .into()
             }
             Self::ArgumentCount { .. } | Self::InvalidArgument { .. } => return None,
             Self::WrongSurface { belongs: "tensor", .. } => {

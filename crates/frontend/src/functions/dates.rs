@@ -1,12 +1,16 @@
-//! Parts of dates, and now.
+//! Parts of dates, truncated dates, and now.
 
+use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::ir::NodeId;
+use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
+use tessera_planner::time::{DAY_US, DatePart};
 
 use super::{Bound, Function, Open, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{At, Lowerer, fail};
+use crate::lower::{At, Lowerer, fail, types};
 
 const MASKS: &str = "masked cells stay masked";
 const TYPES: &str = "datetimes of any calendar give int64";
@@ -55,6 +59,32 @@ pub(super) const ROWS: &[Function] = &[
         "xarray: time.dt.month",
     ),
     row(
+        "epoch",
+        "epoch(time)",
+        &["time"],
+        1,
+        Open::No,
+        epoch,
+        "Seconds since 1970-01-01 of the time's calendar, as a difference of two times is in seconds.",
+        "datetimes of any calendar give float64",
+        MASKS,
+        "SELECT epoch(time) / 86400 FROM era5",
+        "(time - numpy.datetime64(0, 's')) / numpy.timedelta64(1, 's')",
+    ),
+    row(
+        "date_trunc",
+        "date_trunc(part, time)",
+        &["part", "time"],
+        2,
+        Open::No,
+        date_trunc,
+        "The first moment of the second, minute, hour, day, week (from Monday), month, quarter or year in which a time lies.",
+        "datetimes of any calendar; type stays",
+        MASKS,
+        "SELECT date_trunc('month', time) FROM era5",
+        "pandas: time.to_period('M').start_time",
+    ),
+    row(
         "now",
         "now()",
         &[],
@@ -86,4 +116,105 @@ fn now(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let now = Scalar::i64(l.context.now_us).cast(DType::Datetime(Calendar::Standard));
     let node = l.b.constant(now).at(a.span)?;
     Ok(Value::Tensor(Tensor::unnamed(node, 0)))
+}
+
+fn epoch(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let time = a.tensor(l, "time")?;
+    l.epoch(time, a.name, a.place("time")).map(Value::Tensor)
+}
+
+fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let part = a.text(l, "part")?.unwrap_or_default().to_ascii_lowercase();
+    let t = a.tensor(l, "time")?;
+    let dtype = l.b.dtype(t.node);
+    let DType::Datetime(_) = dtype else {
+        return fail(types(a.name, vec![dtype.name()]), a.place("time"));
+    };
+    let time = Truncation { span: a.span, dtype };
+    let us = l.b.cast(t.node, DType::Int64).at(a.span)?;
+    let start = match part.as_str() {
+        "second" => time.floor(l, us, 1_000_000, 0)?,
+        "minute" => time.floor(l, us, 60_000_000, 0)?,
+        "hour" => time.floor(l, us, 3_600_000_000, 0)?,
+        "day" => time.floor(l, us, DAY_US, 0)?,
+        // 1970-01-01 was a Thursday, the fourth day of its week.
+        "week" => time.floor(l, us, 7 * DAY_US, 3 * DAY_US)?,
+        "month" => time.first_day(l, us, DatePart::Day)?,
+        "quarter" => time.quarter(l, us)?,
+        "year" => time.first_day(l, us, DatePart::DayOfYear)?,
+        other => {
+            let reason = format!(
+                "is '{other}'; it must be 'second', 'minute', 'hour', 'day', 'week', 'month', 'quarter' or 'year'"
+            );
+            return fail(a.invalid("`part`", reason), a.place("part"));
+        }
+    };
+    let node = l.b.cast(start, dtype).at(a.span)?;
+    Ok(Value::Tensor(Tensor { node, name: None, ..t }))
+}
+
+/// Where `date_trunc` stands, and the calendar; times are microseconds in int64.
+struct Truncation {
+    span: Span,
+    dtype: DType,
+}
+
+impl Truncation {
+    fn map(
+        &self,
+        l: &mut Lowerer<'_, '_>,
+        op: ScalarOp,
+        x: NodeId,
+        y: i64,
+    ) -> Result<NodeId, Error> {
+        let y = l.b.constant(Scalar::i64(y)).at(self.span)?;
+        l.b.map(op, &[x, y]).at(self.span)
+    }
+
+    fn part(&self, l: &mut Lowerer<'_, '_>, us: NodeId, part: DatePart) -> Result<NodeId, Error> {
+        let time = l.b.cast(us, self.dtype).at(self.span)?;
+        l.b.map(ScalarOp::DatePart(part), &[time]).at(self.span)
+    }
+
+    /// The last multiple of `unit`, counted from `shift` before 1970.
+    fn floor(
+        &self,
+        l: &mut Lowerer<'_, '_>,
+        us: NodeId,
+        unit: i64,
+        shift: i64,
+    ) -> Result<NodeId, Error> {
+        let moved = self.map(l, ScalarOp::Add, us, shift)?;
+        let rest = self.map(l, ScalarOp::Rem, moved, unit)?;
+        l.b.map(ScalarOp::Sub, &[us, rest]).at(self.span)
+    }
+
+    /// The day on which the part, counted from 1, was 1: of the month or of the year.
+    fn first_day(
+        &self,
+        l: &mut Lowerer<'_, '_>,
+        us: NodeId,
+        part: DatePart,
+    ) -> Result<NodeId, Error> {
+        let day = self.floor(l, us, DAY_US, 0)?;
+        let since = self.part(l, us, part)?;
+        let since = self.map(l, ScalarOp::Sub, since, 1)?;
+        let since = self.map(l, ScalarOp::Mul, since, DAY_US)?;
+        l.b.map(ScalarOp::Sub, &[day, since]).at(self.span)
+    }
+
+    /// The first month of the quarter: the month, or the one or two before it.
+    fn quarter(&self, l: &mut Lowerer<'_, '_>, us: NodeId) -> Result<NodeId, Error> {
+        let month = self.part(l, us, DatePart::Month)?;
+        let month = self.map(l, ScalarOp::Sub, month, 1)?;
+        let place = self.map(l, ScalarOp::Rem, month, 3)?;
+        let mut start = self.first_day(l, us, DatePart::Day)?;
+        for behind in 1..=2 {
+            let before = self.map(l, ScalarOp::Sub, start, 1)?;
+            let before = self.first_day(l, before, DatePart::Day)?;
+            let is_later = self.map(l, ScalarOp::Ge, place, behind)?;
+            start = l.b.map(ScalarOp::Where, &[is_later, before, start]).at(self.span)?;
+        }
+        Ok(start)
+    }
 }

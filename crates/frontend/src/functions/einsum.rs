@@ -589,9 +589,9 @@ impl Sum<'_> {
         if own.name.is_none() || *known == 1 && length != 1 {
             *own = dim.clone();
         }
-        *known = (*known).max(length);
-        if length == 0 {
-            *known = 0;
+        // 1 gives way to every length, 0 among them.
+        if *known == 1 {
+            *known = length;
         }
         Ok(())
     }

@@ -275,6 +275,32 @@ pub(super) const ROWS: &[Function] = &[
         "numpy.ma.masked_equal",
     ),
     row(
+        "greatest",
+        "greatest(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        extreme,
+        "The greatest of the arguments as SQL orders them: NaN is above every number. `maximum` is NumPy's.",
+        MEET,
+        "masked arguments are skipped; masked where all are",
+        "SELECT greatest(x, 0) FROM x",
+        "numpy.ma: maximum of what is not masked",
+    ),
+    row(
+        "least",
+        "least(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        extreme,
+        "The least of the arguments as SQL orders them: NaN is above every number. `minimum` is NumPy's.",
+        MEET,
+        "masked arguments are skipped; masked where all are",
+        "SELECT least(x, 0) FROM x",
+        "numpy.fmin, skipping masked cells",
+    ),
+    row(
         "pi",
         "pi()",
         &[],
@@ -512,7 +538,12 @@ fn numeric1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         "negative" => l.b.map(ScalarOp::Neg, &[t.node]).at(a.span)?,
         "positive" if dtype.is_numeric() => t.node,
         "positive" => return fail(types(a.name, vec![dtype.name()]), a.span),
-        "square" => l.b.map(ScalarOp::Mul, &[t.node, t.node]).at(a.span)?,
+        "square" => {
+            // NumPy counts bools as `int8` where they have no meaning of their own.
+            let to = if dtype == DType::Bool { DType::Int8 } else { dtype };
+            let x = l.b.cast(t.node, to).at(a.span)?;
+            l.b.map(ScalarOp::Mul, &[x, x]).at(a.span)?
+        }
         _ => {
             if !dtype.is_float() {
                 return fail(types(a.name, vec![dtype.name()]), a.span);
@@ -565,7 +596,28 @@ fn meet2(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn float2(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let values = vec![a.value(l, "x")?, a.value(l, "y")?];
-    l.map_values(op_of(a)?, a.name, values, DType::to_float, a.span).map(Value::Tensor)
+    let values = l.settle(values, a.span)?;
+    let met = l.meet(a.name, &values, a.span)?;
+    let dtype = match met {
+        d if d.is_datetime() => return fail(types(a.name, vec![d.name()]), a.span),
+        d if d.is_integer() && narrow(l, &values) => DType::Float32,
+        d if d.is_integer() => DType::Float64,
+        d => d.to_float(),
+    };
+    l.map_values(op_of(a)?, a.name, values, |_| dtype, a.span).map(Value::Tensor)
+}
+
+/// Whether float32 holds every operand exactly: NumPy asks that of each, not of the integer in which they would meet.
+/// Of 8-bit integers alone it would make float16, which is float64 here.
+fn narrow(l: &Lowerer<'_, '_>, values: &[Value]) -> bool {
+    let sizes: Vec<usize> = values
+        .iter()
+        .filter_map(|value| match value {
+            Value::Tensor(t) => Some(l.b.dtype(t.node).size()),
+            _ => None,
+        })
+        .collect();
+    sizes.iter().all(|&size| size <= 2) && sizes.contains(&2)
 }
 
 /// True where a cell is not zero.
@@ -680,7 +732,8 @@ fn clip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     l.tensor(result, a.span).map(Value::Tensor)
 }
 
-fn coalesce(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+/// The arguments in one type.
+fn several(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
     let mut values = vec![a.value(l, "x")?];
     if a.expr("y").is_some() {
         values.push(a.value(l, "y")?);
@@ -690,18 +743,46 @@ fn coalesce(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let values = l.settle(values, a.span)?;
     let dtype = l.meet(a.name, &values, a.span)?;
+    values.into_iter().map(|value| l.typed(value, dtype, a.name, a.span)).collect()
+}
+
+fn coalesce(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    folded(several(l, a)?, |x, y| l.map(MapOp::Coalesce, a.name, vec![x, y], a.span))
+}
+
+/// `greatest` and `least`, in SQL's order.
+fn extreme(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    folded(several(l, a)?, |x, y| {
+        let is_float = l.b.dtype(x.node).is_float();
+        let op = match (a.name, is_float) {
+            ("greatest", _) => ScalarOp::Maximum,
+            (_, true) => ScalarOp::Fmin,
+            (_, false) => ScalarOp::Minimum,
+        };
+        let (nodes, dims) = l.align(a.name, vec![x, y], a.span)?;
+        let mut node = l.b.map(op, &nodes).at(a.span)?;
+        if l.b.node(node).nullable {
+            // Where one of them is masked, the other.
+            let other = l.b.map_op(MapOp::Coalesce, &nodes).at(a.span)?;
+            node = l.b.map_op(MapOp::Coalesce, &[node, other]).at(a.span)?;
+        }
+        Ok(Tensor::new(node, dims))
+    })
+}
+
+/// Tensors put together from the left.
+fn folded(
+    tensors: Vec<Tensor>,
+    mut join: impl FnMut(Tensor, Tensor) -> Result<Tensor, Error>,
+) -> Result<Value, Error> {
     let mut result: Option<Tensor> = None;
-    for value in values {
-        let next = l.typed(value, dtype, a.name, a.span)?;
+    for next in tensors {
         result = Some(match result {
             None => next,
-            Some(first) => l.map(MapOp::Coalesce, a.name, vec![first, next], a.span)?,
+            Some(first) => join(first, next)?,
         });
     }
-    match result {
-        Some(result) => Ok(Value::Tensor(result)),
-        None => Ok(Value::Null),
-    }
+    Ok(result.map_or(Value::Null, Value::Tensor))
 }
 
 fn nullif(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

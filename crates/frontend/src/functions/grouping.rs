@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use sqlparser::ast::Expr;
+use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::{AxisReduce, Groups, MapOp, Op};
+use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, Op};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
 
-use super::{Bound, Function, Open, reduce, row};
+use super::{Bound, Function, Open, order, reduce, row};
 use crate::ast;
 use crate::error::Error;
 use crate::lower::value::{Dim, Grouped, Tensor, Value};
@@ -19,12 +20,12 @@ use crate::lower::{At, Lowerer, fail, unknown_dim};
 
 pub(super) const ROWS: &[Function] = &[row(
     "groupby",
-    "groupby(x, op, by => f(coordinate), ddof => 0, dtype => NULL, skipna => false)",
-    &["x", "op", "by", "ddof", "dtype", "skipna"],
+    "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => false)",
+    &["x", "op", "by", "q", "ddof", "dtype", "skipna"],
     3,
     Open::No,
     groupby,
-    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all') of the cells with one key; the keys, sorted, are the new coordinate, called by the function that made them. Where the result meets the dimension that was grouped, it is gathered back along it.",
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, are the new coordinate, called by the function that made them. Where the result meets the dimension that was grouped, it is gathered back along it.",
     "as the reduction",
     "as the reduction; positions whose key is NULL or NaN are left out",
     "SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5",
@@ -41,16 +42,7 @@ enum Key {
 
 fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let ddof = reduce::ddof(l, a)?;
-    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::kind(&op, ddof)
-        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
-    let Some(kind) = kind else {
-        return fail(
-            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
-            a.place("op"),
-        );
-    };
+    let how = operation(l, a)?;
     let dtype = a.dtype(l)?;
     let skipna = a.flag(l, "skipna")?;
     let Some(by) = a.expr("by") else {
@@ -92,9 +84,8 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         x.node = l.b.take(t.node, axis, kept.as_slice().into()).at(a.span)?;
     }
     let codes: Arc<[u32]> = codes.into();
-    let mut how = vec![AxisReduce::Keep; t.dims.len()];
-    how[axis] = AxisReduce::Group(Groups { codes: codes.clone(), count: unique.len() as u32 });
-    let node = reduce::reduce(l, &x, kind, &how, dtype, skipna, a.span)?;
+    let groups = Groups { codes: codes.clone(), count: unique.len() as u32 };
+    let node = of_groups(l, &x, how, axis, groups, dtype, skipna, a.span)?;
     let firsts: Vec<u64> = unique.iter().map(|(_, at)| *at).collect();
     let name: Arc<str> = keys.name.into();
     let mut dims = t.dims.clone();
@@ -114,6 +105,131 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     dims[axis] = Dim { name: Some(name), coord: Some(Arc::new(coord)), group };
     Ok(Value::Tensor(Tensor::new(node, crate::lower::unique(dims))))
+}
+
+/// What is computed of the cells of each group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Operation {
+    /// A reduction.
+    Reduce(reduce::Kind),
+    /// The quantile of a probability.
+    Quantile(f64),
+}
+
+/// The argument `op`, with `q` of 'quantile' and `ddof` of 'var' and 'std'.
+pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
+    let ddof = reduce::ddof(l, a)?;
+    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
+    let q = a.float(l, "q")?;
+    if q.is_some() && op != "quantile" {
+        return fail(a.invalid("`q`", format!("is for 'quantile', not for '{op}'")), a.place("q"));
+    }
+    match (op.as_str(), q) {
+        ("median", _) => return Ok(Operation::Quantile(0.5)),
+        ("quantile", Some(q)) if (0.0..=1.0).contains(&q) => return Ok(Operation::Quantile(q)),
+        ("quantile", Some(q)) => {
+            return fail(a.invalid("`q`", format!("is {q}; it must be 0 to 1")), a.place("q"));
+        }
+        ("quantile", None) => {
+            return fail(a.invalid("`q`", "must be given, as in `q => 0.9`"), a.place("op"));
+        }
+        _ => {}
+    }
+    let kind = reduce::kind(&op, ddof)
+        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
+    match kind {
+        Some(kind) => Ok(Operation::Reduce(kind)),
+        None => fail(
+            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
+            a.place("op"),
+        ),
+    }
+}
+
+/// An operation over the groups of one axis, which gets a position for each.
+#[expect(clippy::too_many_arguments, reason = "what a call of `groupby` says")]
+pub(super) fn of_groups(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    operation: Operation,
+    axis: usize,
+    groups: Groups,
+    dtype: Option<DType>,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    match operation {
+        Operation::Reduce(kind) => {
+            let mut how = vec![AxisReduce::Keep; t.dims.len()];
+            how[axis] = AxisReduce::Group(groups);
+            reduce::reduce(l, t, kind, &how, dtype, skipna, span)
+        }
+        Operation::Quantile(q) => {
+            let node = quantile_of_groups(l, t, q, axis, &groups, skipna, span)?;
+            match dtype {
+                Some(dtype) => l.b.cast(node, dtype).at(span),
+                None => Ok(node),
+            }
+        }
+    }
+}
+
+/// The cells of each group as a line of its own, as long as the largest group; masked cells fill the shorter ones.
+fn quantile_of_groups(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    q: f64,
+    axis: usize,
+    groups: &Groups,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let shape = l.b.shape(t.node);
+    let mut lines: Vec<Vec<u64>> = vec![Vec::new(); groups.count as usize];
+    for (at, &code) in groups.codes.iter().enumerate() {
+        lines[code as usize].push(at as u64);
+    }
+    let longest = lines.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let cells = (lines.len() as u64).saturating_mul(longest as u64);
+    // Groups of like sizes need about as many cells as there are.
+    if cells > shape[axis].saturating_mul(16).max(1 << 20) {
+        return Err(PlanError::Unsupported {
+            construct: format!(
+                "an order statistic of {} groups of which one has {longest} cells and most far fewer",
+                lines.len()
+            ),
+        })
+        .at(span);
+    }
+    let is_even = lines.iter().all(|line| line.len() == longest);
+    let has_empty = lines.iter().any(Vec::is_empty);
+    let mut x = t.node;
+    if !is_even {
+        let mut one = shape.to_vec();
+        one[axis] = 1;
+        let masked = l.b.full(None, l.b.dtype(x), &one, None).at(span)?;
+        x = l.b.concat(&[x, masked], axis).at(span)?;
+    }
+    let positions: Vec<u64> = lines
+        .iter()
+        .flat_map(|line| {
+            let fill = std::iter::repeat_n(shape[axis], longest - line.len());
+            line.iter().copied().chain(fill)
+        })
+        .collect();
+    x = l.b.take(x, axis, positions.into()).at(span)?;
+    let mut apart = shape.to_vec();
+    apart.splice(axis..=axis, [lines.len() as u64, longest as u64]);
+    x = l.b.reshape(x, &apart).at(span)?;
+    let apart = Tensor::unnamed(x, apart.len());
+    let node = order::quantile_along(l, &apart, axis + 1, q, skipna, span)?;
+    let dtype = l.b.dtype(node);
+    if has_empty || l.b.node(t.node).nullable || !l.b.node(node).nullable || !dtype.is_float() {
+        return Ok(node);
+    }
+    // Only what filled the lines was masked: no result is.
+    let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(span)?;
+    l.b.map_op(MapOp::Coalesce, &[node, nan]).at(span)
 }
 
 /// The keys of the positions along one dimension.

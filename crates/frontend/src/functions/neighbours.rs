@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Function] = &[
         fill,
         "Masked cells and NaN take the last cell before them along a dimension, over at most `limit` cells.",
         "any",
-        "cells without one before stay NULL or NaN",
+        "cells without one before stay as they are, NULL or NaN",
         "SELECT ffill(t2m, axis => 'time') FROM era5",
         "xarray.DataArray.ffill",
     ),
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Function] = &[
         fill,
         "Masked cells and NaN take the next cell after them along a dimension, over at most `limit` cells.",
         "any",
-        "cells without one after stay NULL or NaN",
+        "cells without one after stay as they are, NULL or NaN",
         "SELECT bfill(t2m, axis => 'time') FROM era5",
         "xarray.DataArray.bfill",
     ),
@@ -165,7 +165,6 @@ fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let backward = a.name == "bfill";
     let dtype = l.b.dtype(t.node);
-    let was_nullable = l.b.node(t.node).nullable;
     let mut x = t.node;
     if dtype.is_float() {
         x = reduce::without_nan(l, x, a.span)?;
@@ -194,10 +193,9 @@ fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     if backward {
         filled = flipped(l, a, filled, axis)?;
     }
-    if dtype.is_float() && !was_nullable {
-        // An input without masks has no NULL to give: what is not filled is NaN, as it was.
-        let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(a.span)?;
-        filled = l.b.map_op(MapOp::Coalesce, &[filled, nan]).at(a.span)?;
+    if dtype.is_float() {
+        // What is not filled stays as it was: NULL or NaN.
+        filled = l.b.map_op(MapOp::Coalesce, &[filled, t.node]).at(a.span)?;
     }
     Ok(Value::Tensor(Tensor::new(filled, t.dims)))
 }

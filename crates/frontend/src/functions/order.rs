@@ -6,7 +6,7 @@ use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::NodeId;
+use tessera_planner::ir::{AxisReduce, NodeId};
 use tessera_planner::region::cells;
 use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 
@@ -18,7 +18,7 @@ use crate::lower::{At, Lowerer, fail};
 const LAST: &str = "NaN come after the numbers, masked cells after those, in either direction";
 const PROPAGATES: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
-const SKIPPED: &str = "masked cells and NaN are skipped";
+const SKIPPED: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
 macro_rules! quantile_row {
     ($name:literal, $q:literal, $doc:literal, $example:literal, $missing:expr, $numpy:literal) => {
@@ -303,7 +303,30 @@ pub(super) fn median(
     skipna: bool,
     span: Span,
 ) -> Result<NodeId, Error> {
-    let quantiles = Quantiles::new(&[0.5], QuantileMethod::Linear);
+    one_quantile(l, t, axes, 0.5, skipna, span)
+}
+
+/// A quantile along one axis, which goes.
+pub(super) fn quantile_along(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    axis: usize,
+    q: f64,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    one_quantile(l, t, &[axis], q, skipna, span)
+}
+
+fn one_quantile(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    axes: &[usize],
+    q: f64,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let quantiles = Quantiles::new(&[q], QuantileMethod::Linear);
     let node = statistics(l, t, axes, quantiles, skipna, span)?;
     let last = l.b.shape(node).len() - 1;
     l.b.squeeze(node, &[last]).at(span)
@@ -320,7 +343,6 @@ fn statistics(
 ) -> Result<NodeId, Error> {
     let mut x = t.node;
     let from = l.b.dtype(x);
-    let was_nullable = l.b.node(x).nullable;
     let skip = skipna && from.is_float();
     if skip {
         x = reduce::without_nan(l, x, span)?;
@@ -328,28 +350,41 @@ fn statistics(
     if !quantiles.method.is_discrete() && !from.is_float() && !from.is_datetime() {
         x = l.b.cast(x, DType::Float64).at(span)?;
     }
-    let shape = l.b.shape(x);
-    let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).collect();
+    let rank = t.dims.len();
+    let kept: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
-    x = l.b.transpose(x, &order).at(span)?;
-    if axes.len() != 1 {
-        let mut flat: Vec<u64> = kept.iter().map(|&axis| shape[axis]).collect();
-        let lengths: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();
-        match cells(&lengths) {
-            Some(n) => flat.push(n),
-            None => return Err(PlanError::TooLarge { shape: shape.to_vec() }).at(span),
-        }
-        x = l.b.reshape(x, &flat).at(span)?;
-    }
+    x = lines_of(l, x, &order, kept.len(), span)?;
     let result = l.b.quantile(x, kept.len(), quantiles).at(span)?;
-    let d = l.b.dtype(result);
-    if skip && !was_nullable && d.is_float() {
-        // Without masks of its own the input has no NULL to give: nothing but NaN gives NaN.
-        let nan = tessera_planner::scalar::Scalar::from_f64(d, f64::NAN);
-        let nan = l.b.constant(nan).at(span)?;
-        return l.b.map_op(tessera_planner::ir::MapOp::Coalesce, &[result, nan]).at(span);
+    if !skip {
+        return Ok(result);
     }
-    Ok(result)
+    // The cells as they were, in the same lines.
+    let mut how = vec![AxisReduce::Keep; kept.len()];
+    how.push(AxisReduce::All);
+    let whole = lines_of(l, t.node, &order, kept.len(), span)?;
+    reduce::nan_of_nothing(l, result, whole, &how, span)
+}
+
+/// Lines of cells along a last axis: the axes of `order`, those from `kept` on made one.
+fn lines_of(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    order: &[usize],
+    kept: usize,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let shape = l.b.shape(x);
+    let x = l.b.transpose(x, order).at(span)?;
+    if order.len() == kept + 1 {
+        return Ok(x);
+    }
+    let mut flat: Vec<u64> = order[..kept].iter().map(|&axis| shape[axis]).collect();
+    let lengths: Vec<u64> = order[kept..].iter().map(|&axis| shape[axis]).collect();
+    match cells(&lengths) {
+        Some(n) => flat.push(n),
+        None => return Err(PlanError::TooLarge { shape: shape.to_vec() }).at(span),
+    }
+    l.b.reshape(x, &flat).at(span)
 }
 
 /// The probabilities, and whether they are a list.

@@ -20,7 +20,9 @@ const SKIPS: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
 const COUNTS: &str = "masked cells are not counted";
 const TRUTH: &str = "masked cells are skipped; NaN is true";
-const NAN: &str = "masked cells and NaN are skipped";
+const PLACES: &str = "masked cells and NaN are skipped, NULL if there is no other";
+const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
+const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
 macro_rules! reduction {
     ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal) => {
@@ -199,6 +201,24 @@ pub(super) const ROWS: &[Function] = &[
         "numpy.all"
     ),
     reduction!(
+        "bool_and",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Are all cells true? SQL's name.",
+        "bool",
+        "masked cells are skipped, NULL if there is no other",
+        "numpy.all"
+    ),
+    reduction!(
+        "bool_or",
+        ", keepdims => false, skipna => false",
+        PLAIN,
+        "Is any cell true? SQL's name.",
+        "bool",
+        "masked cells are skipped, NULL if there is no other",
+        "numpy.any"
+    ),
+    reduction!(
         "count",
         ", keepdims => false, skipna => false",
         PLAIN,
@@ -240,7 +260,7 @@ pub(super) const ROWS: &[Function] = &[
         TYPED,
         "Sum without NaN.",
         "as sum",
-        NAN,
+        SUMS,
         "numpy.nansum"
     ),
     reduction!(
@@ -249,7 +269,7 @@ pub(super) const ROWS: &[Function] = &[
         TYPED,
         "Product without NaN.",
         "as prod",
-        NAN,
+        SUMS,
         "numpy.nanprod"
     ),
     reduction!(
@@ -303,7 +323,7 @@ pub(super) const ROWS: &[Function] = &[
         PLAIN,
         "Position of the first least value but NaN; NULL if all are NaN.",
         "any give int64",
-        NAN,
+        PLACES,
         "numpy.nanargmin"
     ),
     reduction!(
@@ -312,7 +332,7 @@ pub(super) const ROWS: &[Function] = &[
         PLAIN,
         "Position of the first greatest value but NaN; NULL if all are NaN.",
         "any give int64",
-        NAN,
+        PLACES,
         "numpy.nanargmax"
     ),
 ];
@@ -330,6 +350,8 @@ pub(super) enum Kind {
     Ptp,
     Any,
     All,
+    BoolOr,
+    BoolAnd,
     Count,
     CountNonzero,
     ArgMin,
@@ -353,6 +375,8 @@ pub(super) fn kind(name: &str, ddof: Option<u32>) -> Option<Kind> {
         "ptp" => Kind::Ptp,
         "any" => Kind::Any,
         "all" => Kind::All,
+        "bool_or" => Kind::BoolOr,
+        "bool_and" => Kind::BoolAnd,
         "count" => Kind::Count,
         "count_nonzero" => Kind::CountNonzero,
         "argmin" => Kind::ArgMin,
@@ -438,7 +462,8 @@ fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         weights.dims = t.dims.iter().map(crate::lower::value::Dim::bare).collect();
     }
     t.node = l.b.cast(t.node, real).at(a.span)?;
-    if a.flag(l, "skipna")? {
+    let (whole, skip) = (t.node, a.flag(l, "skipna")?);
+    if skip {
         t.node = without_nan(l, t.node, a.span)?;
     }
     weights.node = l.b.cast(weights.node, real).at(a.span)?;
@@ -462,7 +487,13 @@ fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let axes = axes.unwrap_or_else(|| (0..rank).collect());
     let total = l.b.reduce_axes(product, ReduceKind::Sum, &axes).at(a.span)?;
     let weight = l.b.reduce_axes(w, ReduceKind::Sum, &axes).at(a.span)?;
-    let node = l.b.map(ScalarOp::Div, &[total, weight]).at(a.span)?;
+    let mut node = l.b.map(ScalarOp::Div, &[total, weight]).at(a.span)?;
+    if skip {
+        let how: Vec<AxisReduce> = (0..rank)
+            .map(|axis| if axes.contains(&axis) { AxisReduce::All } else { AxisReduce::Keep })
+            .collect();
+        node = nan_of_nothing(l, node, whole, &how, a.span)?;
+    }
     let keepdims = a.flag(l, "keepdims")?;
     Ok(Value::Tensor(reduced(l, Tensor::new(node, dims), &axes, keepdims, a.span)?))
 }
@@ -515,7 +546,6 @@ pub(super) fn reduce(
 ) -> Result<NodeId, Error> {
     let from = l.b.dtype(t.node);
     let skip = skipna && from.is_float();
-    let was_nullable = l.b.node(t.node).nullable;
     let mut x = t.node;
     if skip {
         // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
@@ -576,6 +606,17 @@ pub(super) fn reduce(
             let op = if kind == Kind::Any { ReduceKind::Any } else { ReduceKind::All };
             l.b.reduce(x, op, how).at(span)?
         }
+        Kind::BoolOr | Kind::BoolAnd => {
+            if from != DType::Bool {
+                return fail(types(name, vec![from.name()]), span);
+            }
+            let op = if kind == Kind::BoolOr { ReduceKind::Any } else { ReduceKind::All };
+            let answer = l.b.reduce(x, op, how).at(span)?;
+            // SQL's answer to no rows is NULL.
+            let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
+            let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
+            l.b.map_op(MapOp::Mask, &[answer, some]).at(span)?
+        }
         Kind::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
         Kind::CountNonzero => {
             let mut x = truth(l, x, name, span)?;
@@ -588,13 +629,32 @@ pub(super) fn reduce(
         Kind::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
         Kind::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
     };
-    // Without masks of its own the input has no NULL to give: nothing but NaN gives NaN.
-    let d = l.b.dtype(result);
-    if skip && !was_nullable && d.is_float() && l.b.node(result).nullable {
-        let nan = l.b.constant(Scalar::from_f64(d, f64::NAN)).at(span)?;
-        return l.b.map_op(MapOp::Coalesce, &[result, nan]).at(span);
+    match skip && !matches!(kind, Kind::Sum | Kind::Prod) {
+        true => nan_of_nothing(l, result, t.node, how, span),
+        false => Ok(result),
     }
-    Ok(result)
+}
+
+/// Where a result of cells without NaN is NULL, NaN if there were cells that are not masked: all of those were NaN.
+/// `x` are the cells with NaN.
+pub(super) fn nan_of_nothing(
+    l: &mut Lowerer<'_, '_>,
+    result: NodeId,
+    x: NodeId,
+    how: &[AxisReduce],
+    span: Span,
+) -> Result<NodeId, Error> {
+    let d = l.b.dtype(result);
+    if !d.is_float() || !l.b.node(result).nullable {
+        return Ok(result);
+    }
+    let mut nan = l.b.constant(Scalar::from_f64(d, f64::NAN)).at(span)?;
+    if l.b.node(x).nullable {
+        let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
+        let any = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
+        nan = l.b.map_op(MapOp::Mask, &[nan, any]).at(span)?;
+    }
+    l.b.map_op(MapOp::Coalesce, &[result, nan]).at(span)
 }
 
 fn kind_name(kind: Kind) -> &'static str {
@@ -609,6 +669,8 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Ptp => "ptp",
         Kind::Any => "any",
         Kind::All => "all",
+        Kind::BoolOr => "bool_or",
+        Kind::BoolAnd => "bool_and",
         Kind::Count => "count",
         Kind::CountNonzero => "count_nonzero",
         Kind::ArgMin => "argmin",

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::Calendar;
-use tessera_planner::ir::{AxisReduce, Groups, MapOp};
+use tessera_planner::ir::{Groups, MapOp};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DateTime, join, split};
 
-use super::{Bound, Function, Open, reduce, row};
+use super::{Bound, Function, Open, grouping, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 
 pub(super) const ROWS: &[Function] = &[row(
     "resample",
-    "resample(x, op, time => '1 day', ddof => 0, skipna => false)",
-    &["x", "op", "ddof", "skipna"],
+    "resample(x, op, time => '1 day', q => NULL, ddof => 0, skipna => false)",
+    &["x", "op", "q", "ddof", "skipna"],
     2,
     Open::Dims,
     resample,
-    "A reduction of the cells of each period of a time coordinate: '6 hours', '1 day', '1 week', '1 month', '1 quarter', '1 year' (or 'h', 'D', 'MS', 'QS', 'YS'). Hours and days are counted from the first day on, months and years from the first one; the new labels are the starts.",
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all', 'median', 'quantile' with `q`) of the cells of each period of a time coordinate: '6 hours', '1 day', '1 week', '1 month', '1 quarter', '1 year', or 'h', 'D', 'W', 'MS', 'QS', 'YS', with an anchor as in 'QS-DEC', 'YS-OCT' and 'W-WED'. Hours and days are counted from the first day on, weeks from Monday, months, quarters and years from that of the first cell. The new labels are the starts; those of 'W' are the last days, as pandas'.",
     "as the reduction",
     "as the reduction; a period without cells is NULL",
     "SELECT resample(t2m, 'mean', time => '1 day') FROM era5",
@@ -32,38 +32,69 @@ const PERIODS_MAX: i64 = 1 << 24;
 
 /// The length of a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Period {
+pub(super) enum Period {
+    /// Microseconds, counted from the first day on.
     Micros(i64),
-    Months(i64),
+    /// Weeks from Monday on, called by their starts.
+    Weeks(i64),
+    /// Weeks that end with a day (Monday is 0), called by it.
+    WeeksTo(i64, i64),
+    /// So many units of months: of one (months), three or twelve, which begin with the month `anchor` (January is 0).
+    Months { count: i64, unit: i64, anchor: i64 },
 }
 
-/// `'6 hours'`, `'D'`, `'2 MS'`.
-fn period(text: &str) -> Option<Period> {
+const DAYS: [&str; 7] = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"];
+const MONTHS: [&str; 12] =
+    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+
+/// `'6 hours'`, `'D'`, `'2 MS'`, `'QS-DEC'`.
+pub(super) fn period(text: &str) -> Option<Period> {
     let text = text.trim();
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     let n: i64 = if digits == 0 { 1 } else { text[..digits].parse().ok()? };
+    (1..=1 << 32).contains(&n).then_some(())?;
     let unit = text[digits..].trim();
+    let place = |names: &[&str], name: &str| {
+        names.iter().position(|known| known.eq_ignore_ascii_case(name)).map(|at| at as i64)
+    };
+    if let Some((unit, anchor)) = unit.split_once('-') {
+        return Some(match unit {
+            "W" => Period::WeeksTo(n, place(&DAYS, anchor)?),
+            // Quarters from December on are those from March on.
+            "QS" => Period::Months { count: n, unit: 3, anchor: place(&MONTHS, anchor)? % 3 },
+            "YS" => Period::Months { count: n, unit: 12, anchor: place(&MONTHS, anchor)? },
+            _ => return None,
+        });
+    }
+    let months = |unit| Some(Period::Months { count: n, unit, anchor: 0 });
     let long = unit.to_ascii_lowercase();
-    let long = long.strip_suffix('s').unwrap_or(&long);
-    let (micros, months) = match (unit, long) {
-        ("s", _) | (_, "second") => (1_000_000, 0),
-        ("min", _) | (_, "minute") => (60_000_000, 0),
-        ("h" | "H", _) | (_, "hour") => (3_600_000_000, 0),
-        ("D", _) | (_, "day") => (DAY_US, 0),
-        (_, "week") => (7 * DAY_US, 0),
-        ("MS", _) | (_, "month") => (0, 1),
-        ("QS", _) | (_, "quarter") => (0, 3),
-        ("YS", _) | (_, "year") => (0, 12),
+    let micros = match (unit, long.strip_suffix('s').unwrap_or(&long)) {
+        ("s", _) | (_, "second") => 1_000_000,
+        ("min", _) | (_, "minute") => 60_000_000,
+        ("h" | "H", _) | (_, "hour") => 3_600_000_000,
+        ("D", _) | (_, "day") => DAY_US,
+        ("W", _) => return Some(Period::WeeksTo(n, 6)),
+        (_, "week") => return Some(Period::Weeks(n)),
+        ("MS", _) | (_, "month") => return months(1),
+        ("QS", _) | (_, "quarter") => return months(3),
+        ("YS", _) | (_, "year") => return months(12),
         _ => return None,
     };
-    (1..=1 << 32).contains(&n).then_some(())?;
-    Some(match months {
-        0 => Period::Micros(n.checked_mul(micros)?),
-        m => Period::Months(n.checked_mul(m)?),
-    })
+    Some(Period::Micros(n.checked_mul(micros)?))
 }
 
-/// The period of each moment, counted from the first one, and where each period starts; `None` if there are too many.
+impl Period {
+    /// Its length in microseconds, if that is always the same.
+    pub(super) fn micros(self) -> Option<i64> {
+        match self {
+            Period::Micros(n) => Some(n),
+            Period::Weeks(n) | Period::WeeksTo(n, _) => n.checked_mul(7 * DAY_US),
+            Period::Months { .. } => None,
+        }
+    }
+}
+
+/// The period of each moment, counted from the first one, and what each period is called; `None` if there are too many.
 fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32>, Vec<i64>)> {
     let (Some(&first), Some(&last)) = (times.iter().min(), times.iter().max()) else {
         return Some((Vec::new(), Vec::new()));
@@ -72,21 +103,29 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
         let d = split(t, calendar);
         d.year * 12 + i64::from(d.month) - 1
     };
-    type Starts<'a> = Box<dyn Fn(i64) -> Option<i64> + 'a>;
-    let (of, start): (Box<dyn Fn(i64) -> i64>, Starts<'_>) = match period {
+    // Where equal lengths start, their length, and how far their labels are from their starts.
+    let even = match period {
         Period::Micros(n) => {
             let origin = first.div_euclid(DAY_US) * DAY_US;
-            let skip = (first - origin).div_euclid(n);
-            let origin = origin + skip * n;
-            (Box::new(move |t| (t - origin).div_euclid(n)), Box::new(move |i| Some(origin + i * n)))
+            Some((origin + (first - origin).div_euclid(n) * n, n, 0))
         }
-        Period::Months(n) => {
-            // Quarters and years start where the calendar's do.
-            let origin = if n % 12 == 0 || n == 3 {
-                month(first).div_euclid(n.min(12)) * n.min(12)
-            } else {
-                month(first)
-            };
+        Period::Weeks(n) => Some((week(first, 6), n.checked_mul(7 * DAY_US)?, 0)),
+        // The first one ends with the week of the first moment.
+        Period::WeeksTo(n, end) => {
+            let n = n.checked_mul(7 * DAY_US)?;
+            Some((week(first, end) + 7 * DAY_US - n, n, n - DAY_US))
+        }
+        Period::Months { .. } => None,
+    };
+    type Labels<'a> = Box<dyn Fn(i64) -> Option<i64> + 'a>;
+    let (of, label): (Box<dyn Fn(i64) -> i64>, Labels<'_>) = match (even, period) {
+        (Some((origin, n, shift)), _) => (
+            Box::new(move |t| (t - origin).div_euclid(n)),
+            Box::new(move |i| origin.checked_add(i.checked_mul(n)?)?.checked_add(shift)),
+        ),
+        (None, Period::Months { count, unit, anchor }) => {
+            let n = count.checked_mul(unit)?;
+            let origin = (month(first) - anchor).div_euclid(unit) * unit + anchor;
             let start = move |i: i64| {
                 let m = origin + i * n;
                 let (year, month) = (m.div_euclid(12), (m.rem_euclid(12) + 1) as u32);
@@ -94,25 +133,27 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
             };
             (Box::new(move |t| (month(t) - origin).div_euclid(n)), Box::new(start))
         }
+        _ => return None,
     };
     let count = of(last) + 1;
     if !(1..=PERIODS_MAX).contains(&count) {
         return None;
     }
-    let starts: Option<Vec<i64>> = (0..count).map(&start).collect();
-    Some((times.iter().map(|&t| of(t) as u32).collect(), starts?))
+    let labels: Option<Vec<i64>> = (0..count).map(&label).collect();
+    Some((times.iter().map(|&t| of(t) as u32).collect(), labels?))
+}
+
+/// Midnight of the first day of the week of a moment; the week ends with the day `end`, Monday being 0.
+fn week(t: i64, end: i64) -> i64 {
+    let day = t.div_euclid(DAY_US);
+    // 1970-01-01 was a Thursday.
+    let weekday = (day + 3).rem_euclid(7);
+    (day - (weekday - end - 1).rem_euclid(7)) * DAY_US
 }
 
 fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let ddof = reduce::ddof(l, a)?;
-    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::kind(&op, ddof)
-        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
-    let Some(kind) = kind else {
-        let reason = format!("is '{op}'; it must be the name of a reduction");
-        return fail(a.invalid("`op`", reason), a.place("op"));
-    };
+    let how = grouping::operation(l, a)?;
     let skipna = a.flag(l, "skipna")?;
     let [(name, expr)] = a.dims[..] else {
         return fail(a.invalid("one dimension", "must be given, as in `time => '1 day'`"), a.span);
@@ -128,8 +169,9 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
     };
     let Some(length) = period(&text) else {
-        let reason =
-            format!("is '{text}'; it must be a number and hours, days, weeks, months or years");
+        let reason = format!(
+            "is '{text}'; it must be a number and hours, days, weeks, months, quarters or years, or a unit such as 'D', 'W', 'MS', 'QS-DEC'"
+        );
         return fail(a.invalid(&argument, reason), place);
     };
     let Some(coord) = t.dims[axis].coord.clone() else {
@@ -149,9 +191,8 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let yes = l.b.constant(Scalar::bool(true)).at(a.span)?;
         t.node = l.b.map_op(MapOp::Mask, &[t.node, yes]).at(a.span)?;
     }
-    let mut how = vec![AxisReduce::Keep; t.dims.len()];
-    how[axis] = AxisReduce::Group(Groups { codes: codes.into(), count: starts.len() as u32 });
-    let node = reduce::reduce(l, &t, kind, &how, None, skipna, a.span)?;
+    let groups = Groups { codes: codes.into(), count: starts.len() as u32 };
+    let node = grouping::of_groups(l, &t, how, axis, groups, None, skipna, a.span)?;
     let coord = Coord { values: CoordValues::Time(*calendar, starts.into()), ..(*coord).clone() };
     let mut dims = t.dims.clone();
     dims[axis] = Dim { coord: Some(Arc::new(coord)), ..t.dims[axis].bare() };
@@ -167,15 +208,23 @@ mod tests {
     fn periods_are_read_and_counted() {
         assert_eq!(period("6 hours"), Some(Period::Micros(6 * 3_600_000_000)));
         assert_eq!(period("D"), Some(Period::Micros(DAY_US)));
-        assert_eq!(period("2MS"), Some(Period::Months(2)));
+        let months = |count, unit, anchor| Some(Period::Months { count, unit, anchor });
+        assert_eq!(period("2MS"), months(2, 1, 0));
+        assert_eq!((period("QS-DEC"), period("2YS-oct")), (months(1, 3, 2), months(2, 12, 9)));
+        assert_eq!(
+            (period("W"), period("1 week")),
+            (Some(Period::WeeksTo(1, 6)), Some(Period::Weeks(1)))
+        );
+        assert_eq!((period("QS-XYZ"), period("D-MON")), (None, None));
         assert_eq!((period("0 days"), period("fortnight"), period("")), (None, None, None));
         let day = |d: i64| d * DAY_US;
         // 1970-01-31, 02-01, 04-30: months start with January.
         let times = [day(30), day(31), day(119)];
-        let (codes, starts) = periods(&times, Calendar::Standard, Period::Months(1)).unwrap();
+        let (codes, starts) =
+            periods(&times, Calendar::Standard, months(1, 1, 0).unwrap()).unwrap();
         assert_eq!(codes, [0, 1, 3]);
         assert_eq!(starts, [0, day(31), day(59), day(90)]);
-        let (codes, starts) = periods(&times, Calendar::Day360, Period::Months(12)).unwrap();
+        let (codes, starts) = periods(&times, Calendar::Day360, months(1, 12, 0).unwrap()).unwrap();
         assert_eq!((codes, starts), (vec![0, 0, 0], vec![0]));
     }
 }

@@ -11,7 +11,7 @@ use tessera_planner::scalar::Scalar;
 use super::{Bound, Function, Open, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, span_of, unsupported};
+use crate::lower::{At, Lowerer, fail, span_of};
 
 const SKIP: &str = "masked cells are skipped and stay masked; NaN stays from its cell on";
 
@@ -203,8 +203,11 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let axis = a.axis(l, &t, "axis")?.unwrap_or(t.dims.len() - 1);
     let dtype = l.b.dtype(t.node);
-    if dtype.is_datetime() {
-        return unsupported("the difference of two times", a.span);
+    if dtype.is_datetime() && times > 0 {
+        // Differences of times are seconds.
+        let name = t.name.take();
+        t = l.epoch(t, a.name, a.span)?;
+        t.name = name;
     }
     let op = if dtype == DType::Bool { ScalarOp::Ne } else { ScalarOp::Sub };
     for _ in 0..times {

@@ -149,6 +149,14 @@ fn fold(
     l.b.reduce_axes(node, kind, axes).at(span)
 }
 
+/// The norm of no cells, where that is the greatest of magnitudes or a sum of them. The axes stay, with length 1.
+fn zeros(l: &mut Lowerer<'_, '_>, t: &Tensor, axes: &[usize], span: Span) -> Result<NodeId, Error> {
+    let dtype = l.b.dtype(t.node);
+    let mut shape = l.b.shape(t.node);
+    axes.iter().for_each(|&axis| shape[axis] = 1);
+    l.b.full(Some(Scalar::zero(dtype)), dtype, &shape, None).at(span)
+}
+
 fn magnitudes(l: &mut Lowerer<'_, '_>, node: NodeId, span: Span) -> Result<NodeId, Error> {
     l.b.map(ScalarOp::Abs, &[node]).at(span)
 }
@@ -188,6 +196,9 @@ fn vectors(
         return length(l, t, &[axis], span);
     }
     let size = magnitudes(l, t.node, span)?;
+    if power == f64::INFINITY && l.b.shape(t.node)[axis] == 0 {
+        return zeros(l, t, &[axis], span);
+    }
     if power.is_infinite() {
         let kind = if power > 0.0 { ReduceKind::Max } else { ReduceKind::Min };
         return fold(l, size, kind, &[axis], span);
@@ -239,8 +250,14 @@ fn matrices(
         let sums = fold(l, size, ReduceKind::Sum, &[over], span)?;
         fold(l, sums, kind, &[then], span)
     };
+    let shape = l.b.shape(t.node);
+    let is_empty = shape[rows] == 0 || shape[columns] == 0;
     match order {
         Order::Default | Order::Frobenius => length(l, t, &[rows, columns], span),
+        Order::Nuclear if is_empty => zeros(l, t, &[rows, columns], span),
+        Order::Number(v) if is_empty && (v == 1.0 || v == 2.0 || v == f64::INFINITY) => {
+            zeros(l, t, &[rows, columns], span)
+        }
         Order::Nuclear => by_values(l, ReduceKind::Sum),
         Order::Number(2.0) => by_values(l, ReduceKind::Max),
         Order::Number(-2.0) => by_values(l, ReduceKind::Min),

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Function] = &[
         2,
         Open::Dims,
         rolling,
-        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of the n cells that end at each cell, or lie around it with `center` (n // 2 of them before it). The window of several dimensions is a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of the n cells that end at each cell, or lie around it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such as '30 days', which means the cells of that time. The window of several dimensions is a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
         "as the reduction",
         "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the whole window if it is not given); NaN stays within its windows, and is skipped with `skipna`",
         "SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5",
@@ -57,7 +57,10 @@ fn lengths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(us
     let mut out: Vec<(usize, u64)> = Vec::new();
     for &(name, expr) in &a.dims {
         let axis = l.named_axis(t, name)?;
-        let n = known_int(l, a, &name.value, expr)?;
+        let n = match l.expr(expr)? {
+            Value::Str(text) if a.name == "rolling" => steps(a, t, axis, &name.value, &text, expr)?,
+            _ => known_int(l, a, &name.value, expr)?,
+        };
         if out.iter().any(|(known, _)| *known == axis) {
             let reason = format!("names dimension `{}` twice", t.dim_name(axis));
             return fail(a.invalid(&format!("`{}`", name.value), reason), name.span);
@@ -68,6 +71,42 @@ fn lengths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(us
         }
     }
     Ok(out)
+}
+
+/// The cells of a window that lasts as long as a text says, along times at equal distances: those later than the cell's
+/// own time less the duration, as pandas counts them.
+fn steps(
+    a: &Bound<'_>,
+    t: &Tensor,
+    axis: usize,
+    name: &str,
+    text: &str,
+    expr: &Expr,
+) -> Result<i128, Error> {
+    let invalid = |reason: String| fail(a.invalid(&format!("`{name}`"), reason), span_of(expr));
+    let Some(length) = super::resample::period(text) else {
+        return invalid(format!(
+            "is '{text}'; it must be a number of cells, or a duration such as '30 days' or '6 hours'"
+        ));
+    };
+    let Some(length) = length.micros() else {
+        return invalid(format!(
+            "is '{text}', which has no fixed length; give it in days or weeks"
+        ));
+    };
+    let coord = t.dims[axis].coord.as_ref().map(|coord| &coord.values);
+    let Some(CoordValues::Time(_, times)) = coord else {
+        return invalid(format!("is '{text}', and the dimension has no coordinate of times"));
+    };
+    let step = times.windows(2).next().map_or(length, |pair| pair[1] - pair[0]);
+    let odd = times.windows(2).position(|pair| pair[1] - pair[0] != step || step <= 0);
+    if let Some(at) = odd {
+        return invalid(format!(
+            "is '{text}', and the times are not at equal distances (from position {at} to {}); use `resample` first, or give a number of cells",
+            at + 1
+        ));
+    }
+    Ok(i128::from(length).div_euclid(step.into()) + i128::from(length % step != 0))
 }
 
 fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Error> {

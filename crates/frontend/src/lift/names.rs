@@ -9,6 +9,7 @@
 
 mod headings;
 mod items;
+mod numbers;
 mod ours;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,6 +171,7 @@ impl VisitorMut for Relations<'_> {
             return ControlFlow::Break(error);
         }
         items::spell_joins(select);
+        numbers::apart(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
                 self.names.insert(alias.value.clone());

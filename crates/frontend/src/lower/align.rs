@@ -17,8 +17,8 @@ use crate::labels::first_difference;
 
 impl Lowerer<'_, '_> {
     /// The operands as nodes that broadcast by trailing position, and the dimensions of what they
-    /// give: by name if all dimensions are named, by position if none is; mixed only if ranks
-    /// match.
+    /// give: by name if all dimensions are named, by position if none is. Where some are named, by
+    /// position if ranks match, else each operand lies in that with the most dimensions.
     pub(crate) fn align(
         &mut self,
         operation: &str,
@@ -40,19 +40,57 @@ impl Lowerer<'_, '_> {
         let rank = first.dims.len();
         let names = ranked().any(|t| t.dims.iter().any(|d| d.name.is_some()));
         if names && ranked().any(|t| t.dims.len() != rank) {
+            if let Some(tensors) = self.align_partly(&tensors, span)? {
+                return self.align_positions(operation, tensors, span);
+            }
             let shapes = ranked().map(|t| self.b.shape(t.node).to_vec()).collect();
             return Err(PlanError::Shapes {
                 operation: operation.into(),
                 shapes_: shapes,
                 hint: Some(
-                    "one side has named dimensions and the other has not, so their numbers must \
-                     agree; `expand_dims` and `rename` help"
+                    "some dimensions have no name, and which of them meet is not clear; \
+                     `keepdims => true`, `expand_dims` and `rename` help"
                         .into(),
                 ),
             })
             .at(span);
         }
         self.align_positions(operation, tensors, span)
+    }
+
+    /// Partly named operands of different ranks, all in the dimensions of that with the most: `x - mean(x, 0)`. `None`
+    /// if the others do not lie in it.
+    fn align_partly(
+        &mut self,
+        tensors: &[Tensor],
+        span: Span,
+    ) -> Result<Option<Vec<Tensor>>, Error> {
+        let Some(full) = tensors.iter().max_by_key(|t| t.dims.len()).cloned() else {
+            return Ok(None);
+        };
+        let places: Option<Vec<Vec<usize>>> =
+            tensors.iter().map(|t| places(&full.dims, &t.dims)).collect();
+        let Some(places) = places else { return Ok(None) };
+        let rank = full.dims.len();
+        let mut out = Vec::with_capacity(tensors.len());
+        for (t, places) in tensors.iter().zip(places) {
+            let from = self.b.shape(t.node);
+            let mut shape = vec![1; rank];
+            let mut dims: Vec<Dim> = full.dims.iter().map(Dim::bare).collect();
+            let mut axes: SmallVec<[AxisView; 6]> = SmallVec::new();
+            for (axis, &to) in places.iter().enumerate() {
+                shape[to] = from[axis];
+                dims[to] = t.dims[axis].clone();
+                axes.push(AxisView { axis: Some(to), start: 0, step: 1 });
+            }
+            let node = match t.dims.is_empty() {
+                true => t.node,
+                false => self.b.view(t.node, View { axes }, &shape).at(span)?,
+            };
+            let dims = if t.dims.is_empty() { Vec::new() } else { dims };
+            out.push(Tensor { node, dims, name: t.name.clone(), attrs: t.attrs.clone() });
+        }
+        Ok(Some(out))
     }
 
     fn align_positions(
@@ -269,6 +307,30 @@ impl Lowerer<'_, '_> {
         }
         Ok(positions.into())
     }
+}
+
+/// Which dimension of `full` each of `dims` is: names meet names, unnamed dimensions meet in their order. `None` where
+/// that is not sure: a name is not there, or NumPy's places would say something else of the unnamed ones.
+fn places(full: &[Dim], dims: &[Dim]) -> Option<Vec<usize>> {
+    if dims.len() == full.len() {
+        return Some((0..full.len()).collect());
+    }
+    let trailing: Vec<usize> = (full.len() - dims.len()..full.len()).collect();
+    let unnamed = |dims: &[Dim]| -> Vec<usize> {
+        (0..dims.len()).filter(|&axis| dims[axis].name.is_none()).collect()
+    };
+    let (open, own) = (unnamed(full), unnamed(dims));
+    let mut open = open.get(open.len().checked_sub(own.len())?..)?.iter();
+    let places: Vec<usize> = dims
+        .iter()
+        .map(|dim| match &dim.name {
+            None => open.next().copied(),
+            Some(_) => full.iter().position(|other| other.name == dim.name),
+        })
+        .collect::<Option<_>>()?;
+    let is_named = dims.iter().any(|dim| dim.name.is_some());
+    let is_sure = own.is_empty() || is_named && own.len() == unnamed(full).len();
+    (is_sure || places == trailing).then_some(places)
 }
 
 /// Of several dimensions with one name the first keeps it.

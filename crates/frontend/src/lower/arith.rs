@@ -9,8 +9,8 @@ use tessera_planner::time::parse_period;
 use sqlparser::tokenizer::Span;
 
 use super::value::{Dim, Record, Tensor, Value};
-use super::{At, Lowerer, fail, unsupported};
-use crate::error::{BindError, Error};
+use super::{At, Lowerer, fail};
+use crate::error::{BindError, Error, Position};
 
 /// The operators of two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -278,6 +278,19 @@ impl Lowerer<'_, '_> {
             return Ok(folded);
         }
         let name = op.symbol();
+        if let (Value::Int(_), Value::Int(0)) = (&left, &right)
+            && matches!(op, Binary::FloorDiv | Binary::Rem)
+        {
+            return Err(Error::Cells {
+                code: "division_by_zero",
+                message: format!("`{name}` of the integer {} by 0", left.show()),
+                position: Position::of_span(span),
+                hint: Some(format!(
+                    "of floats, `{}.0 {name} 0`, it is NaN or an infinity",
+                    left.show()
+                )),
+            });
+        }
         let mut values = self.settle(vec![left, right], span)?;
         let scalar = match op {
             Binary::Compare(compare) => {
@@ -301,7 +314,7 @@ impl Lowerer<'_, '_> {
         if met.is_datetime() {
             let both = values.iter().all(|v| matches!(v, Value::Tensor(_) | Value::Str(_)));
             if op == Binary::Sub && both {
-                return unsupported("the difference of two times", span);
+                return self.seconds_between(values, met, span).map(Value::Tensor);
             }
             return fail(types(name, vec![met.name(), met.name()]), span);
         }
@@ -320,6 +333,46 @@ impl Lowerer<'_, '_> {
         let left = self.typed(left, dtype, name, span)?;
         let right = self.typed(right, dtype, name, span)?;
         self.map(MapOp::Scalar(scalar), name, vec![left, right], span).map(Value::Tensor)
+    }
+
+    /// The difference of two times in seconds: there is no type of durations.
+    fn seconds_between(
+        &mut self,
+        values: Vec<Value>,
+        dtype: DType,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let mut sides = Vec::with_capacity(2);
+        for value in values {
+            let mut side = self.typed(value, dtype, "-", span)?;
+            side.node = self.b.cast(side.node, DType::Int64).at(span)?;
+            sides.push(side);
+        }
+        let difference = self.map(MapOp::Scalar(ScalarOp::Sub), "-", sides, span)?;
+        self.seconds(difference, span)
+    }
+
+    /// Seconds since 1970 of a time.
+    pub(crate) fn epoch(
+        &mut self,
+        mut t: Tensor,
+        operation: &str,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let dtype = self.b.dtype(t.node);
+        if !dtype.is_datetime() {
+            return fail(types(operation, vec![dtype.name()]), span);
+        }
+        t.node = self.b.cast(t.node, DType::Int64).at(span)?;
+        self.seconds(Tensor::new(t.node, t.dims), span)
+    }
+
+    /// Microseconds as seconds.
+    fn seconds(&mut self, mut t: Tensor, span: Span) -> Result<Tensor, Error> {
+        t.node = self.b.cast(t.node, DType::Float64).at(span)?;
+        let unit = self.b.constant(Scalar::f64(1e6)).at(span)?;
+        t.node = self.b.map(ScalarOp::Div, &[t.node, unit]).at(span)?;
+        Ok(t)
     }
 
     /// Powers that NumPy computes as products and roots.
@@ -376,11 +429,8 @@ impl Lowerer<'_, '_> {
             }
             [Value::Tensor(l), Value::Tensor(r)] => {
                 let (dl, dr) = (self.b.dtype(l.node), self.b.dtype(r.node));
-                if dl.is_signed() && dr == DType::UInt64 {
-                    return self.compare_signs(op, l.clone(), r.clone(), false, span);
-                }
-                if dl == DType::UInt64 && dr.is_signed() {
-                    return self.compare_signs(op, r.clone(), l.clone(), true, span);
+                if dl.is_signed() && dr == DType::UInt64 || dl == DType::UInt64 && dr.is_signed() {
+                    return self.compare_signs(op, l.clone(), r.clone(), span);
                 }
             }
             _ => {}
@@ -404,19 +454,20 @@ impl Lowerer<'_, '_> {
     fn compare_signs(
         &mut self,
         op: ScalarOp,
-        signed: Tensor,
-        unsigned: Tensor,
-        swapped: bool,
+        left: Tensor,
+        right: Tensor,
         span: Span,
     ) -> Result<Tensor, Error> {
-        let (nodes, dims) = self.align("comparison", vec![signed, unsigned], span)?;
-        let zero = self.b.constant(Scalar::zero(self.b.dtype(nodes[0]))).at(span)?;
-        let negative = self.b.map(ScalarOp::Lt, &[nodes[0], zero]).at(span)?;
-        let wide = self.b.cast(nodes[0], DType::UInt64).at(span)?;
-        let pair = if swapped { [nodes[1], wide] } else { [wide, nodes[1]] };
+        let is_left_signed = self.b.dtype(left.node).is_signed();
+        let (nodes, dims) = self.align("comparison", vec![left, right], span)?;
+        let signed = nodes[usize::from(!is_left_signed)];
+        let zero = self.b.constant(Scalar::zero(self.b.dtype(signed))).at(span)?;
+        let negative = self.b.map(ScalarOp::Lt, &[signed, zero]).at(span)?;
+        let wide = self.b.cast(signed, DType::UInt64).at(span)?;
+        let pair = if is_left_signed { [wide, nodes[1]] } else { [nodes[0], wide] };
         let compared = self.b.map(op, &pair).at(span)?;
         // `true` says that the right operand is the greater one.
-        let answer = self.b.constant(Scalar::bool(known(op, !swapped))).at(span)?;
+        let answer = self.b.constant(Scalar::bool(known(op, is_left_signed))).at(span)?;
         let node = self.b.map(ScalarOp::Where, &[negative, answer, compared]).at(span)?;
         Ok(Tensor::new(node, dims))
     }
@@ -481,6 +532,18 @@ impl Lowerer<'_, '_> {
         Ok(tensor)
     }
 
+    /// The cells of `x` where the condition holds. The condition is written first, so its dimensions come first.
+    fn kept(
+        &mut self,
+        x: Tensor,
+        condition: Tensor,
+        operation: &str,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let (nodes, dims) = self.align(operation, vec![condition, x], span)?;
+        Ok(Tensor::new(self.b.map_op(MapOp::Mask, &[nodes[1], nodes[0]]).at(span)?, dims))
+    }
+
     /// `where(condition, x, y)`, with a `NULL` branch as a mask.
     pub(crate) fn choose(
         &mut self,
@@ -495,12 +558,12 @@ impl Lowerer<'_, '_> {
         match values.as_slice() {
             [x, Value::Null] => {
                 let x = self.typed(x.clone(), dtype, operation, span)?;
-                self.map(MapOp::Mask, operation, vec![x, condition], span)
+                self.kept(x, condition, operation, span)
             }
             [Value::Null, y] => {
                 let condition = self.negate(condition, span)?;
                 let y = self.typed(y.clone(), dtype, operation, span)?;
-                self.map(MapOp::Mask, operation, vec![y, condition], span)
+                self.kept(y, condition, operation, span)
             }
             _ => {
                 let mut inputs = vec![condition];

@@ -24,6 +24,9 @@ impl Lowerer<'_, '_> {
         if let Some(subscript) = ast::subscript(expr) {
             return self.subscript(&subscript);
         }
+        if let Some(numbers) = ast::numbers(expr) {
+            return self.expr(numbers);
+        }
         if let Some((base, fields)) = ast::field(expr) {
             let mut value = self.expr(base)?;
             for field in fields {
@@ -250,6 +253,10 @@ impl Lowerer<'_, '_> {
             }
             value => {
                 let mut tensor = self.tensor(value, span)?;
+                if dtype.is_numeric() && self.b.dtype(tensor.node).is_datetime() {
+                    // As NumPy's and Arrow's: the number that is stored, in microseconds.
+                    tensor.node = self.b.cast(tensor.node, DType::Int64).at(span)?;
+                }
                 tensor.node = self.b.cast(tensor.node, dtype).at(span)?;
                 tensor.name = None;
                 Ok(tensor)
@@ -338,13 +345,17 @@ impl Lowerer<'_, '_> {
         name: &str,
         span: Span,
     ) -> Result<Tensor, Error> {
+        if name == "epoch" {
+            let t = self.tensor(value, span)?;
+            return self.epoch(t, "date_part", span);
+        }
         let Some(part) = DatePart::parse(name) else {
             return fail(
                 BindError::InvalidArgument {
                     function: "date_part".into(),
                     argument: format!("'{name}'"),
                     reason: "is no part of a date; parts are year, quarter, month, week, day, \
-                             dayofyear, dayofweek, hour, minute, second and season"
+                             dayofyear, dayofweek, hour, minute, second, season and epoch"
                         .into(),
                 },
                 span,
@@ -404,6 +415,8 @@ fn sql_type(data_type: &DataType, span: Span) -> Result<DType, Error> {
     };
     let name = match name.as_str() {
         "double precision" => "double",
+        // As in cells: SQL's FLOAT is REAL here and in DuckDB. NumPy's `astype(x, 'float')` is float64.
+        "float" => "float32",
         "timestamp without time zone" | "date" => "timestamp",
         other => other,
     };

@@ -230,8 +230,8 @@ impl Labelled {
     }
 }
 
-/// Positions of labels in ascending order; equal ones do not occur. NaN is last.
-fn ascending(labels: &CoordValues) -> Vec<u64> {
+/// Positions of labels in ascending order, equal ones in theirs. NaN is last.
+pub(crate) fn ascending(labels: &CoordValues) -> Vec<u64> {
     let mut order: Vec<u64> = (0..labels.len() as u64).collect();
     let at = |p: &u64| *p as usize;
     match labels {

@@ -224,6 +224,20 @@ impl Lowerer<'_, '_> {
         Ok(None)
     }
 
+    /// A coordinate of a relation that lies along a dimension, and the coordinate that is that dimension's own.
+    pub(crate) fn coordinate_along(
+        &self,
+        name: &str,
+        dim: &str,
+    ) -> Option<(Arc<Coord>, Option<Arc<Coord>>)> {
+        self.relations.iter().find_map(|relation| {
+            let along = |name: &str| {
+                relation.coords.iter().find(|c| &*c.name == name && &*c.dim == dim).cloned()
+            };
+            Some((along(name)?, along(dim)))
+        })
+    }
+
     fn unknown(&self, kind: &'static str, name: &str, span: Span) -> Error {
         let known: Vec<String> = self
             .relations

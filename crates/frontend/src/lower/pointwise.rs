@@ -91,6 +91,7 @@ impl Lowerer<'_, '_> {
         for slot in slots {
             match slot {
                 Slot::New => new.push(order.len() + new.len()),
+                Slot::Ellipsis => {}
                 Slot::Old(axis) if advanced[*axis] => {
                     if !std::mem::replace(&mut placed, true) {
                         order.extend(0..width);

@@ -105,6 +105,7 @@ impl Lowerer<'_, '_> {
                             0 => Vec::new(),
                             n => vec![v.clamp(&0, &i128::from(n - 1)).to_string()],
                         },
+                        is_unordered: false,
                     },
                     span,
                 ),
@@ -159,6 +160,15 @@ impl Lowerer<'_, '_> {
     ) -> Result<Pick, Error> {
         let length = self.b.shape(t.node)[axis];
         let dim = t.dim_name(axis);
+        let step = step.unwrap_or(1);
+        if step <= 0 {
+            let error = BindError::InvalidArgument {
+                function: "a slice of labels".into(),
+                argument: format!("the step {step}"),
+                reason: "must be at least 1; reverse with a second subscript `[::-1]`".into(),
+            };
+            return fail(error, span);
+        }
         let (start, end) = match t.dims[axis].coord.clone() {
             None => {
                 let position = |value: &Value, none: i128| match value {
@@ -176,18 +186,19 @@ impl Lowerer<'_, '_> {
                     value => label(&coord, value, span).map(Some),
                 };
                 let (from, to) = (read(&lo)?, read(&hi)?);
+                if let (Some(from), Some(to)) = (&from, &to)
+                    && let Some((end, start)) = across(&coord, from, to)
+                {
+                    // From the first label to the end of the circle, and on from its beginning.
+                    let round = (start..length).chain(0..end);
+                    let step = usize::try_from(step).unwrap_or(usize::MAX);
+                    let positions: Vec<u64> = round.step_by(step).collect();
+                    let count = positions.len() as u64;
+                    return Ok(Pick::Take(positions, vec![count]));
+                }
                 span_of_labels(&coord, from, to, [&lo, &hi], span)?
             }
         };
-        let step = step.unwrap_or(1);
-        if step <= 0 {
-            let error = BindError::InvalidArgument {
-                function: "a slice of labels".into(),
-                argument: format!("the step {step}"),
-                reason: "must be at least 1; reverse with a second subscript `[::-1]`".into(),
-            };
-            return fail(error, span);
-        }
         let len = end.saturating_sub(start);
         let step = step.min(i128::from(length.max(1))) as u64;
         let len = len.div_ceil(step);
@@ -305,7 +316,12 @@ fn missing(coord: &Coord, label: &Label, value: &Value) -> BindError {
     } else if let CoordValues::Text(texts) = &coord.values {
         nearest = texts.iter().take(3).map(|text| format!("'{text}'")).collect();
     }
-    BindError::LabelNotFound { dim: coord.dim.to_string(), label: value.show(), nearest }
+    BindError::LabelNotFound {
+        dim: coord.dim.to_string(),
+        label: value.show(),
+        nearest,
+        is_unordered: false,
+    }
 }
 
 fn nearest_label(
@@ -382,11 +398,11 @@ fn span_of_labels(
             lo.map_or(0, |lo| first(&|i| !after(values, i, &lo))),
             hi.map_or(n as u64, |hi| first(&|i| before(values, i, &hi))),
         ),
-        // Without an order both labels must be there, once.
+        // Without an order both labels must be there, once, and the first one first.
         Direction::Neither => {
             let only = |label: Label, value: &Value| match matches(values, &label).0.as_slice() {
                 [at] => Ok(*at),
-                [] => fail(missing(coord, &label, value), span),
+                [] => fail(unordered(missing(coord, &label, value)), span),
                 _ => fail(
                     BindError::InvalidArgument {
                         function: "a slice of labels".into(),
@@ -399,13 +415,72 @@ fn span_of_labels(
                     span,
                 ),
             };
-            (
-                lo.map_or(Ok(0), |lo| only(lo, written[0]))?,
-                hi.map_or(Ok(n as u64), |hi| only(hi, written[1]).map(|at| at + 1))?,
-            )
+            let start = lo.map_or(Ok(0), |lo| only(lo, written[0]))?;
+            let end = hi.map_or(Ok(n as u64), |hi| only(hi, written[1]).map(|at| at + 1))?;
+            if start >= end && end > 0 {
+                let error = BindError::InvalidArgument {
+                    function: "a slice of labels".into(),
+                    argument: format!("{}:{}", written[0].show(), written[1].show()),
+                    reason: format!(
+                        "holds nothing: the labels of `{dim}` are not in order, and {} stands before {}; \
+                         `sortby(x, '{dim}')` puts them in order",
+                        written[1].show(),
+                        written[0].show(),
+                        dim = coord.dim,
+                    ),
+                };
+                return fail(error, span);
+            }
+            (start, end)
         }
     };
     Ok((start, end.max(start)))
+}
+
+/// For a slice over the seam of a full circle of longitudes, as `345:15` of 0 to 359: the end of the positions up to the
+/// second label, and the first position from the first label on.
+fn across(coord: &Coord, lo: &Label, hi: &Label) -> Option<(u64, u64)> {
+    let at = |label: &Label| match label {
+        Label::Number(x) => Some(*x),
+        Label::Integer(x) => Some(*x as f64),
+        _ => None,
+    };
+    if at(lo)? <= at(hi)? || !is_circle(coord) {
+        return None;
+    }
+    let n = coord.values.len();
+    let first = |test: &dyn Fn(usize) -> bool| (0..n).find(|&i| test(i)).unwrap_or(n) as u64;
+    let end = first(&|i| after(&coord.values, i, hi));
+    let start = first(&|i| !before(&coord.values, i, lo));
+    Some((end, start))
+}
+
+/// Whether labels are longitudes, as CF tells them or by their name, that ascend evenly once around the globe.
+fn is_circle(coord: &Coord) -> bool {
+    const UNITS: [&str; 6] =
+        ["degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"];
+    let text = |key: &str| coord.attrs.get(key).and_then(|value| value.as_str());
+    let is_longitude = text("units").is_some_and(|units| UNITS.contains(&units))
+        || text("standard_name") == Some("longitude")
+        || ["lon", "longitude"].contains(&coord.name.to_ascii_lowercase().as_str());
+    let labels: Option<Vec<f64>> =
+        (0..coord.values.len()).map(|i| place(&coord.values, i)).collect();
+    let Some(labels) = labels.filter(|labels| is_longitude && labels.len() > 1) else {
+        return false;
+    };
+    let step = 360.0 / labels.len() as f64;
+    // Labels of float32 are even to some seven digits.
+    labels.windows(2).all(|pair| (pair[1] - pair[0] - step).abs() <= step * 1e-3)
+}
+
+/// The error that a range of labels without an order begins or ends at one that is not there.
+fn unordered(error: BindError) -> BindError {
+    match error {
+        BindError::LabelNotFound { dim, label, nearest, .. } => {
+            BindError::LabelNotFound { dim, label, nearest, is_unordered: true }
+        }
+        other => other,
+    }
 }
 
 /// Is the label at `i` less than (all of) `label`?

@@ -41,6 +41,8 @@ pub(super) enum Slot {
     Old(usize),
     /// A new one.
     New,
+    /// None: `...` stands here. Even with no dimension in it, it parts the arrays beside it.
+    Ellipsis,
 }
 
 impl Lowerer<'_, '_> {
@@ -105,6 +107,7 @@ impl Lowerer<'_, '_> {
                         };
                         return fail(error, *span);
                     }
+                    slots.push(Slot::Ellipsis);
                     free - given
                 }
                 Axis::Index(_) | Axis::Slice(_) => 1,
@@ -184,6 +187,7 @@ impl Lowerer<'_, '_> {
                     node = self.b.expand_dims(node, dims.len()).at(span)?;
                     dims.push(Dim::default());
                 }
+                Slot::Ellipsis => {}
                 Slot::Old(axis) => match &picks[axis] {
                     Pick::All => dims.push(base.dims[axis].clone()),
                     Pick::At(_) => {}
@@ -370,7 +374,7 @@ impl Lowerer<'_, '_> {
 fn apart(slots: &[Slot], is_array: &[bool], is_scalar: &[bool]) -> bool {
     let advanced = |slot: &Slot| match slot {
         Slot::Old(axis) => is_array[*axis] || is_scalar[*axis],
-        Slot::New => false,
+        Slot::New | Slot::Ellipsis => false,
     };
     let first = slots.iter().position(advanced);
     let last = slots.iter().rposition(advanced);

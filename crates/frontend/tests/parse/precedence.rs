@@ -157,3 +157,15 @@ fn calls() {
         ("{'a': 1, 'b': x[0:1]}", "«{'a': 1, 'b': [__index](x, [__slice](0, 1, NULL))}»"),
     ]);
 }
+
+#[test]
+fn all_and_any_are_functions_beside_operators() {
+    pins(&[
+        ("a = all(b)", "(= a (all b))"),
+        ("a + any(b) * 2", "(+ a (* (any b) 2))"),
+        ("a < any(b) + c AND all(d) OR any(e)", "(OR (AND (< a (+ (any b) c)) (all d)) (any e))"),
+        ("where(all(a), b, c)", "(where (all a) b c)"),
+        ("f(all(a), any(b))", "(f (all a) (any b))"),
+        ("a AND all(b)[0]", "(AND a (at (all b) 0))"),
+    ]);
+}

@@ -8,6 +8,7 @@
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
+//! | `a = any(b)`, `a < all(b)` | SQL's quantifiers over a list |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -23,6 +24,9 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
         Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
             let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
             *expr = call(FLOOR_DIVIDE, args.into());
+        }
+        Expr::BinaryOp { left, op, right } if is_quantifier(op, right) => {
+            quantify(expr);
         }
         Expr::Extract { field, expr: time, .. } => {
             let part = Value::SingleQuotedString(field.to_string().to_lowercase());
@@ -68,6 +72,36 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     }
 }
 
+/// Whether a comparison with a call of `any` or `all` is one with each item of a list: neither is a function of cells.
+fn is_quantifier(op: &BinaryOperator, right: &Expr) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    let Expr::Function(function) = right else { return false };
+    let FunctionArguments::List(list) = &function.args else { return false };
+    let is_one = matches!(
+        list.args.as_slice(),
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(_))] if list.clauses.is_empty()
+    );
+    let name = function.name.to_string();
+    is_one
+        && (name.eq_ignore_ascii_case("any") || name.eq_ignore_ascii_case("all"))
+        && matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Makes that comparison SQL's.
+fn quantify(expr: &mut Expr) {
+    let Expr::BinaryOp { left, op, right } = expr else { return };
+    let Expr::Function(function) = &mut **right else { return };
+    let is_all = function.name.to_string().eq_ignore_ascii_case("all");
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(list))) = list.args.pop() else { return };
+    let (left, right) = (std::mem::replace(left, Box::new(nothing())), Box::new(list));
+    let compare_op = op.clone();
+    *expr = match is_all {
+        true => Expr::AllOp { left, compare_op, right },
+        false => Expr::AnyOp { left, compare_op, right, is_some: false },
+    };
+}
+
 /// A constant that SQL has no function for, as `float64`.
 fn constant(function: &str) -> Option<Expr> {
     let text = match function {
@@ -97,6 +131,7 @@ fn date_part(function: &str) -> Option<&'static str> {
         "hour" => "hour",
         "minute" => "minute",
         "second" => "second",
+        "epoch" => "epoch",
         _ => return None,
     })
 }

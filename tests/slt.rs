@@ -373,6 +373,11 @@ fn islands() {
 }
 
 #[test]
+fn coverage() {
+    worlds("coverage");
+}
+
+#[test]
 fn errors() {
     worlds("errors");
 }

@@ -93,8 +93,9 @@ impl DatePart {
             DatePart::Hour => return of_day / 3_600_000_000,
             DatePart::Minute => return of_day / 60_000_000 % 60,
             DatePart::Second => return of_day / 1_000_000 % 60,
-            // 1970-01-01 was a Thursday.
-            DatePart::DayOfWeek => return (micros.div_euclid(DAY_US) + 3).rem_euclid(7),
+            DatePart::DayOfWeek => {
+                return (micros.div_euclid(DAY_US) + first_weekday(calendar)).rem_euclid(7);
+            }
             _ => {}
         }
         let t = split(micros, calendar);
@@ -108,6 +109,15 @@ impl DatePart {
             DatePart::Week if calendar == Calendar::Standard => iso_week(micros, t),
             _ => (day_of_year(t, calendar) - 1) / 7 + 1,
         }
+    }
+}
+
+/// The day of the week of a calendar's 1970-01-01, Monday 0, as cftime counts.
+fn first_weekday(calendar: Calendar) -> i64 {
+    match calendar {
+        Calendar::Standard | Calendar::NoLeap => 3,
+        Calendar::Day360 | Calendar::Julian => 2,
+        Calendar::AllLeap => 6,
     }
 }
 
@@ -362,6 +372,18 @@ mod tests {
         for (c, want) in [(Calendar::NoLeap, 60), (Calendar::Day360, 61), (Calendar::AllLeap, 61)] {
             let (t, _) = parse_period("2020-03-01", c).unwrap();
             assert_eq!(DatePart::DayOfYear.of(t, c), want);
+        }
+        // cftime.datetime(2001, 3, 1, calendar=c).dayofwk and cftime.datetime(1, 1, 1, calendar=c).dayofwk.
+        for (c, want) in [
+            (Calendar::NoLeap, [2, 1]),
+            (Calendar::Day360, [1, 3]),
+            (Calendar::AllLeap, [2, 2]),
+            (Calendar::Julian, [2, 5]),
+        ] {
+            for (date, want) in ["2001-03-01", "0001-01-01"].into_iter().zip(want) {
+                let (t, _) = parse_period(date, c).unwrap();
+                assert_eq!(DatePart::DayOfWeek.of(t, c), want, "{c:?} {date}");
+            }
         }
     }
 

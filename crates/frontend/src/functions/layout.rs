@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Function] = &[
         3,
         Open::No,
         moveaxis,
-        "A dimension at another place, the others in their order.",
+        "A dimension, or each of a list, at another place; the others in their order.",
         ANY,
         MOVE,
         "SELECT moveaxis(x, 0, -1) FROM x",
@@ -261,10 +261,17 @@ fn swapaxes(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn moveaxis(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let mut order: Vec<usize> = (0..t.dims.len()).collect();
-    if let (Some(from), Some(to)) = (a.axis(l, &t, "source")?, a.axis(l, &t, "destination")?) {
-        let axis = order.remove(from);
-        order.insert(to, axis);
+    let from = a.axes(l, &t, "source")?.unwrap_or_default();
+    let to = a.axes(l, &t, "destination")?.unwrap_or_default();
+    if from.len() != to.len() {
+        let reason = format!("has {} axes, and `source` has {}", to.len(), from.len());
+        return fail(a.invalid("`destination`", reason), a.place("destination"));
+    }
+    let mut order: Vec<usize> = (0..t.dims.len()).filter(|axis| !from.contains(axis)).collect();
+    let mut moves: Vec<(usize, usize)> = to.into_iter().zip(from).collect();
+    moves.sort_unstable();
+    for (to, from) in moves {
+        order.insert(to, from);
     }
     l.transposed(t, &order, a.span).map(Value::Tensor)
 }

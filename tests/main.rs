@@ -22,6 +22,7 @@ mod islands;
 mod keep;
 mod keep_s3;
 mod killed;
+mod labels;
 mod naive;
 mod random;
 mod restart;

@@ -15,6 +15,7 @@ mod coverage;
 mod crowd;
 mod dense;
 mod dtypes;
+mod docs_examples;
 mod explain;
 mod http;
 mod invariants;

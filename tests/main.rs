@@ -25,6 +25,7 @@ mod keep_s3;
 mod killed;
 mod labels;
 mod naive;
+mod operands;
 mod random;
 mod restart;
 mod room;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use tessera_planner::error::Class;
+use tessera_planner::region::Region;
 use thiserror::Error;
 
 /// What names of stages say of a matrix that is not cut: its operand gets no smaller with the chunks.
@@ -34,6 +35,36 @@ impl fmt::Display for Demand {
         )
     }
 }
+
+/// The operand in which a kernel failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// Name of the stage.
+    pub stage: String,
+    /// Position of the operand in its stage.
+    pub index: Vec<u64>,
+    /// Number of operands of the stage along each axis.
+    pub counts: Vec<u64>,
+    /// The cells of the stage's grid that it covers.
+    pub region: Region,
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells = self.region.start.iter().zip(&self.region.end);
+        let cells: Vec<String> = cells.map(|(a, b)| format!("{a}:{b}")).collect();
+        write!(
+            f,
+            "raised in operand `{}`, chunk {:?} of {:?}, cells [{}]",
+            self.stage,
+            self.index,
+            self.counts,
+            cells.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for Spot {}
 
 /// An error of running a plan.
 #[derive(Debug, Error)]
@@ -107,8 +138,14 @@ pub enum Error {
         file: PathBuf,
     },
     /// A kernel refused: a value outside an operation's domain, an overflow.
-    #[error(transparent)]
-    Kernel(KernelError),
+    #[error("{fault}")]
+    Kernel {
+        /// What it refused.
+        fault: KernelError,
+        /// The operand that ran it; `None` until the error leaves the operand.
+        #[source]
+        operand: Option<Box<Spot>>,
+    },
     /// A source could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -224,12 +261,22 @@ impl From<KernelError> for Error {
     fn from(e: KernelError) -> Self {
         match e {
             KernelError::Cancelled => Error::Cancelled,
-            e => Error::Kernel(e),
+            fault => Error::Kernel { fault, operand: None },
         }
     }
 }
 
 impl Error {
+    /// The same, saying which operand failed if it is a kernel's error.
+    pub(crate) fn met_in(self, spot: impl FnOnce() -> Spot) -> Self {
+        match self {
+            Error::Kernel { fault, operand: None } => {
+                Error::Kernel { fault, operand: Some(Box::new(spot())) }
+            }
+            other => other,
+        }
+    }
+
     /// Stable name for programs.
     pub fn code(&self) -> &str {
         match self {
@@ -242,7 +289,7 @@ impl Error {
             Error::ScratchFull { .. } => "scratch_full",
             Error::ScratchUnusable { .. } => "scratch_unusable",
             Error::ScratchCorrupt { .. } => "scratch_corrupt",
-            Error::Kernel(e) => e.code(),
+            Error::Kernel { fault, .. } => fault.code(),
             Error::Source(e) => e.code(),
             Error::Sink(e) => e.code(),
             Error::Cancelled => "cancelled",
@@ -261,7 +308,7 @@ impl Error {
             Error::Plan(e) => e.class(),
             Error::Told(told) => told.class,
             Error::PartyLost { .. } => Class::Retry,
-            Error::Kernel(e) => e.class(),
+            Error::Kernel { fault, .. } => fault.class(),
             Error::Source(e) => e.class(),
             Error::Sink(e) => e.class(),
             Error::MemoryExceeded { .. }
@@ -324,7 +371,7 @@ impl Error {
             Error::ScratchCorrupt { .. } => {
                 Some("try again; if it happens again, the disk of --spill-dir is at fault".into())
             }
-            Error::Kernel(e) => e.hint(),
+            Error::Kernel { fault, .. } => fault.hint(),
             Error::Source(e) => e.hint(),
             Error::Sink(e) => e.hint(),
             Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),

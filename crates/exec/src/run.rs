@@ -9,7 +9,7 @@ use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::config::Config;
 use crate::durable::Stored;
-use crate::error::Error;
+use crate::error::{Error, Spot};
 use crate::operand::StateCounts;
 use crate::order::{Found, Shelved};
 use crate::pool::Pool;
@@ -222,6 +222,7 @@ impl Runtime {
             let message = crate::schedule::core::panic_message(p.as_ref());
             Err(Error::Panicked { operand, message })
         });
+        let made = made.map_err(|e| e.met_in(|| spot(plan, stage, &index)));
         Some(made.map(|chunks| {
             let charged = chunks.into_iter().map(|mut chunk| {
                 if !chunk.is_shared() {
@@ -629,7 +630,8 @@ impl Shared {
             true => Inputs::default(),
             false => Inputs::new(tiling.clone(), work.inputs.clone()),
         };
-        let chunks = statement.runner.run(stage, index, &inputs, work.prepared.take(), &cx)?;
+        let made = statement.runner.run(stage, index, &inputs, work.prepared.take(), &cx);
+        let chunks = made.map_err(|e| e.met_in(|| spot(&**tiling, stage, index)))?;
         if chunks.len() != tiling.outputs(stage) {
             let what = format!(
                 "{} made {} chunks instead of {}",
@@ -640,6 +642,17 @@ impl Shared {
             return Err(Error::Broken { what });
         }
         Ok(chunks)
+    }
+}
+
+/// An operand as an error of its kernel names it.
+fn spot(tiling: &dyn Tiling, stage: StageId, index: &[u64]) -> Spot {
+    let grid = tiling.grid(stage);
+    Spot {
+        stage: tiling.name(stage),
+        index: index.to_vec(),
+        counts: grid.axes.iter().map(|axis| axis.count()).collect(),
+        region: grid.region(index),
     }
 }
 

@@ -24,6 +24,7 @@ mod keep;
 mod keep_s3;
 mod killed;
 mod labels;
+mod masks;
 mod naive;
 mod operands;
 mod random;

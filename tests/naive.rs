@@ -86,7 +86,7 @@ fn cells_of(node: &Node, inputs: &[&Whole], sources: &dyn Fn(&str) -> Whole) -> 
                 inputs[0].cells[ravel(&inputs[0].shape, &at)]
             })
             .collect(),
-        Op::Reshape | Op::Rechunk => inputs[0].cells.clone(),
+        Op::Reshape | Op::Rechunk | Op::Certain { .. } => inputs[0].cells.clone(),
         Op::Concat { axis } => all
             .iter()
             .map(|p| {

@@ -42,8 +42,9 @@ def cube_block(time: int, shape) -> np.ndarray:
     return np.round(field * 64) / np.float32(64)
 
 
-def cube(path: Path, shape, chunks, codec: str):
-    """A Zarr v3 group with `v` [time, lat, lon], daily labels since 2000, and labels of degrees."""
+def cube(path: Path, shape, chunks, codec: str, declared: bool = False):
+    """A Zarr v3 group with `v` [time, lat, lon], daily labels since 2000, and labels of degrees. With `declared` it has
+    the same cells twice: `d` declares NaN missing, as xarray does of every float, and has none."""
     def make(part):
         import zarr
         from zarr.codecs import BloscCodec, ZstdCodec
@@ -56,9 +57,15 @@ def cube(path: Path, shape, chunks, codec: str):
         group = zarr.open_group(str(part), mode="w")
         names = ["time", "lat", "lon"]
         v = group.create_array("v", shape=shape, chunks=chunks, dtype="float32", compressors=packed, dimension_names=names)
+        d = None
+        if declared:
+            d = group.create_array("d", shape=shape, chunks=chunks, dtype="float32", compressors=packed, dimension_names=names,
+                                   fill_value=float("nan"), attributes={"_FillValue": "AAAAAAAA+H8="})
         for t in range(0, shape[0], chunks[0]):
             many = min(chunks[0], shape[0] - t)
             v[t : t + many] = cube_block(t, (many, *shape[1:]))
+            if d is not None:
+                d[t : t + many] = v[t : t + many]
         labels = [np.arange(shape[0]), np.linspace(-90, 90, shape[1]), np.linspace(0, 360, shape[2], endpoint=False)]
         for name, at in zip(names, labels, strict=True):
             a = group.create_array(name, shape=at.shape, dtype=at.dtype, dimension_names=[name])

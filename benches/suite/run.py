@@ -97,6 +97,8 @@ def measure(family: Family, w: Workload, seconds: float, turns: int, say=print) 
         if w.alone:
             alone = dataclasses.replace(w, args=(*w.args, "--threads", "1"))
             sides["tessera, one thread"] = Ours(family, alone, env)
+        if w.twin:
+            sides["tessera, declared nothing"] = Ours(family, dataclasses.replace(w, sql=w.twin), env)
         for name in w.peers:
             try:
                 sides[name] = Peer(family, w, name)
@@ -154,6 +156,16 @@ def check(family: Family, w: Workload, say=print) -> bool:
             say(f"{w.name}: {e}")
             return False
         mine = [np.load(p) for p in sorted(ours.glob("r*.npy" if not w.ours else "*.npy"))]
+        if w.twin:
+            other = Path(top) / "twin"
+            other.mkdir()
+            bench = Bench(family.context, dataclasses.replace(w, sql=w.twin), env, keep=other)
+            bench.run(1)
+            bench.close()
+            theirs = [np.load(p) for p in sorted(other.glob("r*.npy"))]
+            if len(theirs) != len(mine) or any(a.tobytes() != b.tobytes() for a, b in zip(mine, theirs)):
+                say(f"{w.name}: other bits where nothing is declared missing")
+                fine = False
         for name in w.peers:
             theirs = Path(top) / name.replace(" ", "_").replace("/", "_")
             theirs.mkdir()

@@ -43,6 +43,9 @@ class Workload:
     beside: tuple[str, ...] = ()
     # Is Tessera with one thread a peer?
     alone: bool = False
+    # The same over data that differ in how they are declared alone: Tessera itself is the peer, and `--check` wants the
+    # same bits of both.
+    twin: str = ""
     # Relative error that `--check` lets pass; None where there is nothing to compare (random cells, files).
     rtol: float | None = 1e-9
     # Statement whose result `--check` looks at, where that of `sql` is none.

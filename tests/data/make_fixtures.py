@@ -463,6 +463,26 @@ def bad():
     (root / "npy_short.npy").write_bytes(b"\x93NUM")
 
 
+def masks():
+    """masks.zarr: cubes as xarray writes them, which declare a missing value. Some chunks have masked cells, others not."""
+    rng = np.random.default_rng(25)
+    shape, chunks = (12, 4, 15), (4, 4, 8)
+    group = open_new(fresh("masks.zarr"), 2)
+    quarter = lambda: rng.integers(-400, 400, shape) / 4
+    some, whole, packed, none = quarter().astype("f4"), quarter(), rng.integers(-900, 900, shape).astype("i2"), quarter().astype("f4")
+    some[5, 1, 2], some[6, :, 3], some[7, 3, 7] = np.nan, np.nan, np.nan  # in one chunk
+    some[8:, :, 8:] = np.nan  # one chunk has no other
+    whole[0, 0, :], whole[:4, 2, 14] = -9999.0, -9999.0
+    packed[packed % 11 == 0] = -32767
+    packed[4:8] = np.abs(packed[4:8] % 500)  # chunks without a masked cell
+    put(group, "time", np.arange(12, dtype="i4") * 20, (12,), dict(attributes={"units": "days since 2019-01-01", "_ARRAY_DIMENSIONS": ["time"]}))
+    for name, cells, fill, attrs in (
+        ("some", some, float("nan"), {}), ("whole", whole, -9999.0, {}), ("none", none, float("nan"), {}),
+        ("packed", packed, -32767, {"scale_factor": 0.25, "add_offset": 10.0}),
+    ):
+        put(group, name, cells, chunks, dict(fill_value=fill, attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"], **attrs}))
+
+
 def fresh(name):
     path = HERE / name
     shutil.rmtree(path, ignore_errors=True)
@@ -476,3 +496,4 @@ if __name__ == "__main__":
     npy()
     cases()
     bad()
+    masks()

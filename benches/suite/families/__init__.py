@@ -4,7 +4,7 @@ import importlib
 
 NAMES = (
     "fused", "reductions", "elementwise", "products", "layout", "neighbours",
-    "order", "chance", "input", "labelled", "small", "threads",
+    "order", "chance", "input", "labelled", "declared", "small", "threads",
 )
 
 

@@ -1,13 +1,16 @@
 //! A chunk: the cells that one operand makes for one output.
 //!
 //! Fields are row-major, dense, 64-byte aligned and shared: a clone costs a count. A value that can be masked has a
-//! second field of `bool`, one byte a cell, false where the cell is masked. Bitmaps exist only in [`to_array`].
+//! second field of `bool`, one byte a cell, false where the cell is masked. Bitmaps exist only in [`to_array`]. A chunk
+//! knows whether any cell is masked ([`Chunk::is_unmasked`]); those in which none is share the bytes of their masks.
 //!
 //! [`to_array`]: Chunk::to_array
 
 mod dense;
+mod facts;
 
 pub use dense::dense;
+pub(crate) use facts::{Condition, all_valid};
 
 use crate::error::Error;
 use crate::pool::{Plain, PooledBuf};
@@ -16,6 +19,7 @@ use crate::store::Spilled;
 use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{self as types, ArrowNativeType, ArrowPrimitiveType};
+use facts::Facts;
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -126,6 +130,8 @@ pub struct Chunk {
     file: OnceLock<Arc<Spilled>>,
     /// The chunk whose memory this one shares; its bytes are charged there.
     owner: Option<Arc<Chunk>>,
+    /// What is known of its cells.
+    facts: Facts,
 }
 
 impl Chunk {
@@ -139,7 +145,14 @@ impl Chunk {
                 return Err(Error::Broken { what });
             }
         }
-        Ok(Chunk { shape: shape.into(), fields, charge: None, file: OnceLock::new(), owner: None })
+        Ok(Chunk {
+            shape: shape.into(),
+            fields,
+            charge: None,
+            file: OnceLock::new(),
+            owner: None,
+            facts: Facts::default(),
+        })
     }
 
     /// A chunk of one field that takes a vector over.
@@ -192,6 +205,16 @@ impl Chunk {
         self.charge = Some(charge);
     }
 
+    /// Lets go of the mask, and of what is charged for it.
+    pub(crate) fn drop_mask(&mut self) {
+        self.fields.truncate(1);
+        let bytes = self.bytes();
+        if let Some(charge) = self.charge.as_mut().filter(|c| c.bytes() > bytes) {
+            let own = charge.split(bytes);
+            self.charge = Some(own);
+        }
+    }
+
     /// Gives the charge back to whoever makes another chunk of these cells.
     pub(crate) fn take_charge(&mut self) -> Option<Charge> {
         self.charge.take()
@@ -205,7 +228,15 @@ impl Chunk {
             charge: None,
             file: OnceLock::new(),
             owner: Some(owner.clone()),
+            facts: Facts::default(),
         }
+    }
+
+    /// The chunk with no more than its first fields: a tensor that turned out to have no masked cell is kept with its
+    /// mask and read without it.
+    pub(crate) fn first_fields(mut self, count: usize) -> Self {
+        self.fields.truncate(count);
+        self
     }
 
     /// True if its bytes are charged to another chunk.
@@ -247,8 +278,10 @@ impl Chunk {
     pub fn to_array(self: &Arc<Self>) -> Result<ArrayRef, Error> {
         let field = self.field(0)?;
         let nulls = match self.fields.get(1) {
-            Some(valid) => Some(NullBuffer::new(bitmap(valid.values::<u8>()?))),
-            None => None,
+            Some(valid) if !self.is_unmasked() => {
+                Some(NullBuffer::new(bitmap(valid.values::<u8>()?)))
+            }
+            _ => None,
         };
         Ok(match field.dtype {
             DType::Bool => Arc::new(BooleanArray::new(bitmap(field.values::<u8>()?), nulls)),

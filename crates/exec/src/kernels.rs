@@ -72,6 +72,20 @@ pub enum KernelError {
         /// What is wrong with it.
         fault: MatrixFault,
     },
+    /// Masked cells where every cell has to have a value.
+    #[error(
+        "`{operation}` is not defined for masked cells: {masked} of the {cells} cells in {at} are masked"
+    )]
+    Masked {
+        /// The function, as users know it.
+        operation: String,
+        /// How many cells are masked, of those that were looked at.
+        masked: u64,
+        /// How many were.
+        cells: u64,
+        /// Where they are in the tensor.
+        at: String,
+    },
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -96,12 +110,19 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// Masked cells that are still to be counted.
+    pub(crate) fn masked(operation: &str) -> Self {
+        let (operation, at) = (operation.to_string(), String::new());
+        KernelError::Masked { operation, masked: 0, cells: 0, at }
+    }
+
     /// Stable name for programs.
     pub fn code(&self) -> &'static str {
         match self {
             KernelError::Domain { .. } => "domain_error",
             KernelError::Overflow { .. } => "integer_overflow",
             KernelError::Matrix { fault, .. } => fault.code(),
+            KernelError::Masked { .. } => "masked_input",
             KernelError::Cancelled => "cancelled",
             KernelError::Unsupported { .. } | KernelError::Buffer { .. } => "internal",
         }
@@ -110,7 +131,9 @@ impl KernelError {
     /// Who has to act.
     pub fn class(&self) -> Class {
         match self {
-            KernelError::Domain { .. } | KernelError::Overflow { .. } => Class::User,
+            KernelError::Domain { .. }
+            | KernelError::Overflow { .. }
+            | KernelError::Masked { .. } => Class::User,
             KernelError::Matrix { fault, .. } => fault.class(),
             KernelError::Cancelled => Class::Retry,
             KernelError::Unsupported { .. } | KernelError::Buffer { .. } => Class::Internal,
@@ -125,6 +148,9 @@ impl KernelError {
             }
             KernelError::Overflow { .. } => Some("convert to float64 first".into()),
             KernelError::Matrix { fault, .. } => Some(fault.hint().into()),
+            KernelError::Masked { .. } => {
+                Some("give masked cells a value first: `coalesce(x, 0.0)`".into())
+            }
             KernelError::Cancelled => None,
             _ => Some("this is a fault in Tessera; please report the query".into()),
         }

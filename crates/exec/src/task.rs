@@ -14,6 +14,7 @@ mod fused;
 mod gather;
 mod lines;
 mod load;
+mod masks;
 mod pieces;
 mod product;
 mod requests;
@@ -26,15 +27,15 @@ pub use crate::store::Resident;
 pub(crate) use gather::copy_common;
 pub use requests::{is_remote, requests};
 
-use crate::chunk::{Chunk, Field};
+use crate::chunk::{Chunk, Field, all_valid};
 use crate::error::Error;
 use crate::fail;
 use crate::kernels::copy::Stores;
-use crate::kernels::{self, fused::Compiled};
 use crate::pool::PooledBuf;
 use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
 use crate::source::{ArrayReader, Counters, Options};
 use futures::future::BoxFuture;
+use masks::Programs;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ enum Ready {
     Nothing,
     Load(Origin),
     Const(Vec<Field>),
-    Fused(Compiled),
+    Fused(Programs),
 }
 
 impl PlanRunner {
@@ -123,7 +124,7 @@ impl PlanRunner {
             .map(|s| {
                 Ok(match &s.task {
                     Task::Load { source, .. } => Ready::Load(sources.get(source)?),
-                    Task::Fused(f) => Ready::Fused(kernels::fused::compile(f, s.grid.rank())?),
+                    Task::Fused(f) => Ready::Fused(Programs::new(f, s.grid.rank())?),
                     Task::Const(c) => {
                         let mut fields = vec![load::constant(c.dtype, &c.bytes)?];
                         if let Some(valid) = &c.valid {
@@ -205,7 +206,7 @@ impl TaskRunner for PlanRunner {
             (Task::Const(c), Ready::Const(fields)) => {
                 Ok(vec![Chunk::new(&c.shape, fields.iter().cloned())?])
             }
-            (Task::Fused(f), Ready::Fused(compiled)) => fused::run(&op, f, compiled),
+            (Task::Fused(_), Ready::Fused(programs)) => fused::run(&op, programs),
             (Task::Combine { kind, dtype, nullable, finish, spans }, _) => {
                 fused::combine(&op, (*kind, *dtype, *nullable), *finish, spans.as_ref())
             }
@@ -254,6 +255,16 @@ impl Operand<'_> {
         o.fields.iter().map(|d| self.cx.buffer(cells * d.size())).collect()
     }
 
+    /// The same, without that of the mask where no cell comes out masked: [`Operand::chunk`] then shares one.
+    fn buffers_if(&self, output: usize, masks: bool) -> Vec<PooledBuf> {
+        let o = &self.stage.outputs[output];
+        let cells = o.grid.region(self.index).cells() as usize;
+        match masks || o.fields.len() < 2 {
+            true => self.buffers(output),
+            false => vec![self.cx.buffer(cells * o.fields[0].size())],
+        }
+    }
+
     /// How an output's chunk is best stored: past the caches if it fills a good part of one, and no operand reads it.
     fn stores(&self, output: usize) -> Stores {
         let o = &self.stage.outputs[output];
@@ -263,12 +274,32 @@ impl Operand<'_> {
         if past { Stores::Past } else { Stores::Plain }
     }
 
-    /// The chunk of an output from its written buffers.
+    /// The chunk of an output from its written buffers. A value that can be masked may come without the buffer of its
+    /// mask: then no cell is masked.
     fn chunk(&self, output: usize, buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
         let o = &self.stage.outputs[output];
-        let shape = o.grid.region(self.index).shape();
         let fields = o.fields.iter().zip(buffers).map(|(d, b)| Field::from_pooled(*d, b));
-        Chunk::new(&shape, fields.collect::<Result<Vec<_>, _>>()?)
+        self.chunk_of(output, fields.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The same from fields.
+    fn chunk_of(&self, output: usize, mut fields: Vec<Field>) -> Result<Chunk, Error> {
+        let o = &self.stage.outputs[output];
+        let region = o.grid.region(self.index);
+        let unmasked = fields.len() == 1 && o.fields[..] == [o.fields[0], DType::Bool];
+        if unmasked {
+            let cells = region.cells() as usize;
+            fields.push(match all_valid(cells) {
+                Some(shared) => shared,
+                None => {
+                    let mut own = self.cx.buffer(cells);
+                    own.as_mut_slice().fill(1);
+                    Field::from_pooled(DType::Bool, own)?
+                }
+            });
+        }
+        let chunk = Chunk::new(&region.shape(), fields)?;
+        Ok(if unmasked { chunk.unmasked() } else { chunk })
     }
 
     fn cancelled(&self) -> impl Fn() -> bool {

@@ -715,6 +715,18 @@ impl Builder {
         self.map_op(MapOp::Mask, &[value, any])
     }
 
+    /// The input's cells for an operation that has no answer for masked ones; see [`Op::Certain`]. The input itself if
+    /// it cannot be masked.
+    pub fn certain(&mut self, input: NodeId, operation: &str) -> Result<NodeId> {
+        let node = self.node(input);
+        if !node.nullable {
+            return Ok(input);
+        }
+        let (shape, dtype, grid) = (node.shape.clone(), node.dtype, node.grid.clone());
+        let op = Op::Certain { operation: operation.into() };
+        self.push(op, &[input], shape, dtype, false, grid)
+    }
+
     /// The same cells on the grid with chunks of the lengths `chunks`. It stays a node even where the input has that
     /// grid now: passes may give the input another one.
     pub fn rechunk(&mut self, input: NodeId, chunks: &[u64]) -> Result<NodeId> {

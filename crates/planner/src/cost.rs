@@ -214,7 +214,9 @@ fn fused_ns(fused: &Fused) -> f64 {
     };
     let read: f64 = fused.inputs.iter().enumerate().map(field).sum();
     let kept = |o: &FusedOutput| match o {
-        FusedOutput::Store { value, .. } => fused.program.dtype(*value).size() as f64 * BYTE_NS,
+        FusedOutput::Store { value, .. } | FusedOutput::Certain { value, .. } => {
+            fused.program.dtype(*value).size() as f64 * BYTE_NS
+        }
         FusedOutput::Reduce { kind: ReduceKind::Var { .. }, .. } => 0.8,
         FusedOutput::Reduce { .. } => 0.15,
     };

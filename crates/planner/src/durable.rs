@@ -144,7 +144,10 @@ fn is_wide(tiling: &Tiling, id: StageId) -> bool {
 /// True if a stage's cells are computed one by one, or moved.
 fn is_elementwise(stage: &Stage) -> bool {
     match &stage.task {
-        Task::Fused(f) => f.outputs.iter().all(|o| matches!(o, FusedOutput::Store { .. })),
+        Task::Fused(f) => {
+            let stores = |o: &FusedOutput| !matches!(o, FusedOutput::Reduce { .. });
+            f.outputs.iter().all(stores)
+        }
         Task::Copy => true,
         _ => false,
     }

@@ -83,6 +83,7 @@ fn describe(node: &Node) -> String {
         Op::Bin { count, .. } => format!("bin count={count}"),
         Op::Contract(axes) => contraction("contract", *axes),
         Op::Factor { kind, part } => format!("factor {kind} .{}", kind.parts()[*part]),
+        Op::Certain { operation } => format!("certain for {operation}"),
         Op::Rechunk => "rechunk".into(),
     };
     let mask = if node.nullable { " masked" } else { "" };
@@ -217,6 +218,9 @@ pub fn plan(tiling: &Tiling) -> String {
                     FusedOutput::Store { value, valid } => {
                         writeln!(out, "   store .{k} {value}{}", masked(valid))
                     }
+                    FusedOutput::Certain { value, valid, operation } => {
+                        writeln!(out, "   store .{k} {value}, all {valid} for {operation}")
+                    }
                     FusedOutput::Reduce { kind, axes, value, valid } => {
                         writeln!(
                             out,
@@ -321,6 +325,9 @@ pub fn json(tiling: &Tiling) -> serde_json::Value {
                         "program": f.program.insts.iter().map(|i| i.to_string()).collect::<Vec<_>>(),
                         "outputs": f.outputs.iter().map(|o| match o {
                             FusedOutput::Store { .. } => "store".to_string(),
+                            FusedOutput::Certain { operation, .. } => {
+                                format!("store, none masked for {operation}")
+                            }
                             FusedOutput::Reduce { kind, axes, .. } => reduction(*kind, axes),
                         }).collect::<Vec<_>>(),
                         "chunks_an_operand": f.batch.as_ref().map(|b| {

@@ -35,8 +35,10 @@ use crate::optimize::Rooted;
 use crate::plan::{
     Access, Fused, FusedOutput, Input, Output, OutputRef, Plan, Stage, StageId, Task,
 };
+use crate::program::Arg;
 use crate::reduce::ReduceKind;
 use crate::region::{Dims, Region};
+use crate::scalar::Scalar;
 use crate::sort::{SortOrder, SortWhat};
 use crate::view::{AxisView, View};
 use lower::Lowering;
@@ -110,7 +112,9 @@ impl<'a> Needs<'a> {
         let (mut leaves, mut seen) = (BTreeSet::new(), BTreeSet::new());
         match &node.op {
             Op::Load { .. } | Op::Const(_) => {}
-            Op::Reduce { .. } => self.inline(graph, node.inputs[0], &mut leaves, &mut seen),
+            Op::Reduce { .. } | Op::Certain { .. } => {
+                self.inline(graph, node.inputs[0], &mut leaves, &mut seen)
+            }
             Op::Scan { .. }
             | Op::Reshape
             | Op::Take { .. }
@@ -368,7 +372,12 @@ impl Fuser<'_> {
         let whole = smallvec![Output { fields: value_fields(node), grid: node.grid.clone() }];
         let identity = View::identity(node.shape.len());
         let stage = match &node.op {
-            Op::Map(_) | Op::View(_) | Op::Iota | Op::Rechunk | Op::Reduce { .. } => {
+            Op::Map(_)
+            | Op::View(_)
+            | Op::Iota
+            | Op::Rechunk
+            | Op::Reduce { .. }
+            | Op::Certain { .. } => {
                 return self.emit_fused(group);
             }
             Op::Load { source, region } => {
@@ -550,6 +559,15 @@ impl Fuser<'_> {
                         valid: if input.nullable { v.valid } else { None },
                     });
                 }
+                Op::Certain { operation } => {
+                    let v = low.value(node.inputs[0], &identity)?;
+                    outputs.push(Output { fields: value_fields(node), grid: grid.clone() });
+                    fused_outputs.push(FusedOutput::Certain {
+                        value: v.value,
+                        valid: v.valid.unwrap_or(Arg::Const(Scalar::bool(true))),
+                        operation: operation.clone(),
+                    });
+                }
                 _ => {
                     let v = low.stored(id, &identity)?;
                     outputs.push(Output { fields: value_fields(node), grid: grid.clone() });
@@ -727,7 +745,7 @@ fn one_reduction(outputs: &[FusedOutput]) -> Option<SmallVec<[bool; 6]>> {
         FusedOutput::Reduce { axes, .. } => {
             Some(axes.iter().map(|a| *a != AxisReduce::Keep).collect::<SmallVec<[bool; 6]>>())
         }
-        FusedOutput::Store { .. } => None,
+        FusedOutput::Store { .. } | FusedOutput::Certain { .. } => None,
     });
     let first = over.next()??;
     over.all(|o| o.as_ref() == Some(&first)).then_some(first)

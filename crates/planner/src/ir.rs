@@ -244,6 +244,12 @@ pub enum Op {
         /// Which of [`Factor::parts`].
         part: usize,
     },
+    /// The input's cells, for an operation that has no answer for masked ones: meeting one is an error of that
+    /// operation. The result cannot be masked.
+    Certain {
+        /// The function, as users know it.
+        operation: Arc<str>,
+    },
     /// The same cells on another logical grid.
     Rechunk,
 }

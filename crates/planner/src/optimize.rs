@@ -202,6 +202,7 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         Op::Bin { count, strict } => b.bin(inputs[0], inputs.get(1).copied(), *count, *strict),
         Op::Contract(axes) => b.contract_axes(inputs[0], inputs[1], *axes),
         Op::Factor { kind, part } => b.factor(*kind, *part, inputs),
+        Op::Certain { operation } => b.certain(inputs[0], operation),
         Op::Rechunk => {
             let chunks: Vec<u64> = node.grid.axes.iter().map(|a| a.chunk).collect();
             b.rechunk(inputs[0], &chunks)

@@ -322,6 +322,15 @@ pub enum FusedOutput {
         /// Where its validity (`bool`) is, if it can be masked.
         valid: Option<Arg>,
     },
+    /// Stored, where no cell may be masked: one that is is an error.
+    Certain {
+        /// Where the value is.
+        value: Arg,
+        /// Where its validity is.
+        valid: Arg,
+        /// The function that needs the cells, as users know it.
+        operation: Arc<str>,
+    },
     /// Reduced to a state for each chunk. Positions of argmin and argmax count over the reduced axes of the whole
     /// stage, row-major.
     Reduce {

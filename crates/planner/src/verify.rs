@@ -218,6 +218,10 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Result<(), String> {
                 "a factor keeps its type and has no masks",
             )
         }
+        Op::Certain { .. } => ensure(
+            inputs[0].shape == node.shape && inputs[0].dtype == node.dtype && !node.nullable,
+            "cells that are certain are the input's, without a mask",
+        ),
         Op::Rechunk => ensure(inputs[0].shape == node.shape, "rechunk keeps its shape"),
     }
 }

@@ -336,7 +336,7 @@ impl ZarrWriter {
             if cut.collides {
                 of.collides.store(true, Relaxed);
             }
-            let masked = v.contains(&0);
+            let masked = !chunk.is_unmasked();
             if masked {
                 of.masked.store(true, Relaxed);
             }
@@ -525,7 +525,8 @@ impl Array {
         let Some(valid) = &self.valid else { return document };
         if self.keeps_valid() {
             document.attrs.insert(VALID_KEY.into(), valid.document.name.clone().into());
-        } else if let Some(value) = self.stands.filter(|_| !valid.collides.load(Relaxed)) {
+        } else if let Some(value) = self.stands.filter(|_| valid.masked.load(Relaxed)) {
+            // Where no cell was masked nothing is declared missing: the tensor is read back without a mask.
             match document.format {
                 2 => document.fill = labels::fill_json(value),
                 _ => {

@@ -37,6 +37,8 @@ pub struct Spilled {
     shape: Dims,
     fields: SmallVec<[DType; 2]>,
     bytes: u64,
+    /// True if no cell is masked.
+    unmasked: bool,
     store: Arc<Store>,
     /// Dropped after the file is gone.
     _space: Space,
@@ -84,6 +86,7 @@ impl Spilled {
             shape: chunk.shape().into(),
             fields: chunk.fields().iter().map(Field::dtype).collect(),
             bytes: chunk.bytes(),
+            unmasked: chunk.is_unmasked(),
             store,
             _space: space,
             _directory: directory,
@@ -123,6 +126,11 @@ impl Spilled {
         staging_of(self.bytes)
     }
 
+    /// True if no cell is masked.
+    pub(crate) fn is_unmasked(&self) -> bool {
+        self.unmasked
+    }
+
     /// Lengths of the chunk.
     pub fn shape(&self) -> &[u64] {
         &self.shape
@@ -160,6 +168,7 @@ impl Spilled {
             fields.push(Field::from_pooled(dtype, buffer)?);
         }
         let chunk = Chunk::new(&self.shape, fields)?;
+        let chunk = if self.unmasked { chunk.unmasked() } else { chunk };
         chunk.is_also(self.clone());
         Ok(chunk)
     }

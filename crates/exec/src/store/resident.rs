@@ -83,6 +83,28 @@ impl Resident {
         (0..self.slots.len() as u64).all(|n| self.slot(n).is_some_and(|s| s.is_some()))
     }
 
+    /// True if all chunks came and no cell is masked.
+    pub fn is_unmasked(&self) -> bool {
+        (0..self.slots.len() as u64).all(|n| match self.slot(n).as_deref() {
+            Some(Some(Held::Memory(chunk))) => chunk.is_unmasked(),
+            Some(Some(Held::File(file))) => file.is_unmasked(),
+            _ => false,
+        })
+    }
+
+    /// Lets go of the masks of chunks in memory that nobody else holds: no cell is masked. What stays in a chunk is
+    /// charged for its values alone; masks that are left are not read.
+    pub fn drop_masks(&self) {
+        for n in 0..self.slots.len() as u64 {
+            if let Some(mut slot) = self.slot(n)
+                && let Some(Held::Memory(chunk)) = &mut *slot
+                && let Some(chunk) = Arc::get_mut(chunk)
+            {
+                chunk.drop_mask();
+            }
+        }
+    }
+
     /// When it was last read: the least first.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Relaxed)

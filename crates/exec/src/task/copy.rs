@@ -1,9 +1,9 @@
 //! Tasks that move cells: copies and scans.
 
 use super::Operand;
-use super::gather::{copy_held, gather, lie};
+use super::gather::{copy_held, gather, holds, lie};
 use super::take;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Condition};
 use crate::error::Error;
 use crate::kernels::copy::{self, Stores, Strided};
 use crate::kernels::fill::fill;
@@ -23,7 +23,7 @@ use tessera_planner::view::View;
 /// Fills the operand's chunk from its inputs.
 pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
-    let mut buffers = op.buffers(0);
+    let mut buffers = op.buffers_if(0, any_masked(op)?);
     let masked = buffers.len() > 1;
     let stores = op.stores(0);
     for (k, input) in op.stage.inputs.iter().enumerate() {
@@ -49,6 +49,24 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
         }
     }
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// Does a chunk that is read have a masked cell?
+fn any_masked(op: &Operand<'_>) -> Result<bool, Error> {
+    if op.stage.outputs[0].fields.len() < 2 {
+        return Ok(false);
+    }
+    for (k, input) in op.stage.inputs.iter().enumerate() {
+        if op.plan().output(input.from).fields.len() < 2 {
+            continue;
+        }
+        for piece in op.tiling.pieces(op.id, op.index, k) {
+            if !holds(op.inputs.held(input.from, &piece)?, Condition::Unmasked) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// A chunk that cells are copied from, in either place.
@@ -246,6 +264,7 @@ impl Target<'_> {
             let inside: i64 = (0..rank).map(|a| (at[a] - held.start[a]) as i64 * steps[a]).sum();
             let source = inside as usize + (lo - start) as usize;
             let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
+            // There may be fewer buffers than fields: a mask that masks nothing is not copied.
             for (f, b) in buffers.iter_mut().enumerate().take(fields.len()) {
                 result = chunk.run(f, source, count, b.as_mut_slice(), target);
                 if result.is_err() {
@@ -268,7 +287,7 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
         return Err(Error::Broken { what: "a scan reads its input through a view".into() });
     };
     let seen = gather(op, 0, view)?;
-    let mut buffers = op.buffers(0);
+    let mut buffers = op.buffers_if(0, !seen.unmasked);
     let dense = strides(&shape);
     let source = |f: usize| -> Result<Strided<'_>, Error> {
         Ok(Strided { bytes: seen.bytes(f)?, offset: seen.offset, strides: &seen.steps })
@@ -287,7 +306,10 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
     if let Some(valid) = valid.first_mut() {
         place(1, valid)?;
     }
-    if let (ScanKind::Last, Some(valid)) = (kind, valid.first_mut()) {
+    if kind == ScanKind::Last && valid.is_empty() {
+        // Nothing to fill.
+        place(0, &mut value[0])?;
+    } else if let (ScanKind::Last, Some(valid)) = (kind, valid.first_mut()) {
         place(0, &mut value[0])?;
         let carry = match carry.as_deref() {
             Some([v, ok]) => Some((v.as_slice(), ok.as_slice())),

@@ -2,31 +2,46 @@
 
 use super::Operand;
 use super::batch::Climb;
-use super::gather::{Seen, gather};
+use super::gather::{Gathered, Seen, gather};
+use super::masks::{Programs, Variant};
 use super::pieces::Pieces;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Field};
 use crate::error::Error;
+use crate::kernels::KernelError;
 use crate::kernels::combine::{self, Merged, Part};
 use crate::kernels::copy::Stores;
-use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
+use crate::kernels::fused::{OutputFields, Scratch, StridedInput, run_once};
 use crate::pool::PooledBuf;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use tessera_planner::dtype::DType;
-use tessera_planner::plan::{Access, Fused, FusedInput, Spans};
+use tessera_planner::ir::AxisReduce;
+use tessera_planner::plan::{Access, Fused, FusedInput, FusedOutput, Spans};
+use tessera_planner::program::Arg;
 use tessera_planner::reduce::ReduceKind;
+use tessera_planner::region::{Region, strides};
+use tessera_planner::scalar::Scalar;
 
 thread_local! {
     /// Registers and accumulators of the thread: allocated once, not once an operand.
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
 }
 
-pub(super) fn run(
-    op: &Operand<'_>,
-    fused: &Fused,
-    compiled: &Compiled,
-) -> Result<Vec<Chunk>, Error> {
+/// Runs the program of an operand: the one without masks, if none of its cells is masked.
+pub(super) fn run(op: &Operand<'_>, programs: &Programs) -> Result<Vec<Chunk>, Error> {
+    let variant = programs.of(op)?;
+    match program(op, &variant) {
+        Err(Error::Kernel(KernelError::Masked { operation, .. })) => {
+            Err(masked(op, &variant, operation))
+        }
+        done => done,
+    }
+}
+
+fn program(op: &Operand<'_>, variant: &Variant) -> Result<Vec<Chunk>, Error> {
+    let Variant { fused, compiled, .. } = variant;
     if let Some(pieces) = Pieces::find(op, fused)? {
-        let mut buffers = stored(op);
+        let mut buffers = stored(op, variant);
         let mut outputs = fields(op, &mut buffers);
         SCRATCH.with(|scratch| {
             pieces.run(op, fused, compiled, &mut outputs, &mut scratch.borrow_mut())
@@ -35,34 +50,16 @@ pub(super) fn run(
         return buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect();
     }
     let region = op.stage.grid.region(op.index);
-    let seen: Vec<Seen> = op
-        .stage
-        .inputs
-        .iter()
-        .enumerate()
-        .map(|(k, input)| match &input.access {
-            Access::View(view) => gather(op, k, view),
-            other => Err(Error::Broken { what: format!("a fused program reads by {other:?}") }),
-        })
-        .collect::<Result<_, _>>()?;
-    let mut inputs = Vec::with_capacity(fused.inputs.len());
-    for input in &fused.inputs {
-        if let FusedInput::Field { input, field } = input {
-            let s = &seen[*input as usize];
-            let field = *field as usize;
-            inputs.push(StridedInput {
-                bytes: s.bytes(field)?,
-                offset: s.offset,
-                strides: &s.steps,
-                dtype: s.dtype(field)?,
-            });
-        }
+    let seen = seen(op)?;
+    if let Some(same) = passed_on(fused, &seen, &region) {
+        return same.into_iter().enumerate().map(|(o, f)| op.chunk_of(o, vec![f])).collect();
     }
+    let inputs = strided(fused, &seen)?;
     if let Some(batch) = &fused.batch {
         let climb = Climb::new(op, batch, compiled, &fused.outputs, inputs)?;
         return SCRATCH.with(|scratch| climb.run(&mut scratch.borrow_mut()));
     }
-    let mut buffers = stored(op);
+    let mut buffers = stored(op, variant);
     let mut outputs = fields(op, &mut buffers);
     let cancelled = op.cancelled();
     SCRATCH.with(|scratch| {
@@ -80,9 +77,99 @@ pub(super) fn run(
     buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect()
 }
 
+/// The inputs of the stage, as the operand's cells see them.
+fn seen(op: &Operand<'_>) -> Result<Vec<Seen>, Error> {
+    let inputs = op.stage.inputs.iter().enumerate();
+    inputs
+        .map(|(k, input)| match &input.access {
+            Access::View(view) => gather(op, k, view),
+            other => Err(Error::Broken { what: format!("a fused program reads by {other:?}") }),
+        })
+        .collect()
+}
+
+/// The inputs of the program.
+fn strided<'s>(fused: &Fused, seen: &'s [Seen]) -> Result<Vec<StridedInput<'s>>, Error> {
+    let mut inputs = Vec::with_capacity(fused.inputs.len());
+    for input in &fused.inputs {
+        if let FusedInput::Field { input, field } = input {
+            let s = &seen[*input as usize];
+            let field = *field as usize;
+            inputs.push(StridedInput {
+                bytes: s.bytes(field)?,
+                offset: s.offset,
+                strides: &s.steps,
+                dtype: s.dtype(field)?,
+            });
+        }
+    }
+    Ok(inputs)
+}
+
+/// The results, if every one is the cells of a chunk that is read, as they are: then nothing is computed, and they share
+/// its memory. They are charged as if they did not, since either may be let go before the other.
+fn passed_on(fused: &Fused, seen: &[Seen], region: &Region) -> Option<Vec<Field>> {
+    let shape = region.shape();
+    let dense = strides(&shape);
+    let one = |o: &FusedOutput| {
+        let (value, valid) = match o {
+            FusedOutput::Store { value, valid } => (value, *valid),
+            FusedOutput::Certain { value, valid, .. } => (value, Some(*valid)),
+            FusedOutput::Reduce { .. } => return None,
+        };
+        let Arg::Input(i) = value else { return None };
+        let FusedInput::Field { input, field: 0 } = fused.inputs.get(*i as usize)? else {
+            return None;
+        };
+        let s = seen.get(*input as usize)?;
+        let Gathered::Place(chunk) = &s.data else { return None };
+        let lies = |a: usize| shape[a] == 1 || s.steps[a] == dense[a];
+        let is_whole = s.offset == 0
+            && chunk.cells() == region.cells()
+            && (0..shape.len()).all(lies)
+            && valid.is_none_or(|v| v == Arg::Const(Scalar::bool(true)));
+        let field = chunk.fields().first().filter(|_| is_whole)?;
+        (Some(field.dtype()) == fused.program.inputs.get(*i as usize).copied())
+            .then(|| field.clone())
+    };
+    fused.outputs.iter().map(one).collect()
+}
+
+/// The error of an operand that met masked cells where there must be none: how many of its cells are.
+fn masked(op: &Operand<'_>, variant: &Variant, operation: String) -> Error {
+    match count_masked(op, variant, &operation) {
+        Ok(e) | Err(e) => e,
+    }
+}
+
+fn count_masked(op: &Operand<'_>, variant: &Variant, operation: &str) -> Result<Error, Error> {
+    let region = op.stage.grid.region(op.index);
+    let of = |o: &FusedOutput| match o {
+        FusedOutput::Certain { value, valid, .. } => Some((*value, *valid)),
+        _ => None,
+    };
+    let Some((value, valid)) = variant.fused.outputs.iter().find_map(of) else {
+        return Err(Error::Broken { what: format!("{operation} has no cells to count") });
+    };
+    let axes = SmallVec::from_elem(AxisReduce::All, region.rank());
+    let count = FusedOutput::Reduce { kind: ReduceKind::Count, axes, value, valid: Some(valid) };
+    let counting = Fused { outputs: vec![count], batch: None, ..variant.fused.clone() };
+    let seen = seen(op)?;
+    let inputs = strided(&counting, &seen)?;
+    let mut state = op.cx.buffer(8);
+    let fields = vec![state.as_mut_slice()];
+    let mut outputs = [OutputFields { fields, stream: false }];
+    run_once(&counting, &region, &op.stage.grid.shape(), &inputs, &mut outputs)?;
+    let there = state.typed::<i64>().first().copied().unwrap_or(0).max(0) as u64;
+    let cells = region.cells();
+    let (masked, at) = (cells.saturating_sub(there), region.to_string());
+    let operation = operation.to_string();
+    Ok(Error::Kernel(KernelError::Masked { operation, masked, cells, at }))
+}
+
 /// Buffers for all outputs.
-fn stored(op: &Operand<'_>) -> Vec<Vec<PooledBuf>> {
-    (0..op.stage.outputs.len()).map(|o| op.buffers(o)).collect()
+fn stored(op: &Operand<'_>, variant: &Variant) -> Vec<Vec<PooledBuf>> {
+    variant.unmasked.iter().enumerate().map(|(o, unmasked)| op.buffers_if(o, !unmasked)).collect()
 }
 
 /// The outputs as the kernel takes them.

@@ -1,7 +1,7 @@
 //! Inputs as strided views: in place where one chunk holds the cells, else copied together.
 
 use super::Operand;
-use crate::chunk::{Chunk, Element};
+use crate::chunk::{Chunk, Condition, Element, Field, all_valid};
 use crate::error::Error;
 use crate::kernels::copy::{self, Strided};
 use crate::pool::{Plain, PooledBuf};
@@ -20,8 +20,8 @@ pub(super) type Steps = SmallVec<[i64; 6]>;
 pub(super) enum Gathered {
     /// In one chunk.
     Place(Arc<Chunk>),
-    /// Copied together, one buffer a field.
-    Copied(Vec<PooledBuf>),
+    /// Copied together, one buffer a field; the mask may be one that is shared instead.
+    Copied(Vec<PooledBuf>, Option<Field>),
     /// Nothing is read, as there are no cells.
     Nothing,
 }
@@ -30,6 +30,8 @@ pub(super) enum Gathered {
 pub(super) struct Seen {
     pub(super) data: Gathered,
     pub(super) fields: SmallVec<[DType; 4]>,
+    /// True if no cell of the chunks that were read is masked.
+    pub(super) unmasked: bool,
     /// Element of the operand's first cell.
     pub(super) offset: i64,
     /// Elements for one step along each axis of the operand.
@@ -41,9 +43,10 @@ impl Seen {
     pub(super) fn bytes(&self, field: usize) -> Result<&[u8], Error> {
         match &self.data {
             Gathered::Place(chunk) => Ok(chunk.field(field)?.buffer().as_slice()),
-            Gathered::Copied(buffers) => buffers
+            Gathered::Copied(buffers, shared) => buffers
                 .get(field)
                 .map(|b| b.as_slice())
+                .or_else(|| shared.as_ref().map(|f| f.buffer().as_slice()))
                 .ok_or_else(|| Error::Broken { what: format!("an input has no field {field}") }),
             Gathered::Nothing => Ok(&[]),
         }
@@ -58,10 +61,10 @@ impl Seen {
     pub(super) fn values<T: Element + Plain>(&self) -> Result<&[T], Error> {
         match &self.data {
             Gathered::Place(chunk) => chunk.field(0)?.values::<T>(),
-            Gathered::Copied(buffers) if self.dtype(0)? == T::DTYPE => {
+            Gathered::Copied(buffers, _) if self.dtype(0)? == T::DTYPE => {
                 Ok(buffers.first().map_or(&[], |b| b.typed::<T>()))
             }
-            Gathered::Copied(_) => Err(Error::Broken { what: format!("{} was read", T::DTYPE) }),
+            Gathered::Copied(..) => Err(Error::Broken { what: format!("{} was read", T::DTYPE) }),
             Gathered::Nothing => Ok(&[]),
         }
     }
@@ -109,25 +112,43 @@ pub(super) fn gather_region(
     match &pieces[..] {
         [] => {
             let steps = SmallVec::from_elem(0, region.rank());
-            Ok(Seen { data: Gathered::Nothing, fields, offset: 0, steps })
+            Ok(Seen { data: Gathered::Nothing, fields, unmasked: true, offset: 0, steps })
         }
         [one] if let Held::Memory(chunk) = op.inputs.held(input.from, one)? => {
             let (offset, steps) = lie(view, region, &output.grid.region(one));
-            Ok(Seen { data: Gathered::Place(chunk.clone()), fields, offset, steps })
+            let unmasked = fields.len() < 2 || chunk.is_unmasked();
+            Ok(Seen { data: Gathered::Place(chunk.clone()), fields, unmasked, offset, steps })
         }
         pieces => {
             let image = view.image(region);
             let cells = image.cells() as usize;
+            let unmasked = fields.len() < 2
+                || pieces.iter().try_fold(true, |all, piece| {
+                    let held = op.inputs.held(input.from, piece)?;
+                    Ok::<bool, Error>(all && holds(held, Condition::Unmasked))
+                })?;
+            // The mask of cells none of which is masked is not copied.
+            let shared = if unmasked && fields.len() > 1 { all_valid(cells) } else { None };
+            let copied = if shared.is_some() { 1 } else { fields.len() };
             let mut buffers: Vec<PooledBuf> =
-                fields.iter().map(|d| op.cx.buffer(cells * d.size())).collect();
+                fields.iter().take(copied).map(|d| op.cx.buffer(cells * d.size())).collect();
             for piece in pieces {
                 op.cx.cancel.check()?;
                 let held = op.inputs.held(input.from, piece)?;
                 copy_held(held, &output.grid.region(piece), &image, &mut buffers, op.cx)?;
             }
             let (offset, steps) = lie(view, region, &image);
-            Ok(Seen { data: Gathered::Copied(buffers), fields, offset, steps })
+            let data = Gathered::Copied(buffers, shared);
+            Ok(Seen { data, fields, unmasked, offset, steps })
         }
+    }
+}
+
+/// Does a condition hold of all cells of a chunk? Of one in a file only its mask is known.
+pub(super) fn holds(held: &Held, condition: Condition) -> bool {
+    match held {
+        Held::Memory(chunk) => chunk.holds(condition),
+        Held::File(file) => condition == Condition::Unmasked && file.is_unmasked(),
     }
 }
 
@@ -151,6 +172,7 @@ pub(super) fn copy_held(
     let (source, source_steps) = lie(&view, &common, from);
     let (target, target_steps) = lie(&view, &common, to);
     let mut reader = file.reader(cx.read_back)?;
+    // There may be fewer buffers than fields: a mask that masks nothing is not copied.
     for (f, buffer) in buffers.iter_mut().enumerate().take(file.fields().len()) {
         let to = (target, &target_steps[..]);
         reader.copy(f, &common.shape(), (source, &source_steps), buffer.as_mut_slice(), to)?;

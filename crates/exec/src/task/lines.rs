@@ -42,9 +42,12 @@ pub(super) fn rolling(
         first: region.start[axis],
         level: Level::detect(),
     };
-    let parts = seen.iter().map(part).collect::<Result<Vec<_>, Error>>()?;
+    // All boxes have a mask, or none has.
+    let unmasked = seen.iter().all(|p| p.seen.unmasked);
+    let parts = seen.iter().map(|p| part(p, unmasked)).collect::<Result<Vec<_>, Error>>()?;
     let input = Input { parts: &parts, strides: &seen[0].seen.steps };
-    let mut buffers = op.buffers(0);
+    let all_valid = unmasked && frame.count_min(whole[axis]) >= min_count.max(1);
+    let mut buffers = op.buffers_if(0, !all_valid);
     let (out, valid) = buffers.split_at_mut(1);
     window(
         kind,
@@ -75,9 +78,10 @@ fn in_parts(
     Ok(vec![Place { from: wide.start[axis], seen: gather_region(op, 0, view, wide)? }])
 }
 
-fn part(p: &Place) -> Result<Part<'_>, Error> {
-    let (bytes, valid) = (p.seen.bytes(0)?, validity(&p.seen)?);
-    Ok(Part { first: p.from, bytes, valid, offset: p.seen.offset })
+fn part(p: &Place, unmasked: bool) -> Result<Part<'_>, Error> {
+    let masked = !unmasked && p.seen.fields() > 1;
+    let valid = if masked { Some(p.seen.bytes(1)?) } else { None };
+    Ok(Part { first: p.from, bytes: p.seen.bytes(0)?, valid, offset: p.seen.offset })
 }
 
 /// Whole lines sorted, or their quantiles.
@@ -87,11 +91,13 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     };
     let seen = gather(op, 0, view)?;
     let shape = op.stage.grid.region(op.index).shape();
-    let mut buffers = op.buffers(0);
     let axis = match &op.stage.task {
         Task::Sort { axis, .. } | Task::Quantile { axis, .. } => *axis,
         task => return Err(Error::Broken { what: format!("{task:?} does not order lines") }),
     };
+    // A line without cells has no quantile.
+    let all_valid = seen.unmasked && shape[axis] > 0;
+    let mut buffers = op.buffers_if(0, !all_valid);
     let (value, valid) = buffers.split_at_mut(1);
     let out = LinesOut {
         kept: op.stage.outputs[0].grid.axes[axis].len,
@@ -118,7 +124,7 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// The validity of an input that can be masked.
+/// The validity of an input of which a cell is masked.
 pub(super) fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
-    if seen.fields() > 1 { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
+    if seen.fields() > 1 && !seen.unmasked { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
 }

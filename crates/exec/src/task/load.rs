@@ -105,10 +105,11 @@ fn resident(
     if resident_chunk(source, region).is_some()
         && let [(_, held)] = &chunks[..]
     {
-        return Ok(vec![match held {
+        let chunk = match held {
             Held::Memory(chunk) => Chunk::shared(chunk),
             Held::File(file) => file.load(op.cx.pool, op.cx.read_back)?,
-        }]);
+        };
+        return Ok(vec![chunk.first_fields(op.stage.outputs[0].fields.len())]);
     }
     let mut buffers = op.buffers(0);
     for (from, held) in &chunks {

@@ -43,7 +43,7 @@ impl Pieces {
     /// The pieces of an operand; `None` where its inputs lie in one chunk each, or are cut along several axes.
     pub(super) fn find(op: &Operand<'_>, fused: &Fused) -> Result<Option<Pieces>, Error> {
         let region = op.stage.grid.region(op.index);
-        let stores = |o: &FusedOutput| matches!(o, FusedOutput::Store { .. });
+        let stores = |o: &FusedOutput| !matches!(o, FusedOutput::Reduce { .. });
         if fused.batch.is_some() || !fused.outputs.iter().all(stores) || region.is_empty() {
             return Ok(None);
         }
@@ -145,8 +145,9 @@ pub(super) fn places(
             return Ok(None);
         }
         let (offset, steps) = lie(view, &part, &held);
+        let unmasked = output.fields.len() < 2 || chunk.is_unmasked();
         let data = Gathered::Place(chunk.clone());
-        let seen = Seen { data, fields: output.fields.clone(), offset, steps };
+        let seen = Seen { data, fields: output.fields.clone(), unmasked, offset, steps };
         places.push(Place { from: part.start[axis], seen });
     }
     places.sort_by_key(|p| p.from);

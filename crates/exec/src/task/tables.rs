@@ -28,7 +28,7 @@ pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, E
     let shape = op.stage.grid.region(op.index).shape();
     let x = input(op, 0)?;
     let tables = (1..op.stage.inputs.len()).map(|k| input(op, k)).collect::<Result<Vec<_>, _>>()?;
-    let mut buffers = op.buffers(0);
+    let mut buffers = op.buffers_if(0, !x.unmasked);
     let (out, valid) = buffers.split_at_mut(1);
     if !shape.contains(&0) {
         // The view of a table names its first cell; its chunk is the whole of it.

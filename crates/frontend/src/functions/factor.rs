@@ -1,7 +1,7 @@
 //! Factorisations of matrices, and what is solved by them.
 //!
 //! All work on the last two dimensions; dimensions before them are a stack of matrices. Integers are converted to
-//! float64, masked tensors are refused.
+//! float64, masked cells are refused when they are met.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::broadcast_shapes;
@@ -226,9 +226,7 @@ pub(super) fn float(
         }
         t.node = l.b.cast(t.node, DType::Float64).at(span)?;
     }
-    if l.b.node(t.node).nullable {
-        return Err(PlanError::Masked { operation: name.into() }).at(span);
-    }
+    t.node = l.b.certain(t.node, name).at(span)?;
     Ok(t)
 }
 

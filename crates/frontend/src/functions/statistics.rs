@@ -229,13 +229,11 @@ fn matrices(
 ) -> Result<NodeId, Error> {
     let span = a.span;
     let by_values = |l: &mut Lowerer<'_, '_>, kind: ReduceKind| -> Result<NodeId, Error> {
-        if l.b.node(t.node).nullable {
-            return Err(PlanError::Masked { operation: a.name.into() }).at(span);
-        }
+        let certain = l.b.certain(t.node, a.name).at(span)?;
         let rank = t.dims.len();
         let mut axes: Vec<usize> = (0..rank).filter(|x| *x != rows && *x != columns).collect();
         axes.extend([rows, columns]);
-        let moved = l.b.transpose(t.node, &axes).at(span)?;
+        let moved = l.b.transpose(certain, &axes).at(span)?;
         let s = l.b.svd(moved, None).at(span)?.s;
         let one = fold(l, s, kind, &[rank - 2], span)?;
         // The two dimensions stay, with length 1, in their places.
@@ -380,11 +378,9 @@ fn cov(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 }
 
 fn corrcoef(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let (t, one) = variables(l, a)?;
+    let (mut t, one) = variables(l, a)?;
     let span = a.span;
-    if l.b.node(t.node).nullable {
-        return Err(PlanError::Masked { operation: a.name.into() }).at(span);
-    }
+    t.node = l.b.certain(t.node, a.name).at(span)?;
     let c = covariance(l, &t, 1, span)?;
     if one {
         let node = l.b.map(ScalarOp::Div, &[c, c]).at(span)?;

@@ -193,7 +193,8 @@ impl Session {
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
                 let plan = tiling.plan();
-                let nullable = plan.output(plan.results[0]).fields.len() > 1;
+                let nullable =
+                    plan.output(plan.results[0]).fields.len() > 1 && !array.is_unmasked();
                 let version = version(&tiling, "selected");
                 let kept = keep(&mut binding.opener.sources, dtype, nullable, array, version);
                 Ok(Done::Arrays(vec![kept]))
@@ -406,7 +407,8 @@ fn version(tiling: &Tiling, part: &str) -> Option<String> {
 /// The cells of a small tensor as an array of the plan.
 fn values(chunk: &Chunk, dtype: DType, shape: &[u64]) -> Result<ConstArray, Error> {
     let field = chunk.field(0).map_err(Error::stage)?;
-    let valid = chunk.fields().get(1).map(|f| Arc::from(f.buffer().as_slice()));
+    let masks = chunk.fields().get(1).filter(|_| !chunk.is_unmasked());
+    let valid = masks.map(|f| Arc::from(f.buffer().as_slice()));
     Ok(ConstArray {
         dtype,
         shape: shape.into(),

@@ -149,8 +149,13 @@ impl Session {
         let arrays = self.run_arrays(&planned, cancel).await?;
         let keys = Keys::of(planned.tiling.plan());
         let kept = planned.labels.into_iter().zip(arrays).enumerate();
-        let kept = kept.map(|(i, (labels, array))| {
+        let kept = kept.map(|(i, (mut labels, array))| {
             let version = keys.result(i).map(|k| k.to_string());
+            // What could have been masked and is not is kept without a mask.
+            if labels.nullable && array.is_unmasked() {
+                labels.nullable = false;
+                array.drop_masks();
+            }
             Kept { labels, array, version }
         });
         let kept = kept.collect();

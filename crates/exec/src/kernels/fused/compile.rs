@@ -383,6 +383,14 @@ impl Body {
                     value: self.val(*value)?,
                     valid: valid.map(|v| self.val(v)).transpose()?,
                 },
+                FusedOutput::Certain { value, valid, operation } => {
+                    let (value, valid) = (self.val(*value)?, self.val(*valid)?);
+                    if self.known(valid) != Some(Scalar::bool(true)) {
+                        let bad = self.scalar(ScalarOp::Not, DType::Bool, vec![valid]);
+                        self.checks.push((bad, KernelError::masked(operation)));
+                    }
+                    Out::Store { value, valid: None }
+                }
                 FusedOutput::Reduce { kind, axes, value, valid } => {
                     let (value, valid) =
                         (self.val(*value)?, valid.map(|v| self.val(v)).transpose()?);
@@ -408,7 +416,10 @@ impl Body {
             });
         }
         let dtype = self.dtype(value);
-        let state = kind.state(dtype, valid.is_some()).to_vec();
+        let nullable = valid.is_some();
+        let state = kind.state(dtype, nullable).to_vec();
+        // Where no cell is masked the state is the same, and its count does not depend on the data.
+        let valid = valid.filter(|v| self.known(*v) != Some(Scalar::bool(true)));
         let (fns, want) = partial::pick(kind, dtype, self.level)
             .ok_or_else(|| unsupported(kind.name(), dtype))?;
         let mut parts = Vec::new();
@@ -436,7 +447,7 @@ impl Body {
             let counted = match kind {
                 ReduceKind::Mean => true,
                 ReduceKind::Var { .. } | ReduceKind::Any | ReduceKind::All => false,
-                _ => valid.is_some(),
+                _ => nullable,
             };
             let fields = (0, state.len() - usize::from(counted));
             let taken = match kind {

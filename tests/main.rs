@@ -14,8 +14,8 @@ mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod crowd;
 mod dense;
-mod dtypes;
 mod docs_examples;
+mod dtypes;
 mod explain;
 mod http;
 mod invariants;

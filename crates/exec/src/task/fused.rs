@@ -31,7 +31,7 @@ thread_local! {
 pub(super) fn run(op: &Operand<'_>, programs: &Programs) -> Result<Vec<Chunk>, Error> {
     let variant = programs.of(op)?;
     match program(op, &variant) {
-        Err(Error::Kernel(KernelError::Masked { operation, .. })) => {
+        Err(Error::Kernel { fault: KernelError::Masked { operation, .. }, .. }) => {
             Err(masked(op, &variant, operation))
         }
         done => done,
@@ -164,7 +164,7 @@ fn count_masked(op: &Operand<'_>, variant: &Variant, operation: &str) -> Result<
     let cells = region.cells();
     let (masked, at) = (cells.saturating_sub(there), region.to_string());
     let operation = operation.to_string();
-    Ok(Error::Kernel(KernelError::Masked { operation, masked, cells, at }))
+    Ok(KernelError::Masked { operation, masked, cells, at }.into())
 }
 
 /// Buffers for all outputs.

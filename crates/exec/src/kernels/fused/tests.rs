@@ -48,6 +48,9 @@ pub(super) fn run_at(
                 }
                 f
             }
+            FusedOutput::Certain { value, .. } => {
+                vec![buffer(region.cells() as usize * fused.program.dtype(*value).size())]
+            }
             FusedOutput::Reduce { kind, axes, value, valid } => {
                 let n: u64 = axes
                     .iter()

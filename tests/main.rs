@@ -35,5 +35,6 @@ mod s3;
 mod shell;
 #[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
+mod stores;
 mod subscripts;
 mod ways;

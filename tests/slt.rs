@@ -390,6 +390,11 @@ fn pending() {
 }
 
 #[test]
+fn stores() {
+    worlds("stores");
+}
+
+#[test]
 fn errors() {
     worlds("errors");
 }

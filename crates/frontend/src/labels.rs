@@ -1,6 +1,8 @@
 //! Labels of the tensors that a query gives: names, dimensions, coordinates, attributes.
 
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use std::sync::Arc;
+
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
 
 /// What stands beside the cells of one result.
@@ -49,6 +51,7 @@ pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize
         (CoordValues::Float(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| *x == *y as f64),
         (CoordValues::Time(c, a), CoordValues::Time(d, b)) if c == d => scan(a, b, |x, y| x == y),
         (CoordValues::Text(a), CoordValues::Text(b)) => scan(a, b, |x, y| x == y),
+        (CoordValues::Unreadable(a), CoordValues::Unreadable(b)) if a == b => None,
         _ => Some(0),
     }
 }
@@ -61,6 +64,12 @@ pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
     ) -> Option<std::sync::Arc<[T]>> {
         let lists: Vec<&[T]> = parts.iter().map(|part| pick(part)).collect::<Option<_>>()?;
         Some(lists.concat().into())
+    }
+    if let Some(of) = parts.iter().find_map(|part| part.unreadable()) {
+        // Unlike those of any other tensor, as nobody knows them.
+        let of = Arc::new(Unreadable::clone(of));
+        let len = parts.iter().map(|part| part.len()).sum();
+        return Some(CoordValues::Unreadable(NoLabels::new(of, len)));
     }
     Some(match parts.first()? {
         CoordValues::Int(dtype, _) => CoordValues::Int(
@@ -88,5 +97,6 @@ pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
             CoordValues::Text(v) => Some(v),
             _ => None,
         })?),
+        CoordValues::Unreadable(_) => return None,
     })
 }

@@ -36,6 +36,7 @@ mod rows;
 mod scan;
 mod table;
 mod time;
+mod unreadable;
 mod unsigned;
 mod widen;
 
@@ -176,8 +177,19 @@ pub(crate) fn plan_in(
     crate::limits::with_stack(|| {
         let mut query = query.clone();
         let prepared = names::prepare(&mut query, tables, because, density, text)?;
-        let logical = logical(query, &prepared, state)
-            .map_err(|e| error::of_surface(error::plan(e), because))?;
+        let logical = match logical(query, &prepared, state) {
+            Ok(logical) => logical,
+            Err(e) => {
+                // A type that does not fit is no news of a column that has none.
+                return Err(match unreadable::named(&prepared.tables) {
+                    Some(error) => Error::Bind { error, position: None },
+                    None => error::of_surface(error::plan(e), because),
+                });
+            }
+        };
+        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(error::plan)? {
+            return Err(Error::Bind { error, position: None });
+        }
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {
             Density::Auto => lift.dense(logical).map_err(error::plan)?,
@@ -206,7 +218,7 @@ fn logical(
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     let plan = time::rewrite(plan, &prepared.texts)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    widen::rewrite(plan)
+    widen::rewrite(time::as_texts(plan)?)
 }
 
 struct Lift<'a> {

@@ -406,7 +406,7 @@ impl Bound {
                 (name, Variable::Lowered(item))
             })
             .collect();
-        Bound { name: name.to_string(), variables, auxiliary: Vec::new(), coords }
+        Bound { name: name.to_string(), variables, coords, ..Bound::default() }
     }
 }
 

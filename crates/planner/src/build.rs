@@ -156,17 +156,26 @@ impl Builder {
             }
         }
         if let Some(t) = decode.time {
-            // Whole units are exact integer work; fractions are rounded to the microsecond.
+            // Whole units are exact integer work; fractions are rounded to the microsecond. Readers refuse values that
+            // give no moment, so nothing overflows here.
             let us = if self.dtype(value).is_float() {
                 let v = self.cast(value, DType::Float64)?;
-                let unit = self.constant(Scalar::f64(t.unit_us as f64))?;
+                let unit = self.constant(Scalar::f64(t.unit_ns as f64 / 1000.0))?;
                 let v = self.map(ScalarOp::Mul, &[v, unit])?;
                 let v = self.map(ScalarOp::Rint, &[v])?;
                 self.cast(v, DType::Int64)?
             } else {
                 let v = self.cast(value, DType::Int64)?;
-                let unit = self.constant(Scalar::i64(t.unit_us))?;
-                self.map(ScalarOp::Mul, &[v, unit])?
+                match t.unit_ns {
+                    1 => {
+                        let unit = self.constant(Scalar::i64(1000))?;
+                        self.map(ScalarOp::FloorDiv, &[v, unit])?
+                    }
+                    ns => {
+                        let unit = self.constant(Scalar::i64(ns / 1000))?;
+                        self.map(ScalarOp::Mul, &[v, unit])?
+                    }
+                }
             };
             let origin = self.constant(Scalar::i64(t.origin_us))?;
             let us = self.map(ScalarOp::Add, &[us, origin])?;

@@ -131,8 +131,8 @@ pub struct Unpack {
 /// CF's `units` of a time: `hours since 1900-01-01`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeUnits {
-    /// Microseconds of one unit.
-    pub unit_us: i64,
+    /// Nanoseconds of one unit: 1, or a multiple of 1000.
+    pub unit_ns: i64,
     /// Microseconds from 1970-01-01 of the calendar to the reference.
     pub origin_us: i64,
     /// The calendar.
@@ -167,17 +167,103 @@ pub struct Coord {
     pub attrs: Attrs,
 }
 
-/// Labels of one type; a label that is NaN equals another one.
+/// An array of a dataset whose values cannot be read, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its name in the dataset.
+    pub name: Arc<str>,
+    /// Its dimensions and lengths, as far as its metadata give them.
+    pub dims: Vec<(Option<Arc<str>>, u64)>,
+    /// The code of the error.
+    pub code: &'static str,
+    /// The error: it names the array.
+    pub reason: String,
+    /// The way out, if there is one.
+    pub hint: Option<String>,
+}
+
+/// Labels that a dimension has and that cannot be read: its positions are no substitute for them.
+#[derive(Debug, Clone)]
+pub struct NoLabels {
+    /// The coordinate.
+    pub of: Arc<Unreadable>,
+    /// Positions in the stored coordinate.
+    at: Positions,
+    len: usize,
+}
+
+/// Positions: a run takes no memory, however long a dimension is.
+#[derive(Debug, Clone)]
+enum Positions {
+    Run { start: i64, step: i64 },
+    List(Arc<[u64]>),
+}
+
+impl NoLabels {
+    /// All labels of a coordinate of that length.
+    pub fn new(of: Arc<Unreadable>, len: usize) -> Self {
+        NoLabels { of, at: Positions::Run { start: 0, step: 1 }, len }
+    }
+
+    fn position(&self, i: usize) -> u64 {
+        match &self.at {
+            Positions::Run { start, step } => (start + step * i as i64) as u64,
+            Positions::List(at) => at[i],
+        }
+    }
+
+    fn take(&self, positions: &[u64]) -> Self {
+        let at = positions.iter().map(|&i| self.position(i as usize)).collect();
+        NoLabels { of: self.of.clone(), at: Positions::List(at), len: positions.len() }
+    }
+
+    fn slice(&self, start: i64, step: i64, len: u64) -> Self {
+        match &self.at {
+            Positions::Run { start: first, step: each } => NoLabels {
+                of: self.of.clone(),
+                at: Positions::Run { start: first + each * start, step: each * step },
+                len: len as usize,
+            },
+            Positions::List(_) => self.take(&run(start, step, len)),
+        }
+    }
+}
+
+fn run(start: i64, step: i64, len: u64) -> Vec<u64> {
+    (0..len as i64).map(|i| (start + step * i) as u64).collect()
+}
+
+impl PartialEq for NoLabels {
+    /// The same positions of the same coordinate have the same labels, whatever these are.
+    fn eq(&self, other: &Self) -> bool {
+        if !Arc::ptr_eq(&self.of, &other.of) || self.len != other.len {
+            return false;
+        }
+        match (&self.at, &other.at) {
+            (Positions::Run { start: a, step: s }, Positions::Run { start: b, step: t }) => {
+                self.len == 0 || a == b && (self.len == 1 || s == t)
+            }
+            _ => (0..self.len).all(|i| self.position(i) == other.position(i)),
+        }
+    }
+}
+
+/// The label of a time coordinate that is missing: NumPy's NaT.
+pub const NAT: i64 = i64::MIN;
+
+/// Labels of one type; a label that is NaN or missing equals another one.
 #[derive(Debug, Clone)]
 pub enum CoordValues {
     /// Integers, of the type in the file.
     Int(DType, Arc<[i64]>),
     /// Floats, of the type in the file (a `float32` label is widened exactly).
     Float(DType, Arc<[f64]>),
-    /// Moments, microseconds since 1970-01-01 of the calendar.
+    /// Moments, microseconds since 1970-01-01 of the calendar; [`NAT`] where the label is missing.
     Time(Calendar, Arc<[i64]>),
     /// Texts.
     Text(Arc<[String]>),
+    /// Labels that cannot be read: using them is an error.
+    Unreadable(NoLabels),
 }
 
 impl PartialEq for CoordValues {
@@ -190,6 +276,7 @@ impl PartialEq for CoordValues {
             }
             (Self::Time(c, a), Self::Time(d, b)) => c == d && a == b,
             (Self::Text(a), Self::Text(b)) => a == b,
+            (Self::Unreadable(a), Self::Unreadable(b)) => a == b,
             _ => false,
         }
     }
@@ -202,7 +289,21 @@ impl CoordValues {
             CoordValues::Int(_, v) | CoordValues::Time(_, v) => v.len(),
             CoordValues::Float(_, v) => v.len(),
             CoordValues::Text(v) => v.len(),
+            CoordValues::Unreadable(none) => none.len,
         }
+    }
+
+    /// Why they cannot be read, if they cannot.
+    pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
+        match self {
+            CoordValues::Unreadable(none) => Some(&none.of),
+            _ => None,
+        }
+    }
+
+    /// True if the label is missing: NULL in SQL.
+    pub fn is_missing(&self, i: usize) -> bool {
+        matches!(self, CoordValues::Time(_, v) if v[i] == NAT)
     }
 
     /// True if there is none.
@@ -210,12 +311,12 @@ impl CoordValues {
         self.len() == 0
     }
 
-    /// The element type; texts have none.
+    /// The element type; texts and labels that cannot be read have none.
     pub fn dtype(&self) -> Option<DType> {
         match self {
             CoordValues::Int(d, _) | CoordValues::Float(d, _) => Some(*d),
             CoordValues::Time(c, _) => Some(DType::Datetime(*c)),
-            CoordValues::Text(_) => None,
+            CoordValues::Text(_) | CoordValues::Unreadable(_) => None,
         }
     }
 
@@ -229,6 +330,15 @@ impl CoordValues {
             CoordValues::Float(d, v) => CoordValues::Float(*d, pick(v, positions)),
             CoordValues::Time(c, v) => CoordValues::Time(*c, pick(v, positions)),
             CoordValues::Text(v) => CoordValues::Text(pick(v, positions)),
+            CoordValues::Unreadable(none) => CoordValues::Unreadable(none.take(positions)),
+        }
+    }
+
+    /// The labels at `start`, `start + step`, …, which are positions below `len`.
+    pub fn slice(&self, start: i64, step: i64, len: u64) -> CoordValues {
+        match self {
+            CoordValues::Unreadable(none) => CoordValues::Unreadable(none.slice(start, step, len)),
+            other => other.take(&run(start, step, len)),
         }
     }
 
@@ -238,8 +348,10 @@ impl CoordValues {
             CoordValues::Int(_, v) => v[i].to_string(),
             CoordValues::Float(DType::Float32, v) => format!("{}", v[i] as f32),
             CoordValues::Float(_, v) => format!("{}", v[i]),
+            CoordValues::Time(_, v) if v[i] == NAT => "NULL".into(),
             CoordValues::Time(c, v) => crate::time::format_micros(v[i], *c),
             CoordValues::Text(v) => v[i].clone(),
+            CoordValues::Unreadable(none) => format!("(unreadable) {}", none.position(i)),
         }
     }
 }
@@ -264,6 +376,10 @@ pub struct Dataset {
     pub coords: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: variables that are not data (reached by name, they add no rows).
     pub auxiliary: Vec<Variable>,
+    /// Arrays that cannot be read: an error when a query uses them.
+    pub unreadable: Vec<Arc<Unreadable>>,
+    /// Names of the groups inside, which `url#group` opens.
+    pub groups: Vec<String>,
     /// Attributes.
     pub attrs: Attrs,
 }

@@ -22,6 +22,8 @@ pub enum Calendar {
     Day360,
     /// A leap year every fourth year.
     Julian,
+    /// CF's `standard` of times before 1582-10-15: Julian until 1582-10-04, Gregorian from the next day, 1582-10-15.
+    Mixed,
 }
 
 impl Calendar {
@@ -33,8 +35,19 @@ impl Calendar {
             Calendar::AllLeap => "all_leap",
             Calendar::Day360 => "360_day",
             Calendar::Julian => "julian",
+            Calendar::Mixed => "gregorian",
         }
     }
+
+    /// All calendars.
+    pub const ALL: [Calendar; 6] = [
+        Calendar::Standard,
+        Calendar::NoLeap,
+        Calendar::AllLeap,
+        Calendar::Day360,
+        Calendar::Julian,
+        Calendar::Mixed,
+    ];
 }
 
 /// The type of a tensor's elements.
@@ -176,7 +189,13 @@ impl DType {
 
     /// The type with that name: NumPy's and SQL's (`double`, `real`, `bigint`, …), in any case.
     pub fn parse(name: &str) -> Option<DType> {
-        Some(match name.to_ascii_lowercase().as_str() {
+        let name = name.to_ascii_lowercase();
+        if let Some(calendar) =
+            name.strip_prefix("datetime64[us, ").and_then(|n| n.strip_suffix(']'))
+        {
+            return Calendar::ALL.into_iter().find(|c| c.name() == calendar).map(DType::Datetime);
+        }
+        Some(match name.as_str() {
             "bool" | "boolean" => DType::Bool,
             "int8" | "i1" | "tinyint" => DType::Int8,
             "int16" | "i2" | "smallint" => DType::Int16,

@@ -107,6 +107,9 @@ impl DatePart {
             DatePart::Season => i64::from(t.month % 12 / 3),
             DatePart::DayOfYear => day_of_year(t, calendar),
             DatePart::Week if calendar == Calendar::Standard => iso_week(micros, t),
+            DatePart::Week if calendar == Calendar::Mixed && micros >= REFORM_US => {
+                iso_week(micros, t)
+            }
             _ => (day_of_year(t, calendar) - 1) / 7 + 1,
         }
     }
@@ -115,13 +118,18 @@ impl DatePart {
 /// The day of the week of a calendar's 1970-01-01, Monday 0, as cftime counts.
 fn first_weekday(calendar: Calendar) -> i64 {
     match calendar {
-        Calendar::Standard | Calendar::NoLeap => 3,
+        Calendar::Standard | Calendar::Mixed | Calendar::NoLeap => 3,
         Calendar::Day360 | Calendar::Julian => 2,
         Calendar::AllLeap => 6,
     }
 }
 
 fn day_of_year(t: DateTime, calendar: Calendar) -> i64 {
+    if calendar == Calendar::Mixed {
+        // As cftime counts: the ten days that the reform left out are numbered too.
+        let leap = t.month > 2 && days_in_month(t.year, 2, calendar) == 29;
+        return CUMULATIVE[t.month as usize - 1] + i64::from(leap) + i64::from(t.day);
+    }
     days_from_date(t.year, t.month, t.day, calendar) - days_from_date(t.year, 1, 1, calendar) + 1
 }
 
@@ -133,6 +141,15 @@ fn iso_week(micros: i64, t: DateTime) -> i64 {
     let year = split(thursday * DAY_US, Calendar::Standard).year.max(t.year - 1);
     (thursday - days_from_date(year, 1, 1, Calendar::Standard)) / 7 + 1
 }
+
+/// The first day of the Gregorian calendar in [`Calendar::Mixed`].
+pub const REFORM: (i64, u32, u32) = (1582, 10, 15);
+
+/// The same in microseconds since 1970-01-01.
+pub const REFORM_US: i64 = -141_427 * DAY_US;
+
+/// Days from 1970-01-01 of the Julian calendar to that of the Gregorian one, which is earlier.
+const JULIAN_LAG_DAYS: i64 = 13;
 
 const CUMULATIVE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
 
@@ -147,8 +164,12 @@ pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
         Calendar::Day360 => return 30,
         Calendar::NoLeap => false,
         Calendar::AllLeap => true,
+        Calendar::Mixed if (year, month) == (1582, 10) => return 21,
         Calendar::Julian => year % 4 == 0,
-        Calendar::Standard => year % 4 == 0 && (year % 100 != 0 || year % 400 == 0),
+        Calendar::Mixed if year <= 1582 => year % 4 == 0,
+        Calendar::Standard | Calendar::Mixed => {
+            year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+        }
     };
     if month == 2 && leap { 29 } else { normal() }
 }
@@ -159,6 +180,10 @@ pub fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i6
     match calendar {
         Calendar::Standard => gregorian_days(year, m, d),
         Calendar::Julian => julian_days(year, m, d) - julian_days(1970, 1, 1),
+        Calendar::Mixed if (year, month, day) < REFORM => {
+            julian_days(year, m, d) - julian_days(1970, 1, 1) + JULIAN_LAG_DAYS
+        }
+        Calendar::Mixed => gregorian_days(year, m, d),
         Calendar::NoLeap => (year - 1970) * 365 + CUMULATIVE[(month as usize - 1).min(11)] + d - 1,
         Calendar::AllLeap => {
             (year - 1970) * 366
@@ -197,7 +222,10 @@ pub fn split(micros: i64, calendar: Calendar) -> DateTime {
     let days = micros.div_euclid(DAY_US);
     let of_day = micros.rem_euclid(DAY_US);
     let (year, month, day) = match calendar {
-        Calendar::Standard => {
+        Calendar::Mixed if micros < REFORM_US => {
+            return split(micros - JULIAN_LAG_DAYS * DAY_US, Calendar::Julian);
+        }
+        Calendar::Standard | Calendar::Mixed => {
             let z = days + 719_468;
             let era = z.div_euclid(146_097);
             let of_era = z.rem_euclid(146_097);
@@ -239,7 +267,12 @@ pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
     if t.month < 1 || t.month > 12 || t.day < 1 || t.year.abs() > 290_000 {
         return None;
     }
-    if t.day > days_in_month(t.year, t.month, calendar) {
+    let is_day = match (calendar, t.year, t.month) {
+        // The reform left out ten days of this month.
+        (Calendar::Mixed, 1582, 10) => t.day <= 4 || (15..=31).contains(&t.day),
+        _ => t.day <= days_in_month(t.year, t.month, calendar),
+    };
+    if !is_day {
         return None;
     }
     days_from_date(t.year, t.month, t.day, calendar).checked_mul(DAY_US)?.checked_add(t.micros)
@@ -341,18 +374,36 @@ mod tests {
 
     #[test]
     fn every_calendar_splits_what_it_joins() {
-        for c in [
-            Calendar::Standard,
-            Calendar::NoLeap,
-            Calendar::AllLeap,
-            Calendar::Day360,
-            Calendar::Julian,
-        ] {
+        for c in Calendar::ALL {
             for day in (-800_000..800_000).step_by(17) {
                 let us = day * DAY_US + 3_723_000_001;
                 assert_eq!(join(split(us, c), c), Some(us), "{c:?} {day}");
             }
         }
+    }
+
+    #[test]
+    fn the_mixed_calendar_leaves_out_ten_days() {
+        // cftime.num2date(d, "days since 1970-01-01", "standard") and date2num back.
+        let c = Calendar::Mixed;
+        for (day, want) in [
+            (-141_427, "1582-10-15T00:00:00"),
+            (-141_428, "1582-10-04T00:00:00"),
+            (-171_434, "1500-08-09T00:00:00"),
+            (-171_597, "1500-02-28T00:00:00"),
+            (-171_596, "1500-02-29T00:00:00"),
+            (-719_164, "0001-01-01T00:00:00"),
+            (11_016, "2000-02-29T00:00:00"),
+        ] {
+            assert_eq!(format_micros(day * DAY_US, c), want, "{day}");
+            let (at, _) = parse_period(want, c).unwrap();
+            assert_eq!(at, day * DAY_US, "{want}");
+        }
+        assert_eq!(parse_period("1582-10-05", c), None);
+        assert_eq!(parse_period("1582-10-14", c), None);
+        // cftime.datetime(1582, 12, 31, calendar="standard").dayofyr is 365.
+        let (at, _) = parse_period("1582-12-31", c).unwrap();
+        assert_eq!(DatePart::DayOfYear.of(at, c), 365);
     }
 
     #[test]

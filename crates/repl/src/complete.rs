@@ -253,6 +253,8 @@ impl<'a> List<'a> {
                 columns.extend(source.columns(&r.source));
             }
         }
+        // Neither is a name that an expression can use.
+        columns.retain(|c| !["unreadable", "group"].contains(&c.kind.as_str()));
         let is_label = |c: &Column| c.kind == "coordinate";
         columns.iter().filter(|c| !is_label(c)).for_each(|c| self.name(&c.name));
         columns.iter().filter(|c| is_label(c)).for_each(|c| self.name(&c.name));

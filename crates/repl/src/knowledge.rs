@@ -45,7 +45,7 @@ pub struct Function {
 pub struct Column {
     /// The name.
     pub name: String,
-    /// `variable`, `coordinate`, `auxiliary`, `result` or `column`.
+    /// `variable`, `coordinate`, `auxiliary`, `unreadable`, `group`, `result` or `column`.
     pub kind: String,
     /// Type of its cells.
     pub dtype: String,

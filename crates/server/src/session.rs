@@ -31,6 +31,7 @@ mod warehouse;
 pub(crate) use crowd::{Crowd, Place};
 pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub use failure::Failure;
+pub(crate) use failure::readable;
 
 use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;

@@ -400,8 +400,7 @@ unsafe fn body_random<R: Distribution>(
 }
 leveled!(op_random, body_random<R: Distribution>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-const CALENDARS: [Calendar; 5] =
-    [Calendar::Standard, Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian];
+const CALENDARS: [Calendar; 6] = Calendar::ALL;
 const PARTS: [DatePart; 11] = [
     DatePart::Year,
     DatePart::Quarter,

@@ -11,11 +11,16 @@ pub(crate) enum Raw {
     /// IEEE 754 binary16, widened exactly to `float32`.
     Half,
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970; `NaT` is `i64::MIN` on both sides.
+    /// [`crate::source::moments`] makes microseconds of them.
     Time { multiply: i64, divide: i64 },
+    /// `numpy.timedelta64`: counts of `count` units; `NaT` is `i64::MIN`.
+    Span { unit: &'static str, count: i64 },
     /// Texts of a fixed number of UTF-32 characters. Only coordinates can be texts.
     Utf32 { chars: u64 },
     /// Texts of any length. Only coordinates can be texts.
     Utf8,
+    /// Texts of a fixed number of bytes, shorter ones with zeros behind. Only coordinates can be texts.
+    Bytes { len: u64 },
 }
 
 impl Raw {
@@ -25,7 +30,8 @@ impl Raw {
             Raw::Plain(d) => Some(*d),
             Raw::Half => Some(DType::Float32),
             Raw::Time { .. } => Some(DType::Datetime(Calendar::Standard)),
-            Raw::Utf32 { .. } | Raw::Utf8 => None,
+            Raw::Span { .. } => Some(DType::Int64),
+            Raw::Utf32 { .. } | Raw::Utf8 | Raw::Bytes { .. } => None,
         }
     }
 
@@ -34,7 +40,8 @@ impl Raw {
         match self {
             Raw::Plain(d) => d.size() as u64,
             Raw::Half => 2,
-            Raw::Time { .. } => 8,
+            Raw::Time { .. } | Raw::Span { .. } => 8,
+            Raw::Bytes { len } => *len,
             Raw::Utf32 { chars } => chars.saturating_mul(4),
             Raw::Utf8 => 16,
         }
@@ -53,11 +60,12 @@ impl Raw {
         };
         let kind = name.get(1..2)?;
         let rest = name.get(2..)?;
-        if kind == "M" {
+        if kind == "M" || kind == "m" {
             let unit = rest.strip_prefix("8[")?.strip_suffix(']')?;
             let digits = unit.bytes().take_while(u8::is_ascii_digit).count();
             let count = if digits == 0 { 1 } else { unit[..digits].parse().ok()? };
-            return Some((Raw::time(&unit[digits..], count)?, big));
+            let of = if kind == "M" { Raw::time } else { Raw::span };
+            return Some((of(&unit[digits..], count)?, big));
         }
         let size: u64 = rest.parse().ok()?;
         use DType::*;
@@ -75,6 +83,7 @@ impl Raw {
             ("f", 4) => Raw::Plain(Float32),
             ("f", 8) => Raw::Plain(Float64),
             ("U", 1..) => Raw::Utf32 { chars: size },
+            ("S", 1..0x10_0000) => return Some((Raw::Bytes { len: size }, false)),
             _ => return None,
         };
         // Types of more than one byte need an order.
@@ -97,6 +106,22 @@ impl Raw {
         };
         let multiply = multiply.checked_mul(count)?;
         (count > 0).then_some(Raw::Time { multiply, divide })
+    }
+
+    /// `timedelta64` of `count` units; `None` for units that NumPy does not have.
+    pub(crate) fn span(unit: &str, count: i64) -> Option<Raw> {
+        let unit = match unit {
+            "W" => "weeks",
+            "D" => "days",
+            "h" => "hours",
+            "m" => "minutes",
+            "s" => "seconds",
+            "ms" => "milliseconds",
+            "us" | "μs" => "microseconds",
+            "ns" => "nanoseconds",
+            _ => return None,
+        };
+        (count > 0).then_some(Raw::Span { unit, count })
     }
 
     /// Running sums of the cells, in their type: integers wrap around, as NumPy's `cumsum` into the same type.
@@ -129,13 +154,12 @@ impl Raw {
     pub(crate) fn is_verbatim(&self) -> bool {
         match self {
             Raw::Plain(dtype) => *dtype != DType::Bool,
-            Raw::Time { multiply, divide } => (*multiply, *divide) == (1, 1),
+            Raw::Time { .. } | Raw::Span { .. } => true,
             _ => false,
         }
     }
 
-    /// The cells in the type of [`Raw::dtype`]; texts come back as they are. A moment beyond the range of an `i64` of
-    /// microseconds is `NaT`, a nanosecond is cut down to the microsecond before it.
+    /// The cells in the type of [`Raw::dtype`]; texts come back as they are, moments as they count.
     pub(crate) fn convert<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         match self {
             Raw::Plain(DType::Bool) if cells.iter().any(|&b| b > 1) => {
@@ -145,21 +169,6 @@ impl Raw {
                 let mut out = Vec::with_capacity(cells.len() * 2);
                 for c in cells.as_chunks::<2>().0 {
                     out.extend_from_slice(&half::f16::from_ne_bytes(*c).to_f32().to_ne_bytes());
-                }
-                Cow::Owned(out)
-            }
-            Raw::Time { multiply, divide } if (*multiply, *divide) != (1, 1) => {
-                let mut out = Vec::with_capacity(cells.len());
-                for c in cells.as_chunks::<8>().0 {
-                    let us = match i64::from_ne_bytes(*c) {
-                        i64::MIN => i64::MIN,
-                        v => {
-                            let wide = (i128::from(v) * i128::from(*multiply))
-                                .div_euclid(i128::from(*divide));
-                            i64::try_from(wide).unwrap_or(i64::MIN)
-                        }
-                    };
-                    out.extend_from_slice(&us.to_ne_bytes());
                 }
                 Cow::Owned(out)
             }

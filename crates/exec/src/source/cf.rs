@@ -3,7 +3,9 @@
 //! # Source
 //! CF Conventions 1.11, sections 2.5.1, 4.4 and 8.1; where they leave room, xarray 2026.
 
+use crate::source::cells::Raw;
 use crate::source::error::SourceError;
+use crate::source::moments::CfTimes;
 use crate::source::time_units;
 use serde_json::Value;
 use tessera_planner::catalog::{Attrs, Decode, Unpack};
@@ -16,6 +18,8 @@ pub(crate) struct Decoded {
     /// The cells' type: that of the file, or its unsigned twin if the attributes say so.
     pub(crate) dtype: DType,
     pub(crate) decode: Decode,
+    /// How the cells are moments, if they are.
+    pub(crate) times: Option<CfTimes>,
     /// The attributes that are left.
     pub(crate) attrs: Attrs,
 }
@@ -35,6 +39,7 @@ pub(crate) fn decode(
         reason: format!("{value} is no value of dtype {stored}"),
     };
     let mut out = Decode::default();
+    let mut times = None;
     if dtype.is_datetime() {
         // NaT is the one missing value of datetime64.
         out.missing.push(Scalar::from_le_bytes(dtype, &i64::MIN.to_le_bytes()));
@@ -101,14 +106,33 @@ pub(crate) fn decode(
             && time_units::is_time(&units)
         {
             let calendar = attrs.get("calendar").and_then(Value::as_str);
-            let time = time_units::parse(&units, calendar)
+            let (time, is_mixed) = time_units::parse(&units, calendar)
                 .map_err(|reason| SourceError::TimeUnits { array: array.into(), reason })?;
+            // xarray takes these for NaT, whatever else is missing.
+            match dtype {
+                d if d.is_float() => push(&mut out.missing, Some(Scalar::from_f64(d, f64::NAN))),
+                DType::Int64 => push(&mut out.missing, Some(Scalar::i64(i64::MIN))),
+                _ => {}
+            }
             out.time = Some(time);
+            times = Some(CfTimes { decode: out.clone(), units: time, text: units, is_mixed });
             attrs.remove("units");
             attrs.remove("calendar");
         }
     }
-    Ok(Decoded { dtype, decode: out, attrs })
+    Ok(Decoded { dtype, decode: out, times, attrs })
+}
+
+/// A `fill_value` of Zarr as a cell; `None` if it is none of that type.
+pub(crate) fn fill(value: &Value, dtype: DType) -> Option<Scalar> {
+    number(value)?.exact(dtype)
+}
+
+/// The attribute `units` of a `timedelta64`, whose cells are integers here: `nanoseconds`, `15 minutes`.
+pub(crate) fn span_units(raw: &Raw) -> Option<(String, Value)> {
+    let Raw::Span { unit, count } = raw else { return None };
+    let text = if *count == 1 { unit.to_string() } else { format!("{count} {unit}") };
+    Some(("units".into(), text.into()))
 }
 
 fn push(missing: &mut Vec<Scalar>, value: Option<Scalar>) {

@@ -7,6 +7,7 @@
 mod place;
 mod requests;
 
+use crate::source::cells::Raw;
 use crate::source::codecs;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
@@ -272,7 +273,8 @@ impl Chunked {
         }
         let cells = self.meta.unit.iter().fold(1u64, |n, &d| n.saturating_mul(d));
         let raw = self.meta.unit_bytes();
-        let converted = match self.meta.raw.size() as usize == reader.source.dtype.size() {
+        let same = self.meta.raw.size() as usize == reader.source.dtype.size();
+        let converted = match same && self.meta.taken.scaled.is_none() {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };
@@ -358,6 +360,14 @@ impl Chunked {
                     })
                     .collect()
             }
+            ArrayBytes::Fixed(cells) if matches!(self.meta.raw, Raw::Bytes { .. }) => cells
+                .chunks_exact(self.meta.raw.size() as usize)
+                .map(|cell| {
+                    let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+                    String::from_utf8(cell[..end].to_vec())
+                        .map_err(|_| "a text is no UTF-8".to_string())
+                })
+                .collect(),
             ArrayBytes::Fixed(cells) => {
                 let size = self.meta.raw.size().max(4) as usize;
                 cells

@@ -3,7 +3,7 @@
 //! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
-use crate::source::{blosc, unpack};
+use crate::source::{blosc, lz4, unpack};
 use std::borrow::Cow;
 use std::io::Read;
 use std::num::NonZeroU64;
@@ -32,6 +32,8 @@ pub(crate) struct Codecs {
     limit: u64,
     /// True if what the compressors give are the cells, as they lie in memory.
     plain: bool,
+    /// True if numcodecs' LZ4 packs what all these codecs give.
+    lz4: bool,
 }
 
 impl Codecs {
@@ -42,6 +44,7 @@ impl Codecs {
         dtype: &DataType,
         fill: &FillValue,
         limit: u64,
+        lz4: bool,
     ) -> Result<Codecs, String> {
         let shape: Vec<NonZeroU64> = shape.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
         let fence = catch_unwind(AssertUnwindSafe(|| {
@@ -63,17 +66,19 @@ impl Codecs {
             Err(_) => return Err("the codecs do not go together".into()),
         };
         let plain = is_plain(&inner, dtype, fill);
-        Ok(Codecs { inner, outer, shape, dtype: dtype.clone(), fill: fill.clone(), limit, plain })
+        let (dtype, fill) = (dtype.clone(), fill.clone());
+        Ok(Codecs { inner, outer, shape, dtype, fill, limit, plain, lz4 })
     }
 
     /// True if a chunk is stored as its cells lie in memory.
     pub(crate) fn is_raw(&self) -> bool {
-        self.plain && self.outer.is_empty()
+        self.plain && self.outer.is_empty() && !self.lz4
     }
 
     /// True if parts of a chunk are decoded without what comes before them.
     pub(crate) fn is_in_parts(&self) -> bool {
         self.plain
+            && !self.lz4
             && match &self.outer[..] {
                 [] => true,
                 [(codec, _)] => codec.as_any().is::<BloscCodec>(),
@@ -85,6 +90,8 @@ impl Codecs {
     /// these codecs need steps in between.
     pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
         match &self.outer[..] {
+            [] if self.plain && self.lz4 => lz4::unpack(bytes, out).map(Some),
+            _ if self.lz4 => Ok(None),
             [(codec, _)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
                 unpack::whole(bytes, out).map(Some)
             }
@@ -110,6 +117,7 @@ impl Codecs {
         out: &mut [u8],
     ) -> Result<bool, String> {
         match &self.outer[..] {
+            _ if self.lz4 => Ok(false),
             [(codec, decoded)] if self.plain && codec.as_any().is::<BloscCodec>() => {
                 let limit = decoded.size().unwrap_or(self.limit).min(self.limit);
                 blosc::Buffer::new(bytes, limit)?.decode_part(range, out)
@@ -137,6 +145,17 @@ impl Codecs {
     /// The cells of a chunk, native-endian; the error says what is wrong with the bytes.
     pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
         let mut bytes = Cow::Borrowed(bytes);
+        if self.lz4 {
+            let len = lz4::length(&bytes)?;
+            // What the codecs before it make of the cells is not much longer than these, if it is known at all.
+            let limit = self.limit.saturating_mul(2);
+            if len > limit {
+                return Err(format!("lz4: it decodes to {len} bytes, expected at most {limit}"));
+            }
+            let mut out = vec![0; len as usize];
+            lz4::unpack(&bytes, &mut out)?;
+            bytes = Cow::Owned(out);
+        }
         for (codec, decoded) in self.outer.iter().rev() {
             bytes = self.undo(codec, decoded, bytes)?;
         }

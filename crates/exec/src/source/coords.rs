@@ -1,67 +1,72 @@
 //! Coordinates: raw cells of a 1-d variable become labels, on the way that the plan would take for tensors.
 
-use tessera_planner::catalog::{CoordValues, Decode};
-use tessera_planner::dtype::DType;
+use crate::source::moments::CfTimes;
+use tessera_planner::catalog::{CoordValues, Decode, NAT};
+use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
+use tessera_planner::time::REFORM_US;
 
-/// The labels in `cells` (native-endian, of type `dtype`), decoded; `None` if no labels can be made: a bool, a number
-/// beyond `int64`, a moment that is missing.
+/// The labels in `cells` (native-endian, of type `dtype`), decoded. `times` says how they are moments.
 ///
-/// Missing numbers are NaN, and integers with a missing one become `float64`, as in xarray.
-pub(crate) fn labels(cells: &[u8], dtype: DType, decode: &Decode) -> Option<CoordValues> {
-    let raw: Vec<Scalar> = cells
-        .chunks_exact(dtype.size())
-        .map(|c| {
-            let mut le = [0u8; 8];
-            le[..c.len()].copy_from_slice(c);
-            if cfg!(target_endian = "big") {
-                le[..c.len()].reverse();
-            }
-            Scalar::from_le_bytes(dtype, &le[..c.len()])
-        })
-        .collect();
+/// Missing numbers are NaN, and integers with a missing one become `float64`, as in xarray; missing moments are
+/// [`NAT`]. Moments of CF's calendar `standard` are in [`Calendar::Mixed`] if one is before the reform of 1582.
+///
+/// # Errors
+/// Why the cells are no labels: they are of `bool`, or a number is beyond `int64`, or no moment.
+pub(crate) fn labels(
+    cells: &[u8],
+    dtype: DType,
+    decode: &Decode,
+    times: Option<&CfTimes>,
+) -> Result<CoordValues, String> {
     let missing = |s: &Scalar| is_missing(s, decode);
     if let DType::Datetime(calendar) = dtype {
-        let all: Option<_> = raw.iter().map(|s| (!missing(s)).then(|| s.bits() as i64)).collect();
-        return Some(CoordValues::Time(calendar, all?));
+        let us = scalars(cells, dtype).map(|s| if missing(&s) { NAT } else { s.bits() as i64 });
+        return Ok(CoordValues::Time(calendar, us.collect()));
     }
-    if let Some(t) = decode.time {
-        let all: Option<_> = raw
-            .iter()
-            .map(|s| {
-                if missing(s) {
-                    return None;
-                }
-                if dtype.is_float() || decode.unpack.is_some() {
-                    let us = (unpacked(s, decode) * t.unit_us as f64).round_ties_even();
-                    (us.abs() < 9e18).then(|| (us as i64).checked_add(t.origin_us))?
-                } else {
-                    i64::try_from(s.as_i128())
-                        .ok()?
-                        .checked_mul(t.unit_us)?
-                        .checked_add(t.origin_us)
-                }
-            })
-            .collect();
-        return Some(CoordValues::Time(t.calendar, all?));
+    if let Some(times) = times {
+        let us: Vec<i64> = scalars(cells, dtype)
+            .map(|s| times.micros(&s).map(|us| us.unwrap_or(NAT)))
+            .collect::<Result<_, String>>()?;
+        let is_old = times.is_mixed && us.iter().any(|&us| us != NAT && us < REFORM_US);
+        let calendar = if is_old { Calendar::Mixed } else { times.units.calendar };
+        return Ok(CoordValues::Time(calendar, us.into()));
     }
     if dtype == DType::Bool {
-        return None;
+        return Err("its values are of type bool, which labels nothing".into());
     }
-    if dtype.is_integer() && decode.unpack.is_none() && !raw.iter().any(missing) {
-        let all: Option<_> = raw.iter().map(|s| i64::try_from(s.as_i128()).ok()).collect();
-        return Some(CoordValues::Int(dtype, all?));
+    if dtype.is_integer() && decode.unpack.is_none() && !scalars(cells, dtype).any(|s| missing(&s))
+    {
+        let whole = |s: Scalar| {
+            i64::try_from(s.as_i128())
+                .map_err(|_| format!("the label {s} is beyond the {} of int64", i64::MAX))
+        };
+        let all: Vec<i64> = scalars(cells, dtype).map(whole).collect::<Result<_, _>>()?;
+        return Ok(CoordValues::Int(dtype, all.into()));
     }
     let result = match decode.unpack {
         Some(u) => u.dtype,
         None if dtype == DType::Float32 => DType::Float32,
         None => DType::Float64,
     };
-    let value = |s: &Scalar| if missing(s) { f64::NAN } else { unpacked(s, decode) };
-    Some(CoordValues::Float(result, raw.iter().map(value).collect()))
+    let value = |s: Scalar| if missing(&s) { f64::NAN } else { unpacked(&s, decode) };
+    Ok(CoordValues::Float(result, scalars(cells, dtype).map(value).collect()))
 }
 
-fn is_missing(s: &Scalar, decode: &Decode) -> bool {
+/// The cells one by one.
+pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar> {
+    cells.chunks_exact(dtype.size()).map(move |c| {
+        let mut le = [0u8; 8];
+        le[..c.len()].copy_from_slice(c);
+        if cfg!(target_endian = "big") {
+            le[..c.len()].reverse();
+        }
+        Scalar::from_le_bytes(dtype, &le[..c.len()])
+    })
+}
+
+/// True if a raw cell is missing.
+pub(crate) fn is_missing(s: &Scalar, decode: &Decode) -> bool {
     let v = s.as_f64();
     let equal = |m: &Scalar| {
         if s.dtype().is_float() {
@@ -78,7 +83,8 @@ fn is_missing(s: &Scalar, decode: &Decode) -> bool {
         || decode.valid_max.is_some_and(|m| below(&m, s))
 }
 
-fn unpacked(s: &Scalar, decode: &Decode) -> f64 {
+/// A raw cell with CF's factor and offset.
+pub(crate) fn unpacked(s: &Scalar, decode: &Decode) -> f64 {
     match decode.unpack {
         None => s.as_f64(),
         Some(u) if u.dtype == DType::Float32 => {

@@ -128,6 +128,22 @@ pub enum SourceError {
         /// What is wrong.
         reason: String,
     },
+    /// A number that is no moment of its time axis.
+    #[error("time `{array}`: {reason}")]
+    TimeValue {
+        /// The variable.
+        array: String,
+        /// The value, and why it is none.
+        reason: String,
+    },
+    /// A coordinate whose values, although they can be read, label nothing.
+    #[error("coordinate `{array}`: {reason}")]
+    NoLabels {
+        /// The coordinate.
+        array: String,
+        /// Why.
+        reason: String,
+    },
     /// An attribute that cannot be decoded.
     #[error("attribute `{attribute}` of `{array}`: {reason}")]
     Attribute {
@@ -216,6 +232,8 @@ impl SourceError {
             NotAnArray { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
             TimeUnits { .. } => "invalid_metadata",
+            TimeValue { .. } => "invalid_time",
+            NoLabels { .. } => "no_labels",
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
             Internal { .. } => "internal",
@@ -249,8 +267,11 @@ impl SourceError {
             Unreachable { what, .. } if what.starts_with("s3://") => {
                 "check AWS_ENDPOINT_URL and AWS_REGION; an http:// endpoint needs AWS_ALLOW_HTTP=true"
             }
-            TimeUnits { .. } | Attribute { .. } => {
-                "OPTIONS ('decode_cf' 'false') reads the numbers as they are stored"
+            TimeValue { reason, .. } if reason.contains("microsecond") => {
+                "times are kept in microseconds: store it as datetime64[us], or as integers"
+            }
+            TimeUnits { .. } | Attribute { .. } | TimeValue { .. } => {
+                "`read_zarr('url', decode_cf => false)` reads the numbers as they are stored"
             }
             Changed { .. } => "run the statement again",
             ChunkTooLarge { .. } => "store the array in smaller chunks",

@@ -3,11 +3,15 @@
 use crate::source::cells::Raw;
 use crate::source::codecs::Codecs;
 use crate::source::error::SourceError;
+use crate::source::json;
+use crate::source::taken::{self, Taken};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
+use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, RANK_MAX, cells};
 use zarrs::array::codec::CodecChain;
 use zarrs::array::{Array, ArrayCreateError, ArrayMetadata};
@@ -26,8 +30,10 @@ pub(crate) struct ArrayMeta {
     pub(crate) shape: Dims,
     /// Shape of what is decoded at once: a stored chunk, or an inner chunk of a shard.
     pub(crate) unit: Dims,
-    /// The cells' type.
+    /// The cells' type, as they are stored.
     pub(crate) raw: Raw,
+    /// Codecs that zarrs does not undo.
+    pub(crate) taken: Taken,
     /// Zarr v2's `fill_value` if it is not null: xarray takes it for a missing value.
     pub(crate) fill_v2: Option<Value>,
     /// Attributes without `_ARRAY_DIMENSIONS`.
@@ -63,7 +69,32 @@ pub(crate) struct Shard {
 impl ArrayMeta {
     /// True if a decoded chunk has its cells as they lie in memory.
     pub(crate) fn is_in_memory_order(&self) -> bool {
-        self.raw.is_verbatim() && !self.delta
+        self.raw.is_verbatim() && !self.delta && self.taken.scaled.is_none()
+    }
+
+    /// The type that readers give; texts have none.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        match &self.taken.scaled {
+            Some((scaled, _)) => Some(scaled.dtype),
+            None => self.raw.dtype(),
+        }
+    }
+
+    /// Decoded cells in the type of [`ArrayMeta::dtype`].
+    pub(crate) fn finish<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let cells = if self.delta { self.raw.sum_up(cells) } else { cells };
+        match &self.taken.scaled {
+            Some((scaled, _)) => scaled.undo(&cells),
+            None => self.raw.convert(cells),
+        }
+    }
+
+    /// The cell of chunks that are absent.
+    pub(crate) fn fill(&self) -> Cow<'_, [u8]> {
+        match &self.taken.scaled {
+            Some((_, fill)) => Cow::Borrowed(fill),
+            None => self.raw.convert(Cow::Borrowed(self.array.fill_value().as_ne_bytes())),
+        }
     }
 
     /// True if a stored chunk has.
@@ -90,17 +121,17 @@ impl Who<'_> {
         }
     }
 
-    fn unsupported(&self, what: impl Into<String>) -> SourceError {
+    pub(crate) fn unsupported(&self, what: impl Into<String>) -> SourceError {
         SourceError::Unsupported { array: self.array.into(), what: what.into() }
     }
 }
 
-/// Parses a JSON object; nesting is bounded by the parser.
+/// Parses a JSON object, with Python's words for NaN and infinities; nesting is bounded by the parser.
 pub(crate) fn json_object(
     who: Who<'_>,
     bytes: &[u8],
 ) -> Result<serde_json::Map<String, Value>, SourceError> {
-    match serde_json::from_slice(bytes) {
+    match json::parse(bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(who.bad("it is no JSON object")),
         Err(e) => Err(who.bad(format!("it is no JSON: {e}"))),
@@ -111,9 +142,10 @@ impl ArrayMeta {
     /// Zarr v3: a `zarr.json` with `node_type` `array`.
     pub(crate) fn parse_v3(
         who: Who<'_>,
-        doc: serde_json::Map<String, Value>,
+        mut doc: serde_json::Map<String, Value>,
     ) -> Result<ArrayMeta, SourceError> {
         check_format(who, &doc, 3)?;
+        taken::extensions_of_array(who, &mut doc)?;
         let shape = lengths(who, &doc, "shape")?;
         let (grid_name, grid) = extension(&doc, "chunk_grid");
         if grid_name != "regular" {
@@ -128,6 +160,8 @@ impl ArrayMeta {
             array: who.array.into(),
             dtype: type_name.clone(),
         })?;
+        let taken = taken::take_v3(who, &mut doc, &raw)?;
+        let raw = taken.scaled.as_ref().map_or(raw, |(scaled, _)| scaled.stored.clone());
         let names = match doc.get("dimension_names") {
             None | Some(Value::Null) => vec![None; shape.len()],
             Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
@@ -153,11 +187,12 @@ impl ArrayMeta {
             }
         };
         check_unit(who, &unit, &raw)?;
-        let codecs = codecs(who, &array, &chain, &unit)?;
+        let codecs = codecs(who, &array, &chain, &unit, taken.lz4)?;
         Ok(ArrayMeta {
             shape,
             unit,
             raw,
+            taken,
             fill_v2: None,
             attrs,
             dims,
@@ -210,7 +245,7 @@ impl ArrayMeta {
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
         // zarrs knows `datetime64` in Zarr v3 alone: here its cells are the integers that they are.
-        if let Raw::Time { .. } = raw {
+        if let Raw::Time { .. } | Raw::Span { .. } = raw {
             doc.insert("dtype".into(), format!("{}i8", &type_name[..1]).into());
             if doc.get("fill_value").and_then(Value::as_str) == Some("NaT") {
                 doc.insert("fill_value".into(), i64::MIN.into());
@@ -218,18 +253,35 @@ impl ArrayMeta {
         }
         // zarrs has no default for these where the fill value is null.
         let default = match &raw {
-            Raw::Time { .. } => Some(Value::from(0)),
+            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(0)),
             Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
             _ => None,
         };
         if let (Some(default), Some(Value::Null)) = (default, doc.get("fill_value")) {
             doc.insert("fill_value".into(), default);
         }
+        let taken = taken::take_v2(who, &mut doc, &raw)?;
+        let (raw, stored_name) = match &taken.scaled {
+            Some((scaled, _)) => (scaled.stored.clone(), scaled.name.clone()),
+            None => (raw, type_name.clone()),
+        };
         check_unit(who, &unit, &raw)?;
-        let delta = take_delta(who, &mut doc, &type_name, &raw, unit.len())?;
+        let delta = take_delta(who, &mut doc, &stored_name, &raw, unit.len())?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
-        let codecs = codecs(who, &array, &array.codecs(), &unit)?;
-        Ok(ArrayMeta { shape, unit, raw, fill_v2, attrs, dims, array, codecs, delta, shard: None })
+        let codecs = codecs(who, &array, &array.codecs(), &unit, taken.lz4)?;
+        Ok(ArrayMeta {
+            shape,
+            unit,
+            raw,
+            taken,
+            fill_v2,
+            attrs,
+            dims,
+            array,
+            codecs,
+            delta,
+            shard: None,
+        })
     }
 
     /// Decoded bytes of a unit as the codecs give it.
@@ -257,8 +309,9 @@ fn codecs(
     array: &Array<()>,
     chain: &CodecChain,
     unit: &Dims,
+    lz4: bool,
 ) -> Result<Codecs, SourceError> {
-    Codecs::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX)
+    Codecs::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX, lz4)
         .map_err(|reason| who.bad(format!("codecs: {reason}")))
 }
 
@@ -407,6 +460,13 @@ fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option
         "numpy.datetime64" => {
             let unit = config.and_then(|c| c.get("unit")).and_then(Value::as_str)?;
             Raw::time(unit, i64::try_from(number("scale_factor").unwrap_or(1)).ok()?)?
+        }
+        "numpy.timedelta64" => {
+            let unit = config.and_then(|c| c.get("unit")).and_then(Value::as_str)?;
+            Raw::span(unit, i64::try_from(number("scale_factor").unwrap_or(1)).ok()?)?
+        }
+        "null_terminated_bytes" => {
+            Raw::Bytes { len: number("length_bytes").filter(|&n| (1..1 << 20).contains(&n))? }
         }
         "string" => Raw::Utf8,
         "fixed_length_utf32" => Raw::Utf32 { chars: number("length_bytes")? / 4 },

@@ -6,15 +6,17 @@
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
+use crate::source::cf;
 use crate::source::error::SourceError;
 use crate::source::flat::{self, Flat};
 use crate::source::location::Location;
 use crate::source::meta::{Who, show};
+use crate::source::moments::Moments;
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::catalog::{Attrs, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, RANK_MAX, cells};
 use tessera_planner::scalar::Scalar;
@@ -83,7 +85,7 @@ pub(crate) fn variable(
         plain,
     };
     let mut decode = Decode::default();
-    if source.dtype.is_datetime() {
+    if matches!(flat.raw, Raw::Time { .. } | Raw::Span { .. }) {
         decode.missing.push(Scalar::from_le_bytes(source.dtype, &i64::MIN.to_le_bytes()));
     }
     let variable = Variable {
@@ -91,12 +93,13 @@ pub(crate) fn variable(
         dims: vec![None; source.shape.len()],
         source: source.clone(),
         decode,
-        attrs: Attrs::new(),
+        attrs: cf::span_units(&flat.raw).into_iter().collect(),
     };
     let reader = ArrayReader {
         source,
         name: name.to_string(),
         store: store.clone(),
+        moments: Moments::native(&flat.raw).map(Arc::new),
         layout: Layout::Flat(flat),
         ahead: Ahead::default(),
     };

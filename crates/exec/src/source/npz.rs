@@ -13,6 +13,7 @@ use crate::source::location::Location;
 use crate::source::meta::Who;
 use crate::source::npy::{HEADER_BYTES_MAX, Header, variable};
 use crate::source::store::Store;
+use crate::source::variables::unreadable;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -79,6 +80,8 @@ pub(crate) async fn open(
             Err(e) => return Err(e),
         }
     }
+    let why = opened.unsupported.iter();
+    opened.dataset.unreadable = why.map(|(n, e)| Arc::new(unreadable(n, e, None))).collect();
     opened.dataset.variables.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Some(opened))
 }

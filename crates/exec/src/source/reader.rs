@@ -4,6 +4,7 @@ use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
+use crate::source::moments::Moments;
 use crate::source::store::Store;
 use crate::source::versions::Versions;
 use bytes::Bytes;
@@ -21,6 +22,8 @@ pub struct ArrayReader {
     pub(crate) store: Store,
     pub(crate) layout: Layout,
     pub(crate) ahead: Ahead,
+    /// How cells are moments, if they are.
+    pub(crate) moments: Option<Arc<Moments>>,
 }
 
 /// How cells lie in objects.
@@ -101,7 +104,8 @@ impl ArrayReader {
     /// Writes the cells of `region` to `out`, dense, row-major, native-endian, of the type `source().dtype`, on the
     /// caller's thread. `fetched` is what [`ArrayReader::fetch`] gave for the same region.
     ///
-    /// Absent chunks are the fill value. `out` has exactly `region.cells() * dtype.size()` bytes; on an error its
+    /// Absent chunks are the fill value. A cell that is no moment, of a variable whose cells are moments, is an error
+    /// that names it. `out` has exactly `region.cells() * dtype.size()` bytes; on an error its
     /// content is undefined.
     pub fn decode(
         &self,
@@ -118,8 +122,14 @@ impl ArrayReader {
             return Ok(());
         }
         match &self.layout {
-            Layout::Chunked(c) => c.decode(self, fetched, region, out),
-            Layout::Flat(f) => f.decode(self, fetched, region, out),
+            Layout::Chunked(c) => c.decode(self, fetched, region, out)?,
+            Layout::Flat(f) => f.decode(self, fetched, region, out)?,
+        }
+        match &self.moments {
+            None => Ok(()),
+            Some(moments) => moments
+                .finish(self.source.dtype, out)
+                .map_err(|reason| SourceError::TimeValue { array: self.name.clone(), reason }),
         }
     }
 
@@ -139,8 +149,14 @@ impl ArrayReader {
             Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
             Layout::Flat(f) => Layout::Flat(f.clone()),
         };
-        let (source, name) = (self.source.clone(), self.name.clone());
-        ArrayReader { source, name, store: self.store.clone(), layout, ahead: Ahead::default() }
+        ArrayReader {
+            source: self.source.clone(),
+            name: self.name.clone(),
+            store: self.store.clone(),
+            layout,
+            ahead: Ahead::default(),
+            moments: self.moments.clone(),
+        }
     }
 
     /// Bytes that reading `region` needs beside its result: what `fetch` holds and what `decode` uses as scratch.

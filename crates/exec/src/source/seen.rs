@@ -194,7 +194,8 @@ fn again(opened: &Opened) -> Opened {
 
 fn label_bytes(opened: &Opened) -> u64 {
     // A text is a pointer, two lengths, and some letters.
-    opened.dataset.coords.iter().map(|c| 48 * c.values.len() as u64).sum()
+    let known = opened.dataset.coords.iter().filter(|c| c.values.unreadable().is_none());
+    known.map(|c| 48 * c.values.len() as u64).sum()
 }
 
 /// True for an array that was unpacked when it was opened.

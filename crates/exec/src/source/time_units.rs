@@ -7,46 +7,39 @@ use tessera_planner::catalog::TimeUnits;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::{DAY_US, DateTime, join};
 
-/// Days from 1970-01-01 of the Julian calendar to that of the Gregorian one.
-const JULIAN_LAG_DAYS: i64 = 13;
-
 /// True if `units` claims to be a time axis; [`parse`] then has to succeed.
 pub(crate) fn is_time(units: &str) -> bool {
     units.to_ascii_lowercase().contains(" since ")
 }
 
-/// Parses `units` and `calendar` (none is `standard`); the error says which part is wrong.
-///
-/// In the mixed calendar `standard` a reference before 1582-10-15 is a Julian date; labels before that day come out in
-/// the proleptic Gregorian calendar.
-pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<TimeUnits, String> {
+/// Parses `units` and `calendar` (none is `standard`); the error says which part is wrong. True if the calendar is the
+/// mixed one, `standard`: a reference before 1582-10-15 is a Julian date, and so are moments before that day.
+pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, bool), String> {
     let at = units.to_ascii_lowercase().find(" since ").ok_or("`since` is missing")?;
     let (unit, reference) = (units[..at].trim(), units[at + 7..].trim());
-    let unit_us = unit_us(unit)?;
     let name = calendar.unwrap_or("standard").to_ascii_lowercase();
-    let (calendar, mixed) = match name.as_str() {
-        "standard" | "gregorian" | "none" | "" => (Calendar::Standard, true),
+    let (calendar, is_mixed) = match name.as_str() {
+        "standard" | "gregorian" | "" => (Calendar::Standard, true),
         "proleptic_gregorian" => (Calendar::Standard, false),
         "noleap" | "365_day" => (Calendar::NoLeap, false),
         "all_leap" | "366_day" => (Calendar::AllLeap, false),
         "360_day" => (Calendar::Day360, false),
         "julian" => (Calendar::Julian, false),
+        "none" => return Err("the calendar `none` has no dates".into()),
         _ => return Err(format!("the calendar `{name}` is not known")),
     };
+    let unit_ns = unit_ns(unit, calendar)?;
     let bad = || format!("`{reference}` is no date of the calendar `{name}`");
     let (date, offset_us) = reference_date(reference).ok_or_else(bad)?;
-    let before_reform = (date.year, date.month, date.day) < (1582, 10, 15);
-    let origin = if mixed && before_reform {
-        join(date, Calendar::Julian).map(|us| us + JULIAN_LAG_DAYS * DAY_US)
-    } else {
-        join(date, calendar)
-    };
+    let origin = join(date, if is_mixed { Calendar::Mixed } else { calendar });
     let origin_us = origin.and_then(|us| us.checked_sub(offset_us)).ok_or_else(bad)?;
-    Ok(TimeUnits { unit_us, origin_us, calendar })
+    Ok((TimeUnits { unit_ns, origin_us, calendar }, is_mixed))
 }
 
-fn unit_us(unit: &str) -> Result<i64, String> {
-    Ok(match unit.to_ascii_lowercase().as_str() {
+/// Nanoseconds of a unit. Months have a length in the calendar of 360 days alone, years in that of 365, as cftime has
+/// it.
+fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
+    let us = match unit.to_ascii_lowercase().as_str() {
         "week" | "weeks" => 7 * DAY_US,
         "day" | "days" | "d" => DAY_US,
         "hour" | "hours" | "hr" | "hrs" | "h" => 3_600_000_000,
@@ -54,8 +47,17 @@ fn unit_us(unit: &str) -> Result<i64, String> {
         "second" | "seconds" | "sec" | "secs" | "s" => 1_000_000,
         "millisecond" | "milliseconds" | "millisec" | "millisecs" | "msec" | "msecs" | "ms" => 1000,
         "microsecond" | "microseconds" | "microsec" | "microsecs" | "us" => 1,
+        "nanosecond" | "nanoseconds" | "nanosec" | "nanosecs" | "nsec" | "nsecs" | "ns" => {
+            return Ok(1);
+        }
+        "month" | "months" if calendar == Calendar::Day360 => 30 * DAY_US,
+        "common_year" | "common_years" if calendar == Calendar::NoLeap => 365 * DAY_US,
+        "month" | "months" => {
+            return Err("months have no fixed length, but in the calendar 360_day".into());
+        }
         _ => return Err(format!("the unit `{unit}` is not known")),
-    })
+    };
+    Ok(us * 1000)
 }
 
 /// `1900-1-1`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`, `1900-01-01 0:0:0 UTC`: the moment as written
@@ -165,15 +167,17 @@ mod tests {
             ("days since 2000-02-29", Some("360_day"), "2000-02-30T00:00:00"),
             ("days since 1900-02-28", Some("julian"), "1900-02-29T00:00:00"),
             ("days since 1582-10-15", Some("standard"), "1582-10-16T00:00:00"),
+            ("months since 2000-01-01", Some("360_day"), "2000-02-01T00:00:00"),
+            ("common_years since 2000-01-01", Some("noleap"), "2001-01-01T00:00:00"),
         ];
         for (units, calendar, want) in table {
-            let t = parse(units, calendar).unwrap();
-            assert_eq!(format_micros(t.origin_us + t.unit_us, t.calendar), want, "{units}");
+            let (t, _) = parse(units, calendar).unwrap();
+            assert_eq!(format_micros(t.origin_us + t.unit_ns / 1000, t.calendar), want, "{units}");
         }
         // In the mixed calendar 2020-01-01 is 737426 days after 0001-01-01 (cftime.date2num), in the proleptic one
         // two days less.
         for (calendar, days) in [("standard", 737_426), ("proleptic_gregorian", 737_424)] {
-            let t = parse("days since 0001-01-01", Some(calendar)).unwrap();
+            let (t, _) = parse("days since 0001-01-01", Some(calendar)).unwrap();
             let shown = format_micros(t.origin_us + days * DAY_US, t.calendar);
             assert_eq!(shown, "2020-01-01T00:00:00", "{calendar}");
         }
@@ -186,6 +190,9 @@ mod tests {
             ("days since the flood", None, "the flood"),
             ("days since 2000-02-30", None, "2000-02-30"),
             ("days since 2000-01-01", Some("discordian"), "discordian"),
+            ("days since 2000-01-01", Some("none"), "has no dates"),
+            ("months since 2000-01-01", Some("noleap"), "fixed length"),
+            ("days since 1582-10-10", None, "1582-10-10"),
             ("days since 2000-01-01 25:00", None, "25:00"),
             ("days since 2000-01-01-01", None, "2000-01-01-01"),
             ("days since ", None, "no date"),

@@ -8,17 +8,22 @@ use crate::source::chunked::Chunked;
 use crate::source::coords::labels;
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options};
+use crate::source::moments::{CfTimes, Moments};
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
-use crate::source::zarr::{Found, Node};
+use crate::source::time_units::is_time;
+use crate::source::zarr::{Found, Node, Unread};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable};
-use tessera_planner::dtype::DType;
+use tessera_planner::catalog::{
+    Attrs, Coord, CoordValues, Dataset, Decode, NoLabels, SourceRef, Unreadable, Variable,
+};
+use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
+use tessera_planner::scalar::Scalar;
 
 /// Labels of the longest coordinate that is read at bind.
 const LABELS_MAX: u64 = 16 << 20;
@@ -32,50 +37,63 @@ struct Entry {
     reader: Arc<ArrayReader>,
     /// Its cells are texts: it can be a coordinate and nothing else.
     is_text: bool,
-    /// Names in the attributes `coordinates`, `bounds`, `climatology` and `grid_mapping`.
-    refers: Vec<String>,
+    /// How its cells are moments, if CF's units make them.
+    times: Option<CfTimes>,
+    /// The time axis whose bounds it has.
+    bounds_of: Option<String>,
 }
 
+/// Arrays that cannot be read, by name.
+type Unsupported = BTreeMap<String, SourceError>;
+
 /// Makes a dataset of what [`crate::source::zarr::find`] found.
+///
+/// An array that cannot be read is an error when a query uses it, and so are the labels of its dimension.
 pub(crate) async fn assemble(
     store: &Store,
     location: &Location,
     options: &Options,
     found: Found,
 ) -> Result<Opened, SourceError> {
-    let mut unsupported = BTreeMap::new();
+    let mut unsupported = Unsupported::new();
     let mut entries = Vec::new();
+    let (mut named, mut dims) = (BTreeSet::new(), BTreeMap::new());
     let (mut attrs, groups) = match found {
         Found::Array(node) => {
             // Alone, an array that cannot be read is the error itself.
-            entries.push(entry(store, &location.stem(), *node, options)?);
+            entries.push(entry(store, &location.stem(), *node, options, None)?);
             if let Some(e) = entries.first().filter(|e| e.is_text) {
                 return Err(text_error(&e.variable.name));
             }
             (Attrs::new(), Vec::new())
         }
         Found::Group { arrays, groups, attrs } => {
+            let axes = match options.decode_cf {
+                true => bounded_axes(&arrays),
+                false => BTreeMap::new(),
+            };
+            if options.decode_cf {
+                named = companions(&arrays);
+            }
             for (name, node) in arrays {
-                match node.and_then(|n| entry(store, &name, n, options)) {
+                let known = dims_of(&node);
+                let made = node.map_err(|n| n.error);
+                match made.and_then(|n| entry(store, &name, n, options, axes.get(&name))) {
                     Ok(e) => entries.push(e),
-                    // A misread time axis would give wrong labels: that is no array to leave out.
-                    Err(e @ (SourceError::TimeUnits { .. } | SourceError::Attribute { .. })) => {
-                        return Err(e);
-                    }
                     Err(e) => {
-                        unsupported.insert(name, e);
+                        unsupported.insert(name.clone(), e);
                     }
                 }
+                dims.insert(name, known);
             }
             (attrs, groups)
         }
     };
-    let masks = match options.decode_cf {
-        true => attach_masks(&mut entries)?,
+    let mut readers = match options.decode_cf {
+        true => attach_masks(&mut entries, &mut unsupported),
         false => Vec::new(),
     };
     check_dims(&entries)?;
-    let mut named: BTreeSet<String> = entries.iter().flat_map(|e| e.refers.clone()).collect();
     if options.decode_cf
         && let Some(Value::String(s)) = attrs.get("coordinates")
     {
@@ -83,47 +101,234 @@ pub(crate) async fn assemble(
         attrs.remove("coordinates");
     }
     let mut dataset = Dataset { name: location.stem(), attrs, ..Dataset::default() };
-    let mut readers = masks;
-    let single = entries.len() == 1;
-    let split: Vec<(Entry, Option<Coord>, bool)> = stream::iter(entries)
+    let single = entries.len() == 1 && unsupported.is_empty();
+    let lengths = lengths(&entries);
+    let read: Vec<(Entry, Role)> = stream::iter(entries)
         .map(|e| {
             let dims: Vec<_> = e.variable.dims.iter().flatten().collect();
-            let is_index = dims.len() == 1 && *dims[0] == e.variable.name;
             let is_label =
-                is_index || named.contains(&*e.variable.name) || dims.contains(&&e.variable.name);
+                !single && (named.contains(&*e.variable.name) || dims.contains(&&e.variable.name));
             async move {
-                // Bounds and other companions have more axes than labels can have.
-                let coord = match is_label && !single && e.variable.dims.len() == 1 {
-                    true => coordinate(&e).await?,
-                    false => None,
+                let role = match is_label {
+                    true => role(&e).await?,
+                    false if e.is_text => Role::Unreadable(text_error(&e.variable.name)),
+                    false => Role::Data,
                 };
-                Ok::<_, SourceError>((e, coord, is_label && !single))
+                Ok::<_, SourceError>((e, role))
             }
         })
         .buffered(CONCURRENT_MAX)
         .try_collect()
         .await?;
-    for (e, coord, is_label) in split {
-        match coord {
-            Some(c) => dataset.coords.push(Arc::new(c)),
-            None if e.is_text => {
-                unsupported.insert(e.variable.name.to_string(), text_error(&e.variable.name));
+    let mut unlabelled = Unsupported::new();
+    let mut others = Vec::new();
+    for (e, role) in read {
+        match role {
+            Role::Labels(coord) => dataset.coords.push(Arc::new(coord)),
+            Role::Unreadable(error) => {
+                unsupported.insert(e.variable.name.to_string(), error);
             }
-            None => {
-                readers.push(e.reader);
-                match is_label {
-                    true => dataset.auxiliary.push(e.variable),
-                    false => dataset.variables.push(e.variable),
-                }
+            Role::Companion(why) => {
+                unlabelled.extend(why.map(|why| (e.variable.name.to_string(), why)));
+                others.push((e, true));
             }
+            Role::Data => others.push((e, false)),
         }
     }
+    for (e, is_companion) in others {
+        let e = in_calendar_of_axis(e, &dataset.coords);
+        readers.push(e.reader);
+        match is_companion {
+            true => dataset.auxiliary.push(e.variable),
+            false => dataset.variables.push(e.variable),
+        }
+    }
+    dataset.unreadable = unsupported
+        .iter()
+        .map(|(name, error)| Arc::new(unreadable(name, error, dims.get(name))))
+        .collect();
+    // Positions are no substitute for labels that are there and cannot be read.
+    for (dim, len) in lengths {
+        let known = dataset.unreadable.iter().find(|u| *u.name == *dim).cloned();
+        // One of that name along another dimension labels neither.
+        let other = || {
+            let is = |v: &Variable| *v.name == *dim && v.dims.len() == 1;
+            let reason = "it is not along the dimension of its name".to_string();
+            let error = SourceError::NoLabels { array: dim.clone(), reason };
+            (!single && dataset.variables.iter().any(is)).then_some(error)
+        };
+        let why = known.or_else(|| {
+            let error = unlabelled.get(&dim).cloned().or_else(other)?;
+            Some(Arc::new(unreadable(&dim, &error, dims.get(&dim))))
+        });
+        if let Some(of) = why {
+            let (name, values) = (Arc::from(dim), NoLabels::new(of, len as usize));
+            dataset.coords.push(Arc::new(Coord {
+                dim: Arc::clone(&name),
+                name,
+                values: CoordValues::Unreadable(values),
+                attrs: Attrs::new(),
+            }));
+        }
+    }
+    dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
+    dataset.groups = groups.clone();
     Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
 }
 
+/// What an array is in its dataset.
+enum Role {
+    /// Cells that span rows.
+    Data,
+    /// The labels of a dimension.
+    Labels(Coord),
+    /// Reached by name; and if it should label its dimension, why it does not.
+    Companion(Option<SourceError>),
+    /// None of these, as it cannot be read.
+    Unreadable(SourceError),
+}
+
+/// The role of an array that is a coordinate or belongs to one.
+async fn role(e: &Entry) -> Result<Role, SourceError> {
+    let v = &e.variable;
+    if v.dims.len() != 1 {
+        // Bounds and other companions have more axes than labels can have.
+        if e.is_text {
+            return Ok(Role::Unreadable(text_error(&v.name)));
+        }
+        let labels_none = SourceError::NoLabels {
+            array: v.name.to_string(),
+            reason: format!("it has {} dimensions, so it labels none", v.dims.len()),
+        };
+        return Ok(Role::Companion(Some(labels_none)));
+    }
+    match coordinate(e).await {
+        Ok(Some(coord)) => Ok(Role::Labels(coord)),
+        Ok(None) => Ok(Role::Companion(None)),
+        Err(e @ SourceError::NoLabels { .. }) => Ok(Role::Companion(Some(e))),
+        // What is wrong with the array itself; storage that fails is another matter.
+        Err(
+            e @ (SourceError::Chunk { .. }
+            | SourceError::Metadata { .. }
+            | SourceError::Unsupported { .. }
+            | SourceError::UnsupportedDType { .. }
+            | SourceError::TimeValue { .. }
+            | SourceError::ObjectTooLarge { .. }),
+        ) => Ok(Role::Unreadable(e)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Lengths of dimensions by name.
+fn lengths(entries: &[Entry]) -> BTreeMap<String, u64> {
+    let mut out = BTreeMap::new();
+    for e in entries {
+        let dims = e.variable.dims.iter().zip(&e.variable.source.shape);
+        out.extend(dims.filter_map(|(d, n)| Some((d.as_ref()?.to_string(), *n))));
+    }
+    out
+}
+
+/// Names and lengths of an array's dimensions, as far as they are known.
+fn dims_of(node: &Result<Node, Unread>) -> Vec<(Option<Arc<str>>, u64)> {
+    match node {
+        Ok(n) => n.meta.dims.iter().cloned().zip(n.meta.shape.iter().copied()).collect(),
+        Err(n) => n.dims.clone(),
+    }
+}
+
+fn attrs_of(node: &Result<Node, Unread>) -> &Attrs {
+    match node {
+        Ok(n) => &n.meta.attrs,
+        Err(n) => &n.attrs,
+    }
+}
+
+/// Names of arrays that belong to others, by CF: coordinates, bounds, grid mappings, and the terms of a formula's bounds.
+fn companions(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeSet<String> {
+    let words = |attrs: &Attrs, key: &str| -> Vec<String> {
+        let text = attrs.get(key).and_then(Value::as_str).unwrap_or_default();
+        text.split_whitespace().map(|w| w.trim_end_matches(':').to_string()).collect()
+    };
+    let mut out = BTreeSet::new();
+    for node in arrays.values() {
+        let attrs = attrs_of(node);
+        for key in ["coordinates", "grid_mapping"] {
+            out.extend(words(attrs, key));
+        }
+        for key in ["bounds", "climatology"] {
+            for bounds in words(attrs, key) {
+                // `a: a_bnds ps: ps` beside `a: a ps: ps`: what is the same for both is data.
+                let own = words(attrs, "formula_terms");
+                let terms = arrays.get(&bounds).map(|b| words(attrs_of(b), "formula_terms"));
+                out.extend(terms.into_iter().flatten().filter(|term| !own.contains(term)));
+                out.insert(bounds);
+            }
+        }
+    }
+    out
+}
+
+/// An array that cannot be read, with its error.
+pub(crate) fn unreadable(
+    name: &str,
+    error: &SourceError,
+    dims: Option<&Vec<(Option<Arc<str>>, u64)>>,
+) -> Unreadable {
+    Unreadable {
+        name: name.into(),
+        dims: dims.cloned().unwrap_or_default(),
+        code: error.code(),
+        reason: error.to_string(),
+        hint: error.hint(),
+    }
+}
+
+/// A time axis with bounds: what these have from it, as CF and xarray have it.
+struct BoundedAxis {
+    name: String,
+    units: Value,
+    calendar: Option<Value>,
+}
+
+/// Time axes by the names of their bounds.
+fn bounded_axes(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeMap<String, BoundedAxis> {
+    let mut out = BTreeMap::new();
+    for (name, node) in arrays {
+        let attrs = attrs_of(node);
+        let Some(units) = attrs.get("units").filter(|u| u.as_str().is_some_and(is_time)) else {
+            continue;
+        };
+        for key in ["bounds", "climatology"] {
+            if let Some(Value::String(bounds)) = attrs.get(key) {
+                let calendar = attrs.get("calendar").cloned();
+                let axis = BoundedAxis { name: name.clone(), units: units.clone(), calendar };
+                out.insert(bounds.trim().to_string(), axis);
+            }
+        }
+    }
+    out
+}
+
+/// Bounds count in the calendar that their axis was found to have.
+fn in_calendar_of_axis(mut e: Entry, coords: &[Arc<Coord>]) -> Entry {
+    let Some(axis) = &e.bounds_of else { return e };
+    let axis = coords.iter().find(|c| *c.name == **axis);
+    let (Some(CoordValues::Time(Calendar::Mixed, _)), Some(times), Some(units)) =
+        (axis.map(|c| &c.values), &mut e.times, &mut e.variable.decode.time)
+    else {
+        return e;
+    };
+    units.calendar = Calendar::Mixed;
+    (times.units.calendar, times.is_mixed) = (Calendar::Mixed, false);
+    let moments = Some(Arc::new(Moments::Cf(Box::new(times.clone()))));
+    e.reader = Arc::new(ArrayReader { moments, ..e.reader.fresh() });
+    e
+}
+
 /// Joins variables with the arrays that say which of their cells are valid, which are then no variables themselves.
-fn attach_masks(entries: &mut Vec<Entry>) -> Result<Vec<Arc<ArrayReader>>, SourceError> {
-    let mut taken = BTreeSet::new();
+fn attach_masks(entries: &mut Vec<Entry>, unsupported: &mut Unsupported) -> Vec<Arc<ArrayReader>> {
+    let (mut taken, mut alone) = (BTreeSet::new(), BTreeSet::new());
     for i in 0..entries.len() {
         let Some(Value::String(name)) = entries[i].variable.attrs.remove(VALID_KEY) else {
             continue;
@@ -134,22 +339,31 @@ fn attach_masks(entries: &mut Vec<Entry>) -> Result<Vec<Arc<ArrayReader>>, Sourc
                 && e.variable.source.dtype == DType::Bool
                 && e.variable.source.shape == *shape
         });
+        let array = entries[i].variable.name.to_string();
         let Some(k) = found else {
-            return Err(SourceError::Attribute {
-                array: entries[i].variable.name.to_string(),
+            let reason = format!("there is no array `{name}` of bool with its shape");
+            let error = SourceError::Attribute {
+                array: array.clone(),
                 attribute: VALID_KEY.into(),
-                reason: format!("there is no array `{name}` of bool with its shape"),
-            });
+                reason,
+            };
+            unsupported.insert(array, error);
+            alone.insert(i);
+            continue;
         };
         let valid = entries[k].variable.source.clone();
         entries[i].variable.decode.valid = Some(Arc::new(valid));
         taken.insert(k);
     }
     let mut readers = Vec::with_capacity(taken.len());
-    for k in taken.into_iter().rev() {
-        readers.push(entries.remove(k).reader);
+    for k in (0..entries.len()).rev() {
+        if taken.contains(&k) {
+            readers.push(entries.remove(k).reader);
+        } else if alone.contains(&k) {
+            entries.remove(k);
+        }
     }
-    Ok(readers)
+    readers
 }
 
 fn text_error(name: &str) -> SourceError {
@@ -159,26 +373,41 @@ fn text_error(name: &str) -> SourceError {
     }
 }
 
-fn entry(store: &Store, name: &str, node: Node, options: &Options) -> Result<Entry, SourceError> {
+fn entry(
+    store: &Store,
+    name: &str,
+    node: Node,
+    options: &Options,
+    axis: Option<&BoundedAxis>,
+) -> Result<Entry, SourceError> {
     let Node { key, meta, version } = node;
-    let is_text = meta.raw.dtype().is_none();
-    let dtype = meta.raw.dtype().unwrap_or(DType::UInt8);
+    let is_text = meta.dtype().is_none();
+    let dtype = meta.dtype().unwrap_or(DType::UInt8);
     let mut attrs = meta.attrs.clone();
-    let mut refers = Vec::new();
-    if options.decode_cf {
-        for key in ["coordinates", "bounds", "climatology", "grid_mapping"] {
-            if let Some(Value::String(s)) = attrs.get(key) {
-                refers.extend(s.split_whitespace().map(|w| w.trim_end_matches(':').to_string()));
-            }
+    if let Some(axis) = axis.filter(|axis| axis.name != name) {
+        let units = attrs.entry("units".into()).or_insert_with(|| axis.units.clone());
+        if units.as_str().is_some_and(is_time)
+            && let Some(calendar) = &axis.calendar
+        {
+            attrs.entry("calendar".into()).or_insert_with(|| calendar.clone());
         }
+    }
+    if options.decode_cf {
         attrs.remove("coordinates");
     }
-    let (dtype, decode, attrs) = if options.decode_cf && !is_text {
+    let (dtype, mut decode, times, mut attrs) = if options.decode_cf && !is_text {
         let d = cf::decode(name, dtype, attrs, meta.fill_v2.as_ref())?;
-        (d.dtype, d.decode, d.attrs)
+        (d.dtype, d.decode, d.times, d.attrs)
     } else {
-        (dtype, Decode::default(), attrs)
+        (dtype, Decode::default(), None, attrs)
     };
+    if let (Some((key, units)), true) = (cf::span_units(&meta.raw), options.decode_cf) {
+        let nat = Scalar::i64(i64::MIN);
+        if !decode.missing.contains(&nat) {
+            decode.missing.push(nat);
+        }
+        attrs.entry(key).or_insert(units);
+    }
     let source = SourceRef {
         url: store.root().to_string(),
         path: key.clone(),
@@ -202,11 +431,16 @@ fn entry(store: &Store, name: &str, node: Node, options: &Options) -> Result<Ent
         source: source.clone(),
         name: name.to_string(),
         store: store.clone(),
+        moments: match &times {
+            Some(times) => Some(Arc::new(Moments::Cf(Box::new(times.clone())))),
+            None => Moments::native(&meta.raw).map(Arc::new),
+        },
         layout: Layout::Chunked(Box::new(Chunked::new(meta, key))),
         ahead: Ahead::default(),
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
-    Ok(Entry { variable, reader: Arc::new(reader), is_text, refers })
+    let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
+    Ok(Entry { variable, reader, is_text, times, bounds_of })
 }
 
 /// One length for each name of a dimension.
@@ -230,27 +464,31 @@ fn check_dims(entries: &[Entry]) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// The labels of a 1-d variable, read; `None` if they are too many or are none.
+/// The labels of a 1-d variable, read; `None` if its dimension has no name.
 async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     let v = &e.variable;
     let (Some(Some(dim)), Some(&len)) = (v.dims.first(), v.source.shape.first()) else {
         return Ok(None);
     };
+    let no_labels = |reason| SourceError::NoLabels { array: v.name.to_string(), reason };
     if len > LABELS_MAX {
-        return Ok(None);
+        return Err(no_labels(format!("it has {len} labels, and at most {LABELS_MAX} are read")));
     }
     let (region, reader) = (Region::whole(&Dims::from_slice(&[len])), e.reader.opening());
     let values = if e.is_text {
         let Layout::Chunked(chunked) = &reader.layout else { return Ok(None) };
         let texts = chunked.texts(&reader, &region).await?;
-        Some(CoordValues::Text(texts.into()))
+        CoordValues::Text(texts.into())
     } else {
-        labels(&reader.read(&region).await?, v.source.dtype, &v.decode)
+        // Moments before the reform of 1582 are checked with the labels, which may have them.
+        let moments = reader.moments.clone().filter(|m| !matches!(**m, Moments::Cf(_)));
+        let reader = ArrayReader { moments, ..reader };
+        let cells = reader.read(&region).await?;
+        let made = labels(&cells, v.source.dtype, &v.decode, e.times.as_ref());
+        made.map_err(|reason| match e.times {
+            Some(_) => SourceError::TimeValue { array: v.name.to_string(), reason },
+            None => no_labels(reason),
+        })?
     };
-    Ok(values.map(|values| Coord {
-        name: v.name.clone(),
-        dim: dim.clone(),
-        values,
-        attrs: v.attrs.clone(),
-    }))
+    Ok(Some(Coord { name: v.name.clone(), dim: dim.clone(), values, attrs: v.attrs.clone() }))
 }

@@ -3,9 +3,11 @@
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, Who, json_object};
 use crate::source::store::{METADATA_BYTES_MAX, Store};
+use crate::source::taken::extensions_of_group;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 
 /// Metadata documents read at the same time.
@@ -18,7 +20,7 @@ pub(crate) enum Found {
     /// A group with the arrays directly in it.
     Group {
         /// By name.
-        arrays: BTreeMap<String, Result<Node, SourceError>>,
+        arrays: BTreeMap<String, Result<Node, Unread>>,
         /// Names of the groups directly in it.
         groups: Vec<String>,
         /// The group's attributes.
@@ -34,10 +36,29 @@ pub(crate) struct Node {
     pub(crate) version: String,
 }
 
+/// An array whose metadata cannot be read as a whole, and what they tell all the same.
+pub(crate) struct Unread {
+    pub(crate) error: SourceError,
+    pub(crate) attrs: Attrs,
+    /// Names of its dimensions and lengths; empty if these are not known.
+    pub(crate) dims: Vec<(Option<Arc<str>>, u64)>,
+}
+
+impl From<SourceError> for Unread {
+    fn from(error: SourceError) -> Self {
+        Unread { error, attrs: Attrs::new(), dims: Vec::new() }
+    }
+}
+
 /// Metadata documents of one node.
 enum Document {
     V3(Map<String, Value>),
-    V2 { array: Map<String, Value>, attrs: Option<Value> },
+    V2 {
+        array: Map<String, Value>,
+        attrs: Option<Value>,
+    },
+    /// Something that is no metadata.
+    Other(Value),
 }
 
 /// Looks at `group` of the store (its root if empty); `None` if there is no Zarr metadata.
@@ -57,10 +78,13 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
         let shown = store.show(&key(group, "zarr.json"));
         let who = Who { array: name_of(store, group), path: &shown };
         return match doc.get("node_type").and_then(Value::as_str) {
-            Some("group") => match inline(store, &doc, group, "")? {
-                Some(found) => Ok(Some(found)),
-                None => listed(store, group, attributes(&doc)).await.map(Some),
-            },
+            Some("group") => {
+                extensions_of_group(who, &doc)?;
+                match inline(store, &doc, group, "")? {
+                    Some(found) => Ok(Some(found)),
+                    None => listed(store, group, attributes(&doc)).await.map(Some),
+                }
+            }
             Some("array") | None => {
                 node(who, group, Document::V3(doc)).map(|n| Some(Found::Array(Box::new(n))))
             }
@@ -116,13 +140,14 @@ fn inline(
     let mut documents = BTreeMap::new();
     let mut groups = Vec::new();
     for (path, found) in nodes {
-        let (Some(name), Some(found)) = (child_of(path, group), found.as_object()) else {
-            continue;
-        };
-        match is(found, "group") {
-            true => groups.push(name),
-            false => {
+        let Some(name) = child_of(path, group) else { continue };
+        match found {
+            Value::Object(found) if is(found, "group") => groups.push(name),
+            Value::Object(found) => {
                 documents.insert(name, Document::V3(found.clone()));
+            }
+            other => {
+                documents.insert(name, Document::Other(other.clone()));
             }
         }
     }
@@ -161,11 +186,14 @@ async fn consolidated(
         let Some(name) = child_of(node, group) else { continue };
         if file == ".zgroup" {
             groups.push(name);
-        } else if file == ".zarray"
-            && let Some(Value::Object(array)) = nodes.remove(&path)
-        {
-            let attrs = nodes.remove(&key(node, ".zattrs"));
-            documents.insert(name, Document::V2 { array, attrs });
+        } else if file == ".zarray" {
+            let document = match nodes.remove(&path) {
+                Some(Value::Object(array)) => {
+                    Document::V2 { array, attrs: nodes.remove(&key(node, ".zattrs")) }
+                }
+                other => Document::Other(other.unwrap_or_default()),
+            };
+            documents.insert(name, document);
         }
     }
     Ok(Some(group_of(store, &v2_key, &key(base, group), documents, groups, attrs)))
@@ -199,10 +227,10 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
             groups.push(name);
         } else if let Some(document) = document {
             let at = key(group, &name);
-            let made = document.and_then(|d| {
+            let made = document.map_err(Unread::from).and_then(|d| {
                 let file = if matches!(d, Document::V3(_)) { "zarr.json" } else { ".zarray" };
                 let shown = store.show(&key(&at, file));
-                node(Who { array: &name, path: &shown }, &at, d)
+                member(Who { array: &name, path: &shown }, &at, d)
             });
             arrays.insert(name, made);
         }
@@ -246,11 +274,30 @@ fn group_of(
     let arrays = documents
         .into_iter()
         .map(|(name, d)| {
-            let made = node(Who { array: &name, path: &shown }, &key(at, &name), d);
+            let made = member(Who { array: &name, path: &shown }, &key(at, &name), d);
             (name, made)
         })
         .collect();
     Found::Group { arrays, groups, attrs }
+}
+
+/// An array of a group.
+fn member(who: Who<'_>, at: &str, document: Document) -> Result<Node, Unread> {
+    let (mut attrs, shape, names) = match &document {
+        Document::V3(doc) => (attributes(doc), doc.get("shape"), doc.get("dimension_names")),
+        Document::V2 { array, attrs } => {
+            let attrs = attrs.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+            (attrs.into_iter().collect(), array.get("shape"), None)
+        }
+        Document::Other(_) => (Attrs::new(), None, None),
+    };
+    let own = attrs.remove("_ARRAY_DIMENSIONS");
+    let list = |v: Option<&Value>| v.and_then(Value::as_array).cloned().unwrap_or_default();
+    let (lengths, names) = (list(shape), list(names.or(own.as_ref())));
+    let dim = |(n, name): (&Value, &Value)| Some((name.as_str().map(Arc::from), n.as_u64()?));
+    let dims: Option<Vec<_>> = lengths.iter().zip(&names).map(dim).collect();
+    let dims = dims.filter(|dims| dims.len() == lengths.len()).unwrap_or_default();
+    node(who, at, document).map_err(|error| Unread { error, attrs, dims })
 }
 
 fn node(who: Who<'_>, at: &str, document: Document) -> Result<Node, SourceError> {
@@ -258,6 +305,7 @@ fn node(who: Who<'_>, at: &str, document: Document) -> Result<Node, SourceError>
     let meta = match document {
         Document::V3(doc) => ArrayMeta::parse_v3(who, doc)?,
         Document::V2 { array, attrs } => ArrayMeta::parse_v2(who, array, attrs.as_ref())?,
+        Document::Other(_) => return Err(who.bad("it is no JSON object")),
     };
     Ok(Node { key: at.to_string(), meta, version })
 }
@@ -269,6 +317,7 @@ fn digest(document: &Document) -> String {
         Document::V2 { array, attrs } => {
             format!("{}{}", Value::Object(array.clone()), attrs.clone().unwrap_or_default())
         }
+        Document::Other(value) => value.to_string(),
     };
     let hash = text
         .bytes()

@@ -1,5 +1,7 @@
 //! What can be wrong with the meaning of a query: names, labels, types and shapes.
 
+use tessera_planner::catalog::{Coord, Unreadable};
+
 /// A fault that binding or lowering finds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -84,6 +86,18 @@ pub enum BindError {
         /// The label of the right operand there, or that it has none.
         right: String,
     },
+    /// An array, or the labels of a dimension, that cannot be read.
+    #[error("{what} cannot be read: {reason}")]
+    Unreadable {
+        /// The array, or the labels, in words.
+        what: String,
+        /// The code of the reason.
+        code: &'static str,
+        /// The reason, which names the array.
+        reason: String,
+        /// The way out.
+        hint: Option<String>,
+    },
     /// Too few or too many arguments.
     #[error("`{function}` takes {expected}, {given} given")]
     ArgumentCount {
@@ -130,6 +144,7 @@ impl BindError {
             Self::LabelNotFound { .. } => "label_not_found",
             Self::InvalidLabel { .. } => "invalid_label",
             Self::NotAligned { .. } => "not_aligned",
+            Self::Unreadable { code, .. } => code,
             Self::ArgumentCount { .. } => "argument_count",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::WrongSurface { .. } => "wrong_surface",
@@ -166,11 +181,39 @@ impl BindError {
                  cells meet by position, and `shift(x, dim => n)` moves cells under the labels"
                     .into()
             }
+            Self::Unreadable { hint, .. } => return hint.clone(),
             Self::ArgumentCount { .. } | Self::InvalidArgument { .. } => return None,
             Self::WrongSurface { belongs: "tensor", .. } => {
                 "make it a subquery in `FROM`, and use its result there".into()
             }
             Self::WrongSurface { .. } => "put the cells into a subquery of their own".into(),
+        })
+    }
+}
+
+impl BindError {
+    /// The error of using an array that cannot be read.
+    pub(crate) fn unreadable(of: &Unreadable) -> Self {
+        Self::Unreadable {
+            what: format!("`{}`", of.name),
+            code: of.code,
+            reason: of.reason.clone(),
+            hint: of.hint.clone().or_else(|| {
+                Some("`DESCRIBE` names the arrays that cannot be read; others can be used".into())
+            }),
+        }
+    }
+
+    /// The error of using the labels of a dimension, if they cannot be read.
+    pub(crate) fn no_labels(coord: &Coord) -> Option<Self> {
+        let of = coord.values.unreadable()?;
+        Some(Self::Unreadable {
+            what: format!("the labels of dimension `{}`", coord.dim),
+            code: of.code,
+            reason: of.reason.clone(),
+            hint: of.hint.clone().or_else(|| {
+                Some(format!("positions need no labels: `x[0:10]`, `isel(x, {} => 0)`", coord.dim))
+            }),
         })
     }
 }

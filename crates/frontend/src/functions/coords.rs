@@ -143,6 +143,7 @@ fn kind(values: &CoordValues) -> u8 {
         CoordValues::Int(..) | CoordValues::Float(..) => 0,
         CoordValues::Time(..) => 1,
         CoordValues::Text(_) => 2,
+        CoordValues::Unreadable(_) => 3,
     }
 }
 

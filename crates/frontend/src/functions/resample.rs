@@ -9,7 +9,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DateTime, join, split};
 
 use super::{Bound, Function, Open, grouping, row};
-use crate::error::Error;
+use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 
@@ -177,6 +177,15 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let Some(coord) = t.dims[axis].coord.clone() else {
         return fail(a.invalid(&argument, "has no coordinate of times"), place);
     };
+    if let Some(error) = BindError::no_labels(&coord) {
+        return fail(error, place);
+    }
+    if (0..coord.values.len()).any(|i| coord.values.is_missing(i)) {
+        return fail(
+            a.invalid(&argument, "has a label that is missing, which is in no period"),
+            place,
+        );
+    }
     let CoordValues::Time(calendar, times) = &coord.values else {
         return fail(a.invalid(&argument, "has a coordinate that is not of times"), place);
     };

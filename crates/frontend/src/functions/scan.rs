@@ -216,11 +216,7 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let upper = l.b.slice(t.node, axis, 1, 1, len).at(a.span)?;
         let lower = l.b.slice(t.node, axis, 0, 1, len).at(a.span)?;
         t.node = l.b.map(op, &[upper, lower]).at(a.span)?;
-        let positions: Vec<u64> = match t.dims[axis].coord {
-            Some(_) => (1..n.max(1)).collect(),
-            None => Vec::new(),
-        };
-        t.dims[axis] = t.dims[axis].take(&positions);
+        t.dims[axis] = t.dims[axis].slice(1, 1, len);
     }
     Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
 }

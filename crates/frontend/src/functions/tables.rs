@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::ConstArray;
@@ -13,7 +13,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{SortOrder, SortWhat};
 
 use super::{Bound, Function, Open, row};
-use crate::error::Error;
+use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, evaluate, fail, span_of, unsupported};
 
@@ -219,6 +219,9 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
             let reason = "has no labels to interpolate between";
             return fail(a.invalid(&format!("`{}`", name.value), reason), place);
         };
+        if let Some(error) = BindError::no_labels(&coord) {
+            return fail(error, a.span);
+        }
         let Some(labels) = numbers(&coord.values) else {
             let reason = "has texts for labels";
             return fail(a.invalid(&format!("`{}`", name.value), reason), place);
@@ -308,10 +311,12 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
 /// Labels as numbers; texts are none.
 fn numbers(values: &CoordValues) -> Option<Vec<f64>> {
     match values {
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
-            Some(v.iter().map(|x| *x as f64).collect())
+        CoordValues::Time(_, v) => {
+            let label = |t: &i64| if *t == NAT { f64::NAN } else { *t as f64 };
+            Some(v.iter().map(label).collect())
         }
+        CoordValues::Int(_, v) => Some(v.iter().map(|x| *x as f64).collect()),
         CoordValues::Float(_, v) => Some(v.to_vec()),
-        CoordValues::Text(_) => None,
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues, NAT, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
@@ -16,7 +16,7 @@ use tessera_planner::window::Frame;
 use super::reduce::Kind;
 use super::scan::known_int;
 use super::{Bound, Function, Open, reduce, row};
-use crate::error::Error;
+use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of, unsupported};
 
@@ -94,10 +94,16 @@ fn steps(
             "is '{text}', which has no fixed length; give it in days or weeks"
         ));
     };
+    if let Some(error) = t.dims[axis].coord.as_deref().and_then(BindError::no_labels) {
+        return fail(error, span_of(expr));
+    }
     let coord = t.dims[axis].coord.as_ref().map(|coord| &coord.values);
     let Some(CoordValues::Time(_, times)) = coord else {
         return invalid(format!("is '{text}', and the dimension has no coordinate of times"));
     };
+    if times.contains(&NAT) {
+        return invalid(format!("is '{text}', and a label of the dimension is missing"));
+    }
     let step = times.windows(2).next().map_or(length, |pair| pair[1] - pair[0]);
     let odd = times.windows(2).position(|pair| pair[1] - pair[0] != step || step <= 0);
     if let Some(at) = odd {
@@ -331,11 +337,7 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
         if rest > 0 && boundary == "trim" {
             t.node = l.b.slice(t.node, axis, 0, 1, length - rest).at(a.span)?;
-            let kept: Vec<u64> = match t.dims[axis].coord {
-                Some(_) => (0..length - rest).collect(),
-                None => Vec::new(),
-            };
-            t.dims[axis] = t.dims[axis].take(&kept);
+            t.dims[axis] = t.dims[axis].slice(0, 1, length - rest);
         }
     }
     let shape = l.b.shape(t.node);
@@ -436,10 +438,18 @@ fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
         CoordValues::Time(calendar, v) => {
             // From the first label on, so that no digits are lost.
             let mean = |b: &[i64]| {
+                if b.contains(&NAT) {
+                    return NAT;
+                }
                 let sum: i128 = b.iter().map(|x| i128::from(*x) - i128::from(b[0])).sum();
                 b[0] + (sum / b.len() as i128) as i64
             };
             CoordValues::Time(*calendar, v.chunks(n).map(mean).collect())
+        }
+        CoordValues::Unreadable(none) => {
+            // Others than those of any other tensor.
+            let of = Arc::new(Unreadable::clone(&none.of));
+            CoordValues::Unreadable(NoLabels::new(of, coord.values.len().div_ceil(n)))
         }
         CoordValues::Text(_) => return None,
     };

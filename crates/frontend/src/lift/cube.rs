@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tessera_planner::build::Builder;
-use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
 use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error;
@@ -11,7 +11,7 @@ use tessera_planner::ir::{Graph, NodeId};
 use tessera_planner::optimize::Rooted;
 
 /// A relation that is a tensor or a dataset: labelled variables over shared dimensions.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cube {
     /// How its columns are qualified where the query gives no alias.
     pub name: String,
@@ -21,6 +21,8 @@ pub struct Cube {
     pub coords: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: reached by name, they add no rows.
     pub auxiliary: Vec<CubeVariable>,
+    /// Arrays that cannot be read: columns that are an error when they are used.
+    pub unreadable: Vec<Arc<Unreadable>>,
 }
 
 /// One variable of a cube.
@@ -53,6 +55,13 @@ pub enum Cells {
     },
 }
 
+impl Cube {
+    /// True if there is a variable of that name, data or not.
+    pub(crate) fn has_variable(&self, name: &str) -> bool {
+        self.variables.iter().chain(&self.auxiliary).any(|v| *v.name == *name)
+    }
+}
+
 impl From<&Dataset> for Cube {
     fn from(dataset: &Dataset) -> Self {
         let variables = |from: &[Variable]| from.iter().map(CubeVariable::from).collect();
@@ -61,6 +70,7 @@ impl From<&Dataset> for Cube {
             variables: variables(&dataset.variables),
             coords: dataset.coords.clone(),
             auxiliary: variables(&dataset.auxiliary),
+            unreadable: dataset.unreadable.clone(),
         }
     }
 }

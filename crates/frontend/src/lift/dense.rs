@@ -122,6 +122,7 @@ impl Dense<'_> {
                 table::Column::Label { axis, values } => {
                     Column::Label { axis: *axis, values: values.clone(), partial: false }
                 }
+                table::Column::Unreadable(error) => Column::Refused(error.to_string()),
                 table::Column::Cells { variable, axes } => {
                     let node = variable.build(&mut self.b).map_err(refused)?;
                     let node = place(&mut self.b, node, axes, &kept).map_err(refused)?;

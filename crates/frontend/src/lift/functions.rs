@@ -9,6 +9,7 @@ mod percentile;
 mod root;
 mod sliding;
 mod sum;
+mod time_text;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ use percentile::Percentile;
 use root::Ieee;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
+pub(super) use time_text::TimeText;
 
 /// A session for cell blocks: DataFusion's functions and ours.
 ///

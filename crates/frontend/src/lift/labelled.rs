@@ -416,6 +416,7 @@ fn repeats(labels: &CoordValues) -> bool {
                 .map(|&x| if x.is_nan() { i64::MAX } else { (x + 0.0).to_bits() as i64 })
                 .collect(),
         ),
+        CoordValues::Unreadable(_) => false,
         CoordValues::Text(v) => {
             let mut texts: Vec<&String> = v.iter().collect();
             texts.sort_unstable();

@@ -8,7 +8,7 @@ use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableF
 use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable};
 use crate::ast::Relation;
 use crate::bind::{self, CatalogNames, Context, RelationRef};
-use crate::error::{Error, Position};
+use crate::error::{BindError, Error, Position};
 use crate::lower::{Lowered, lower_in};
 use crate::scope::{self, Scope};
 use crate::surface::{self, RelationKind};
@@ -199,6 +199,10 @@ fn named(
     let Some(dataset) = context.catalog.relation(name) else {
         return Err(bind::unknown_relation(relation, &context.catalog.names()));
     };
+    if let (true, Some(of)) = (dataset.variables.is_empty(), dataset.unreadable.first()) {
+        let error = BindError::unreadable(of);
+        return Err(Error::Bind { error, position: position_of(relation) });
+    }
     if dataset.variables.is_empty() && dataset.coords.is_empty() {
         return Err(Error::Cells {
             code: "empty_dataset",
@@ -221,7 +225,7 @@ fn position_of(relation: &Relation<'_>) -> Option<Position> {
 /// What a tensor block gives, as a relation of cells.
 fn cube(name: String, lowered: Lowered) -> Cube {
     let graph = Arc::new(lowered.rooted.graph);
-    let mut cube = Cube { name, variables: Vec::new(), coords: Vec::new(), auxiliary: Vec::new() };
+    let mut cube = Cube { name, ..Cube::default() };
     for (labels, node) in lowered.outputs.into_iter().zip(lowered.rooted.roots) {
         for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
             if !cube.coords.iter().any(|c| c.name == coord.name) {

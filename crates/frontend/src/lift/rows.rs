@@ -66,6 +66,9 @@ pub(crate) fn rows(
                 axis: *axis,
                 values: labels.kept[*axis].apply(values).map_err(error::plan)?,
             },
+            Some(Column::Unreadable(error)) => {
+                return Err(Error::Bind { error: error.clone(), position: None });
+            }
             Some(Column::Cells { variable, axes }) => {
                 let node = variable.build(&mut b).map_err(error::planner)?;
                 let node = place(&mut b, node, axes, &labels.kept).map_err(error::planner)?;

@@ -10,18 +10,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Float32Array, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    ArrayRef, Float32Array, Float64Array, Int64Array, NullArray, StringArray,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
-use tessera_planner::catalog::CoordValues;
+use tessera_planner::catalog::{CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 
 use super::cube::{Cube, CubeVariable};
 use super::scan::row_field;
 use super::{Density, error};
-use crate::error::Error;
+use crate::error::{BindError, Error};
 
 /// Key of a field's metadata under which Arrow names an extension type.
 const EXTENSION_NAME: &str = "ARROW:extension:name";
@@ -29,6 +30,9 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 /// The extension type of datetimes in other calendars than the standard one: `int64` microseconds.
 const CALENDAR_TYPE: &str = "tessera.datetime";
+
+/// Key of the metadata of columns that cannot be read; the value is the array's name.
+pub(crate) const UNREADABLE: &str = "tessera.unreadable";
 
 /// A cube seen as a table.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct CellTable {
     pub(crate) columns: Vec<Column>,
     /// The fields.
     pub(crate) schema: SchemaRef,
+    /// The error of the first column that cannot be read and whose name the block has.
+    pub(crate) unreadable: Option<BindError>,
 }
 
 /// A dimension: what names it, and its length (unnamed dimensions of one position may differ).
@@ -55,6 +61,8 @@ pub(crate) enum Column {
     Label { axis: usize, values: ArrayRef },
     /// Cells of a variable; `axes` names the table's axis of each of its dimensions.
     Cells { variable: CubeVariable, axes: Vec<usize> },
+    /// An array that cannot be read, which [`super::unreadable`] refuses.
+    Unreadable(BindError),
 }
 
 impl CellTable {
@@ -67,9 +75,12 @@ impl CellTable {
         let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
         for (a, axis) in axes.iter().enumerate() {
             match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
-                Some(c) if c.values.len() as u64 == axis.len => {
-                    table.label(&axis.name, a, &c.values)?;
-                }
+                Some(c) if c.values.len() as u64 == axis.len => match BindError::no_labels(c) {
+                    None => table.label(&axis.name, a, &c.values)?,
+                    // The array itself may be readable, although it labels nothing: then its cells are the column.
+                    Some(_) if cube.has_variable(&c.name) => {}
+                    Some(error) => table.unreadable(&c.name, error),
+                },
                 _ => {
                     let positions = (0..axis.len as i64).collect::<Vec<_>>().into();
                     table.label(&axis.name, a, &CoordValues::Int(DType::Int64, positions))?;
@@ -87,8 +98,15 @@ impl CellTable {
         for variable in cube.variables.iter().chain(&cube.auxiliary) {
             table.cells(variable)?;
         }
+        for of in &cube.unreadable {
+            table.unreadable(&of.name, BindError::unreadable(of));
+        }
         let Build { columns, fields, .. } = table;
-        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes })
+        let unreadable = columns.iter().zip(&fields).find_map(|(column, field)| match column {
+            Column::Unreadable(error) if is_used(field.name()) => Some(error.clone()),
+            _ => None,
+        });
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, unreadable })
     }
 }
 
@@ -107,13 +125,24 @@ impl Build<'_> {
         if self.is_taken(name) {
             return Ok(());
         }
+        let has_missing = (0..values.len()).any(|i| values.is_missing(i));
         let field = match values.dtype() {
-            Some(dtype) => field(name, dtype, false),
+            Some(dtype) => field(name, dtype, has_missing),
             None => Field::new(name, DataType::Utf8, false),
         };
         self.fields.push(field);
         self.columns.push(Column::Label { axis, values: label_array(values)? });
         Ok(())
+    }
+
+    /// Adds a column that cannot be read. Its type meets all others, so that its use is found and not its type.
+    fn unreadable(&mut self, name: &str, error: BindError) {
+        if self.is_taken(name) {
+            return;
+        }
+        let mark = HashMap::from([(UNREADABLE.to_string(), name.to_string())]);
+        self.fields.push(Field::new(name, DataType::Null, true).with_metadata(mark));
+        self.columns.push(Column::Unreadable(error));
     }
 
     /// Adds a variable if its dimensions are among the table's. A variable goes before a coordinate of its name, but
@@ -236,9 +265,7 @@ pub fn calendar(field: &Field) -> Option<Calendar> {
             let text = field.metadata().get(EXTENSION_METADATA)?;
             let json: serde_json::Value = serde_json::from_str(text).ok()?;
             let name = json.get("calendar")?.as_str()?.to_string();
-            [Calendar::NoLeap, Calendar::AllLeap, Calendar::Day360, Calendar::Julian]
-                .into_iter()
-                .find(|c| c.name() == name)
+            Calendar::ALL.into_iter().find(|c| *c != Calendar::Standard && c.name() == name)
         }
         _ => None,
     }
@@ -294,10 +321,13 @@ fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
             Arc::new(v.iter().map(|&x| Some(x as f32)).collect::<Float32Array>())
         }
         CoordValues::Float(_, v) => Arc::new(Float64Array::from(v.to_vec())),
-        CoordValues::Time(Calendar::Standard, v) => {
-            Arc::new(TimestampMicrosecondArray::from(v.to_vec()))
+        CoordValues::Time(Calendar::Standard, v) => Arc::new(
+            v.iter().map(|&t| (t != NAT).then_some(t)).collect::<TimestampMicrosecondArray>(),
+        ),
+        CoordValues::Time(_, v) => {
+            Arc::new(v.iter().map(|&t| (t != NAT).then_some(t)).collect::<Int64Array>())
         }
-        CoordValues::Time(_, v) => Arc::new(Int64Array::from(v.to_vec())),
+        CoordValues::Unreadable(_) => Arc::new(NullArray::new(values.len())),
         CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
     };
     match values {
@@ -382,7 +412,7 @@ impl CellTable {
                         out.labels.insert(*axis);
                     }
                     Ok(Column::Cells { .. }) => out.cells = true,
-                    Err(_) => is_known = false,
+                    Ok(Column::Unreadable(_)) | Err(_) => is_known = false,
                 },
                 Expr::Exists(_)
                 | Expr::InSubquery(_)

@@ -4,17 +4,19 @@
 //! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`] is a part of the same walk.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
+use super::functions::TimeText;
 use super::table::calendar;
 use super::unsigned;
 use crate::error::{Error, Position};
@@ -26,6 +28,11 @@ pub(crate) fn rewrite(
 ) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
+        if let LogicalPlan::Join(join) = &node {
+            for (left, right) in &join.on {
+                meets(left, Operator::Eq, right, &schema)?;
+            }
+        }
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
             let name = names.save(&expr);
@@ -48,8 +55,19 @@ fn one(
             let l = meet(&left, &right, schema, texts)?;
             let r = meet(&right, &left, schema, texts)?;
             let is_changed = l.is_some() || r.is_some();
+            if !is_changed {
+                meets(&left, op, &right, schema)?;
+            }
             let new = BinaryExpr::new(r.map_or(left, Box::new), op, l.map_or(right, Box::new));
             Ok(Transformed::new_transformed(Expr::BinaryExpr(new), is_changed))
+        }
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus),
+            right,
+        }) => {
+            meets(&left, op, &right, schema)?;
+            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
         }
         Expr::Between(Between { expr, negated, low, high }) => {
             let l = meet(&expr, &low, schema, texts)?;
@@ -76,6 +94,43 @@ fn one(
     }
 }
 
+/// Times of other calendars become text as dates of their calendar, not as the integers that they are in SQL.
+///
+/// It runs on the analysed plan, which has the casts that nobody wrote too.
+pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let schema = merge_schema(&node.inputs());
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            expr.transform_up(|e| {
+                let Expr::Cast(Cast { expr: inner, field }) = &e else {
+                    return Ok(Transformed::no(e));
+                };
+                let is_other = |c| c != Calendar::Standard;
+                if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other)
+                {
+                    return Ok(Transformed::no(e));
+                }
+                let text = Expr::ScalarFunction(ScalarFunction::new_udf(
+                    Arc::new(TimeText::default().into()),
+                    vec![Expr::clone(inner)],
+                ));
+                Ok(Transformed::yes(match field.data_type() {
+                    DataType::Utf8 => text,
+                    _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
+                }))
+            })?
+            .map_data(|e| Ok(name.restore(e)))
+        })
+    })
+    .map(|t| t.data)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
 fn is_comparison(op: Operator) -> bool {
     use Operator::*;
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
@@ -85,6 +140,35 @@ fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
     // A failure here is not lost: planning meets the same expression and reports it.
     let (_, field) = expr.to_field(schema).ok()?;
     calendar(&field)
+}
+
+/// Times of calendars that Arrow does not know are integers in SQL: what they must not meet is refused here, by the
+/// calendar's name, before it is compared as an integer or called one.
+fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
+    let calendars = (calendar_of(left, schema), calendar_of(right, schema));
+    let is_other = |c: Option<Calendar>| c.is_some_and(|c| c != Calendar::Standard);
+    if calendars.0 == calendars.1 || !(is_other(calendars.0) || is_other(calendars.1)) {
+        return Ok(());
+    }
+    let mut words = Vec::new();
+    for (expr, calendar) in [(left, calendars.0), (right, calendars.1)] {
+        // A type that is not known is reported by the planning that meets it next.
+        let Ok(data_type) = expr.get_type(schema) else { return Ok(()) };
+        words.push(match calendar {
+            Some(calendar) => format!("a time of the calendar {}", calendar.name()),
+            None if data_type.is_null() || is_text(&data_type) => return Ok(()),
+            None => format!("{data_type}"),
+        });
+    }
+    Err(DataFusionError::External(Box::new(Error::Cells {
+        code: "type_error",
+        message: format!("`{op}` is not defined for {}", words.join(" and ")),
+        position: None,
+        hint: Some(
+            "compare times with dates as texts, as in `time >= '2000-01-30'`, or parts of dates: `date_part('year', time)`"
+                .into(),
+        ),
+    })))
 }
 
 /// The literal that a text becomes where it meets a time.

@@ -155,6 +155,9 @@ impl Lowerer<'_, '_> {
     /// Coordinates align exactly, or it is an error.
     pub(crate) fn same_labels(&self, a: &Coord, b: &Coord, span: Span) -> Result<(), Error> {
         let Some(at) = first_difference(&a.values, &b.values) else { return Ok(()) };
+        if let Some(error) = BindError::no_labels(a).or_else(|| BindError::no_labels(b)) {
+            return fail(error, span);
+        }
         let show = |values: &CoordValues| {
             if at < values.len() { values.display(at) } else { "no label".into() }
         };

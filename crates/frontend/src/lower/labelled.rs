@@ -242,6 +242,8 @@ pub(crate) fn ascending(labels: &CoordValues) -> Vec<u64> {
             x.is_nan().cmp(&y.is_nan()).then(x.total_cmp(&y))
         }),
         CoordValues::Text(v) => order.sort_by(|p, q| v[at(p)].cmp(&v[at(q)])),
+        // A block of cells that names them is refused.
+        CoordValues::Unreadable(_) => {}
     }
     order
 }

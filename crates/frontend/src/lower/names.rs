@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Coord, CoordValues, Dataset, Variable as Stored};
+use tessera_planner::catalog::{Coord, CoordValues, Dataset, Unreadable, Variable as Stored};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::region::Dims;
@@ -14,7 +14,7 @@ use super::{At, Lowerer, fail, unique, unsupported};
 use crate::error::{BindError, Error, Position, nearest};
 
 /// A relation in scope.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Relation {
     /// Its alias or name; empty for a subquery without one.
     pub(crate) name: String,
@@ -24,6 +24,8 @@ pub(crate) struct Relation {
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
     /// Its coordinates.
     pub(crate) coords: Vec<Arc<Coord>>,
+    /// Its arrays that cannot be read.
+    pub(crate) unreadable: Vec<Arc<Unreadable>>,
 }
 
 /// A variable in scope.
@@ -47,6 +49,8 @@ enum Meaning {
     /// Several variables, by the record's name.
     Record(Arc<str>, Members),
     Coord(Arc<Coord>, Vec<Arc<Coord>>),
+    /// An array that cannot be read.
+    Unreadable(Arc<Unreadable>),
 }
 
 impl Relation {
@@ -58,7 +62,8 @@ impl Relation {
         let auxiliary = (0..dataset.auxiliary.len())
             .map(|i| (dataset.auxiliary[i].name.clone(), Variable::Auxiliary(dataset.clone(), i)))
             .collect();
-        Relation { name, variables, auxiliary, coords: dataset.coords.clone() }
+        let (coords, unreadable) = (dataset.coords.clone(), dataset.unreadable.clone());
+        Relation { name, variables, auxiliary, coords, unreadable }
     }
 
     fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
@@ -86,7 +91,13 @@ impl Relation {
     }
 
     fn coordinate(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
-        let coords = self.coords.iter().filter(|coord| fits(&coord.name)).map(|coord| {
+        // A companion of a dimension's name can be read although it labels nothing.
+        let is_shown = |coord: &&Arc<Coord>| {
+            fits(&coord.name)
+                && (coord.values.unreadable().is_none()
+                    || !self.auxiliary.iter().any(|(name, _)| *name == coord.name))
+        };
+        let coords = self.coords.iter().filter(is_shown).map(|coord| {
             (self.full(&coord.name), Meaning::Coord(coord.clone(), self.coords.clone()))
         });
         let auxiliary = self
@@ -94,7 +105,12 @@ impl Relation {
             .iter()
             .filter(|(name, _)| fits(name))
             .map(|(name, v)| (self.full(name), Meaning::Variable(v.clone())));
-        coords.chain(auxiliary).collect()
+        let unreadable = self
+            .unreadable
+            .iter()
+            .filter(|u| fits(&u.name) && !self.coords.iter().any(|c| c.name == u.name))
+            .map(|u| (self.full(&u.name), Meaning::Unreadable(u.clone())));
+        coords.chain(auxiliary).chain(unreadable).collect()
     }
 
     fn full(&self, name: &str) -> String {
@@ -263,6 +279,7 @@ impl Lowerer<'_, '_> {
                 }
                 Ok(Value::Record(Record { of, named: true, fields }))
             }
+            Meaning::Unreadable(of) => fail(BindError::unreadable(&of), span),
             Meaning::Coord(coord, all) => self.coordinate(&coord, &all, span).map(Value::Tensor),
         }
     }
@@ -311,6 +328,9 @@ impl Lowerer<'_, '_> {
         all: &[Arc<Coord>],
         span: Span,
     ) -> Result<Tensor, Error> {
+        if let Some(error) = BindError::no_labels(coord) {
+            return fail(error, span);
+        }
         let Some(array) = coord_array(&coord.values) else {
             return unsupported(&format!("the text coordinate `{}` as a tensor", coord.name), span);
         };
@@ -338,16 +358,23 @@ fn coord_array(values: &CoordValues) -> Option<ConstArray> {
         }
         CoordValues::Float(_, v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
         CoordValues::Time(_, v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CoordValues::Text(_) => return None,
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => return None,
     };
     let shape = Dims::from_elem(values.len() as u64, 1);
-    Some(ConstArray { dtype, shape, bytes: bytes.into(), valid: None })
+    let valid: Vec<u8> = (0..values.len()).map(|i| u8::from(!values.is_missing(i))).collect();
+    let valid = valid.contains(&0).then(|| valid.into());
+    Some(ConstArray { dtype, shape, bytes: bytes.into(), valid })
 }
 
 fn names_of(relation: &Relation) -> Vec<String> {
     let variables = relation.variables.iter().chain(&relation.auxiliary);
     let coords = relation.coords.iter().map(|coord| coord.name.to_string());
-    variables.map(|(name, _)| name.to_string()).chain(coords).collect()
+    let unreadable = relation.unreadable.iter().map(|u| u.name.to_string());
+    let mut names: Vec<String> =
+        variables.map(|(name, _)| name.to_string()).chain(coords).chain(unreadable).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
 }
 
 /// What fits exactly, else what fits without regard to case.

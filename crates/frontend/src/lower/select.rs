@@ -1,7 +1,7 @@
 //! Labels: which positions of a coordinate they stand for.
 
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{DAY_US, format_micros, parse_period};
 
@@ -212,11 +212,14 @@ fn invalid(dim: &str, value: &Value, kind: &str) -> BindError {
 
 /// A value as a label of a coordinate.
 fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
+    if let Some(error) = BindError::no_labels(coord) {
+        return fail(error, span);
+    }
     let kind = match &coord.values {
         CoordValues::Int(..) => "integers".to_string(),
         CoordValues::Float(..) => "floats".to_string(),
         CoordValues::Time(calendar, _) => format!("times of the calendar {}", calendar.name()),
-        CoordValues::Text(_) => "texts".to_string(),
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => "texts".to_string(),
     };
     let found = match (&coord.values, value) {
         (CoordValues::Int(..), Value::Int(v)) => Some(Label::Integer(*v)),
@@ -248,7 +251,8 @@ fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
 /// The coarsest unit, a day at most, that divides all times: pandas' resolution of an index.
 fn resolution(times: &[i64]) -> i64 {
     let units = [DAY_US, 3_600_000_000, 60_000_000, 1_000_000];
-    units.into_iter().find(|unit| times.iter().all(|t| t % unit == 0)).unwrap_or(1)
+    let divides = |unit: &i64| times.iter().all(|&t| t == NAT || t % unit == 0);
+    units.into_iter().find(divides).unwrap_or(1)
 }
 
 /// The positions that a label stands for, and whether it is one label (and the dimension goes).
@@ -283,9 +287,10 @@ fn run(positions: Vec<u64>) -> Pick {
 /// Where labels are on a line: for distances and order.
 fn place(values: &CoordValues, i: usize) -> Option<f64> {
     match values {
+        CoordValues::Time(_, v) if v[i] == NAT => Some(f64::NAN),
         CoordValues::Int(_, v) | CoordValues::Time(_, v) => Some(v[i] as f64),
         CoordValues::Float(_, v) => Some(v[i]),
-        CoordValues::Text(_) => None,
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => None,
     }
 }
 
@@ -296,8 +301,16 @@ fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
     };
     match (values, label) {
         (CoordValues::Int(_, v), Label::Integer(x)) => Some(exact(*x, v)),
-        (CoordValues::Time(_, v), Label::Period(start, ..)) => Some(exact(i128::from(*start), v)),
-        (CoordValues::Text(_), _) => None,
+        (CoordValues::Time(_, v), Label::Period(start, ..)) => {
+            let mut far = exact(i128::from(*start), v);
+            // A label that is missing is near to none.
+            far.iter_mut()
+                .zip(v.iter())
+                .filter(|(_, t)| **t == NAT)
+                .for_each(|(f, _)| *f = f64::NAN);
+            Some(far)
+        }
+        (CoordValues::Text(_) | CoordValues::Unreadable(_), _) => None,
         (_, Label::Number(x)) => {
             (0..values.len()).map(|i| place(values, i).map(|y| (y - x).abs())).collect()
         }
@@ -310,6 +323,7 @@ fn missing(coord: &Coord, label: &Label, value: &Value) -> BindError {
     if let Some(far) = distances(&coord.values, label) {
         let mut order: Vec<usize> = (0..far.len()).collect();
         order.sort_by(|&a, &b| far[a].total_cmp(&far[b]));
+        order.retain(|&i| !far[i].is_nan());
         order.truncate(2);
         order.sort_unstable();
         nearest = order.into_iter().map(|i| coord.values.display(i)).collect();
@@ -372,9 +386,12 @@ fn direction(values: &CoordValues) -> Direction {
         }
     }
     match values {
+        // As with NaN, there is no order with a label that is missing.
+        CoordValues::Time(_, v) if v.contains(&NAT) => Direction::Neither,
         CoordValues::Int(_, v) | CoordValues::Time(_, v) => of(v),
         CoordValues::Float(_, v) => of(v),
         CoordValues::Text(v) => of(v),
+        CoordValues::Unreadable(_) => Direction::Neither,
     }
 }
 

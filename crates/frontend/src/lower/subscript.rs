@@ -192,13 +192,7 @@ impl Lowerer<'_, '_> {
                     Pick::All => dims.push(base.dims[axis].clone()),
                     Pick::At(_) => {}
                     Pick::Range { start, step, len } => {
-                        let positions: Vec<u64> = match base.dims[axis].coord {
-                            None => Vec::new(),
-                            Some(_) => {
-                                (0..*len as i64).map(|i| (start + step * i) as u64).collect()
-                            }
-                        };
-                        dims.push(base.dims[axis].take(&positions));
+                        dims.push(base.dims[axis].slice(*start, *step, *len));
                     }
                     Pick::Take(positions, shape) => {
                         wide = Some((dims.len(), shape.clone()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{Attrs, Coord, DimLabel};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::NodeId;
 use tessera_planner::scalar::Scalar;
@@ -32,11 +32,20 @@ impl Dim {
 
     /// The same dimension with those positions of its coordinate.
     pub(crate) fn take(&self, positions: &[u64]) -> Self {
+        self.of_labels(|values| values.take(positions))
+    }
+
+    /// The same dimension with the positions `start`, `start + step`, … of its coordinate.
+    pub(crate) fn slice(&self, start: i64, step: i64, len: u64) -> Self {
+        self.of_labels(|values| values.slice(start, step, len))
+    }
+
+    fn of_labels(&self, of: impl Fn(&CoordValues) -> CoordValues) -> Self {
         let coord = self.coord.as_ref().map(|coord| {
             Arc::new(Coord {
                 name: coord.name.clone(),
                 dim: coord.dim.clone(),
-                values: coord.values.take(positions),
+                values: of(&coord.values),
                 attrs: coord.attrs.clone(),
             })
         });

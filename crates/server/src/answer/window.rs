@@ -14,7 +14,7 @@ use crate::error::Error;
 use arrow::buffer::Buffer;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
@@ -223,6 +223,8 @@ pub(super) fn label(dim: &DimLabel, position: usize) -> Cell<'_> {
         Some(CoordValues::Int(_, v)) => Cell::Int(v[position]),
         Some(CoordValues::Float(DType::Float32, v)) => Cell::F32(v[position] as f32),
         Some(CoordValues::Float(_, v)) => Cell::F64(v[position]),
+        Some(CoordValues::Time(_, v)) if v[position] == NAT => Cell::Null,
+        Some(CoordValues::Unreadable(_)) => Cell::Null,
         Some(CoordValues::Time(c, v)) => {
             Cell::Text(tessera_planner::time::format_micros(v[position], *c).into())
         }

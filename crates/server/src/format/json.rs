@@ -58,7 +58,10 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"],\"coords\":{")?;
     let mut first = true;
     for (a, d) in t.dims.iter().enumerate() {
-        let Some(coord) = &d.coord else { continue };
+        // Labels that cannot be read are left out, as those that are not there.
+        let Some(coord) = d.coord.as_ref().filter(|c| c.values.unreadable().is_none()) else {
+            continue;
+        };
         if !first {
             out.write_all(b",")?;
         }

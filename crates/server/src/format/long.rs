@@ -9,6 +9,7 @@
 use super::columns::SURFACE_KEY;
 use crate::answer::{Cells, Head, Surface, Windows, windows};
 use crate::error::Error;
+use crate::session::readable;
 use arrow::array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, PrimitiveArray, RecordBatch,
     StringArray, UInt64Array,
@@ -138,17 +139,21 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
     let Some(coord) = &dim.coord else {
         return Ok((Field::new(name, DataType::Int64, false), None));
     };
+    readable(coord)?;
     let dtype = coord.values.dtype();
+    let has_missing = (0..coord.values.len()).any(|i| coord.values.is_missing(i));
     let f = match dtype {
-        Some(d) => field(name, d, false),
+        Some(d) => field(name, d, has_missing),
         None => Field::new(name, DataType::Utf8, false),
     };
     let array: ArrayRef = match &coord.values {
         CoordValues::Int(DType::UInt64, v) => {
             Arc::new(UInt64Array::from_iter_values(v.iter().map(|&x| x as u64)))
         }
+        CoordValues::Unreadable(_) => return Ok((f, None)),
         CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
-            let raw = Int64Array::from_iter_values(v.iter().copied());
+            let label = |i: usize| (!coord.values.is_missing(i)).then_some(v[i]);
+            let raw: Int64Array = (0..v.len()).map(label).collect();
             cast(&raw, f.data_type()).map_err(|source| Error::Rows { source })?
         }
         CoordValues::Float(DType::Float32, v) => {

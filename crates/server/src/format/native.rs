@@ -19,7 +19,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use tessera_exec::quota::Quota;
 use tessera_frontend::Labels;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 
@@ -86,6 +86,13 @@ enum Values {
     Float(String, u64),
     Time(Calendar, u64),
     Text(Vec<String>),
+    /// None: they cannot be read.
+    Unreadable {
+        name: String,
+        reason: String,
+        hint: Option<String>,
+        len: u64,
+    },
 }
 
 /// Writes the last of the answers.
@@ -157,6 +164,12 @@ fn shape(t: Head<'_>) -> Shape {
                 CoordValues::Float(d, v) => Values::Float(d.to_string(), v.len() as u64),
                 CoordValues::Time(c, v) => Values::Time(*c, v.len() as u64),
                 CoordValues::Text(v) => Values::Text(v.to_vec()),
+                CoordValues::Unreadable(of) => Values::Unreadable {
+                    name: of.of.name.to_string(),
+                    reason: of.of.reason.clone(),
+                    hint: of.of.hint.clone(),
+                    len: c.values.len() as u64,
+                },
             },
         }),
     };
@@ -178,7 +191,7 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
         CoordValues::Float(_, v) => {
             v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes())).map_err(output)
         }
-        CoordValues::Text(_) => Ok(()),
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => Ok(()),
     }
 }
 
@@ -282,6 +295,7 @@ fn labels(c: Labelled, len: u64, file: &ScratchFile, at: &mut u64) -> Result<Coo
     let n = match &c.values {
         Values::Int(_, n) | Values::Float(_, n) | Values::Time(_, n) => *n,
         Values::Text(v) => v.len() as u64,
+        Values::Unreadable { len, .. } => *len,
     };
     if n != len {
         return Err(bad(&format!("{n} labels for an axis of {len}")));
@@ -307,6 +321,11 @@ fn labels(c: Labelled, len: u64, file: &ScratchFile, at: &mut u64) -> Result<Coo
             CoordValues::Time(calendar, words()?.into_iter().map(i64::from_le_bytes).collect())
         }
         Values::Text(v) => CoordValues::Text(v.into()),
+        Values::Unreadable { name, reason, hint, .. } => {
+            let (name, dims) = (name.into(), Vec::new());
+            let of = Unreadable { name, dims, code: "unreadable", reason, hint };
+            CoordValues::Unreadable(NoLabels::new(Arc::new(of), len as usize))
+        }
     };
     Ok(Coord { name: c.name.into(), dim: c.dim.into(), values, attrs: c.attrs })
 }

@@ -39,7 +39,9 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     };
     for (a, name) in names.iter().enumerate() {
         let n = shape[a] as usize;
-        if t.dims[a].coord.is_none() || n == 0 {
+        let Some(coord) = t.dims[a].coord.as_ref().filter(|_| n > 0) else { continue };
+        if let Some(of) = coord.values.unreadable() {
+            line(&clean(name), &clean(&format!("labels cannot be read: {}", of.reason)))?;
             continue;
         }
         let label = |i| clean(&t.label(a, i).text());

@@ -13,7 +13,7 @@ use sqlparser::ast::Query;
 use std::sync::Arc;
 use tessera_frontend::statement::{Described, Show};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
-use tessera_planner::dtype::DType;
+use tessera_planner::dtype::{Calendar, DType};
 
 /// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
 const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
@@ -113,18 +113,18 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<Reply, Error> {
         let mut opener = Opener::new(self, Vec::new(), cancel);
-        let dataset = match what {
+        let (dataset, name) = match what {
             Described::Query(query) => return self.describe_query(query, cancel).await,
             Described::Url(url) => match TableFormat::of_url(&url.text) {
                 Some(format) => {
                     return columns(&opener.table(format, &url.text, &[]).await?.schema());
                 }
-                None => opener.url(&url.text, &[]).await?,
+                None => (opener.url(&url.text, &[]).await?, url.text.clone()),
             },
             Described::Name(name) => {
                 let key = bare(&name.to_string());
                 match opener.find(&key).await? {
-                    Some(Found::Dataset(dataset)) => dataset,
+                    Some(Found::Dataset(dataset)) => (dataset, String::new()),
                     Some(Found::Table(table)) => return columns(&table.schema()),
                     Some(Found::View(view)) => {
                         return Box::pin(self.describe_query(&view.query, cancel)).await;
@@ -136,14 +136,18 @@ impl Session {
                 }
             }
         };
-        describe(&dataset)
+        describe(&dataset, &name)
     }
 }
 
 /// The columns of rows.
 fn columns(schema: &Schema) -> Result<Reply, Error> {
     let rows = schema.fields().iter().map(|f| {
-        let dtype = f.data_type().to_string();
+        // A time of another calendar than Arrow's is no integer.
+        let dtype = match tessera_frontend::lift::calendar(f) {
+            Some(calendar) if calendar != Calendar::Standard => DType::Datetime(calendar).name(),
+            _ => f.data_type().to_string(),
+        };
         [f.name(), "column", &dtype, "", "", ""].map(String::from)
     });
     rows_of(COLUMNS, rows.collect())
@@ -200,18 +204,41 @@ fn dtype_text(dtype: DType, masked: bool) -> String {
     format!("{dtype}{}", if masked { " masked" } else { "" })
 }
 
-fn describe(dataset: &Dataset) -> Result<Reply, Error> {
+/// What a dataset has; `name` is how the statement calls it.
+fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
     let mut rows = Vec::new();
     for v in &dataset.variables {
         rows.push(variable("variable", v)?);
     }
-    for c in &dataset.coords {
+    let is_listed = |c: &&Arc<Coord>| !dataset.unreadable.iter().any(|u| u.name == c.name);
+    for c in dataset.coords.iter().filter(is_listed) {
         rows.push(coordinate(c));
     }
     for v in &dataset.auxiliary {
         rows.push(variable("auxiliary", v)?);
     }
+    for u in &dataset.unreadable {
+        let dims = u.dims.iter().enumerate().map(|(i, (d, n))| dim(d.as_deref(), i, *n));
+        let dims = dims.collect::<Vec<_>>().join(", ");
+        rows.push([&*u.name, "unreadable", "", &*dims, "", &*u.reason].map(String::from));
+    }
+    for group in &dataset.groups {
+        let place = format!("FROM '{}'", inside(name, group));
+        rows.push([&**group, "group", "", "", "", &*place].map(String::from));
+    }
     rows_of(COLUMNS, rows)
+}
+
+/// The place of a group inside `place`, as `FROM` takes it.
+fn inside(place: &str, group: &str) -> String {
+    match place.split_once('#') {
+        Some((url, outer)) => format!("{url}#{}/{group}", outer.trim_end_matches('/')),
+        None => format!("{place}#{group}"),
+    }
+}
+
+fn dim(name: Option<&str>, axis: usize, len: u64) -> String {
+    format!("{}={len}", name.map_or_else(|| format!("dim_{axis}"), String::from))
 }
 
 fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
@@ -223,9 +250,7 @@ fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
         .iter()
         .zip(&v.source.shape)
         .enumerate()
-        .map(|(i, (d, n))| {
-            format!("{}={n}", d.as_deref().map_or_else(|| format!("dim_{i}"), String::from))
-        })
+        .map(|(i, (d, n))| dim(d.as_deref(), i, *n))
         .collect();
     let chunks: Vec<String> = v.source.grid.axes.iter().map(|a| a.chunk.to_string()).collect();
     Ok([
@@ -240,6 +265,10 @@ fn variable(kind: &str, v: &Variable) -> Result<[String; 6], Error> {
 
 fn coordinate(c: &Coord) -> [String; 6] {
     let n = c.values.len();
+    if let Some(of) = c.values.unreadable() {
+        let dims = format!("{}={n}", c.dim);
+        return [&*c.name, "unreadable", "", &*dims, "", &*of.reason].map(String::from);
+    }
     let range = match n {
         0 => String::new(),
         1 => c.values.display(0),

@@ -1,6 +1,7 @@
 //! Errors that the session itself finds, and those of the other crates as ones that can be reported.
 
 use crate::error::{Class, Error, Position, Report};
+use tessera_planner::catalog::Coord;
 use thiserror::Error as ThisError;
 
 /// What only the session can know.
@@ -121,6 +122,16 @@ pub enum Failure {
         /// The label.
         label: u64,
     },
+    /// Labels that a result would have, and that cannot be read.
+    #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
+    NoLabels {
+        /// The dimension.
+        dim: String,
+        /// The code of the reason.
+        code: &'static str,
+        /// The reason, which names the array.
+        reason: String,
+    },
     /// A format after `STORED AS` that tensors do not have.
     #[error("`{format}` is not a format of tensors")]
     StoredAs {
@@ -157,6 +168,7 @@ impl Report for Failure {
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
+            Failure::NoLabels { code, .. } => code,
             Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
             Failure::Rows { message, .. } if is_zero_division(message) => "division_by_zero",
@@ -202,6 +214,10 @@ impl Report for Failure {
                 Some("keep a result on the way with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
             Failure::HiddenName { .. } => Some("give it another name".into()),
+            Failure::NoLabels { dim, .. } => Some(format!(
+                "a row for each cell, and a tensor that is kept, have the labels of `{dim}`: `drop_coords(x, '{dim}')` \
+                 leaves them out"
+            )),
             Failure::LargeLabel { dim, .. } => {
                 Some(format!("cast `{dim}`, to a text for example, or keep it as a value"))
             }
@@ -308,5 +324,17 @@ impl Report for tessera_exec::sink::SinkError {
     }
     fn may_fit(&self) -> bool {
         self.may_fit()
+    }
+}
+
+/// Refuses labels that cannot be read, where a result has to have them.
+pub(crate) fn readable(coord: &Coord) -> Result<(), crate::error::Error> {
+    match coord.values.unreadable() {
+        None => Ok(()),
+        Some(of) => Err(crate::error::Error::stage(Failure::NoLabels {
+            dim: coord.dim.to_string(),
+            code: of.code,
+            reason: of.reason.clone(),
+        })),
     }
 }

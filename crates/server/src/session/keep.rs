@@ -358,6 +358,7 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
 /// Refuses labels of `uint64` that a reader of the store would not take for labels.
 fn check_labels(dim: &DimLabel) -> Result<(), Error> {
     let Some(coord) = &dim.coord else { return Ok(()) };
+    super::readable(coord)?;
     // They are kept in their bits.
     match &coord.values {
         CoordValues::Int(DType::UInt64, v) => match v.iter().find(|&&v| v < 0) {

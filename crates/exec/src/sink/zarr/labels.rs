@@ -9,7 +9,7 @@ use crate::sink::SinkError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DAY_US;
@@ -100,6 +100,12 @@ pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkEr
                 ));
             }
             let Some(coord) = &d.coord else { continue };
+            if let Some(of) = coord.values.unreadable() {
+                return Err(conflict(
+                    format!("the labels of `{name}` cannot be read: {}", of.reason),
+                    "keep a result without the dimension, or select one position of it",
+                ));
+            }
             match coords.get(&**name) {
                 None => drop(coords.insert(name.to_string(), coord.clone())),
                 Some(known) if Arc::ptr_eq(known, coord) || known.values == coord.values => {}
@@ -142,7 +148,7 @@ pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkEr
         }
         axes.push(of);
     }
-    let labels = coords.into_iter().map(|(name, c)| labels(name, &c)).collect();
+    let labels = coords.into_iter().filter_map(|(name, c)| labels(name, &c)).collect();
     Ok((axes, labels))
 }
 
@@ -182,7 +188,7 @@ pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
 /// `units` and `calendar` of moments counted in microseconds, or in a larger unit.
 pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
     let name = match calendar {
-        // Ours has no Julian part before 1582.
+        // It has no Julian part before 1582; `gregorian` has.
         Calendar::Standard => "proleptic_gregorian",
         other => other.name(),
     };
@@ -253,7 +259,8 @@ const UNITS: [(&str, i64); 6] = [
     ("microseconds", 1),
 ];
 
-fn labels(name: String, coord: &Coord) -> Labels {
+/// The labels as they are stored; `None` if they cannot be read, which is refused before.
+fn labels(name: String, coord: &Coord) -> Option<Labels> {
     let mut attrs = kept(&coord.attrs, coord.values.dtype());
     let mut offsets = Vec::new();
     let (cells, bytes) = match &coord.values {
@@ -265,10 +272,14 @@ fn labels(name: String, coord: &Coord) -> Labels {
             (DType::Float64, v.iter().flat_map(|x| x.to_le_bytes()).collect())
         }
         CoordValues::Time(calendar, v) => {
-            let divides = |u: &&(&str, i64)| v.iter().all(|t| t % u.1 == 0);
+            let divides = |u: &&(&str, i64)| v.iter().all(|&t| t == NAT || t % u.1 == 0);
             let (unit, us) = UNITS.iter().find(divides).copied().unwrap_or(("microseconds", 1));
             attrs.extend(time_attrs(*calendar, unit));
-            (DType::Int64, v.iter().flat_map(|t| (t / us).to_le_bytes()).collect())
+            if v.contains(&NAT) {
+                attrs.insert("_FillValue".into(), NAT.into());
+            }
+            let count = |&t: &i64| if t == NAT { NAT } else { t / us };
+            (DType::Int64, v.iter().flat_map(|t| count(t).to_le_bytes()).collect())
         }
         CoordValues::Text(v) => {
             offsets.push(0);
@@ -279,11 +290,12 @@ fn labels(name: String, coord: &Coord) -> Labels {
             }
             let longest = v.iter().map(|s| s.chars().count()).max().unwrap_or(0);
             let (len, cells) = (v.len() as u64, Cells::Text(longest));
-            return Labels { name, cells, len, bytes, offsets, attrs };
+            return Some(Labels { name, cells, len, bytes, offsets, attrs });
         }
+        CoordValues::Unreadable(_) => return None,
     };
     let (len, cells) = (coord.values.len() as u64, Cells::Number(cells));
-    Labels { name, cells, len, bytes, offsets, attrs }
+    Some(Labels { name, cells, len, bytes, offsets, attrs })
 }
 
 /// The little-endian bytes of an integer label; one of `uint64` is kept in its bits.

@@ -61,7 +61,7 @@ impl Chunked {
                 expected.cells()
             )));
         }
-        let fill = self.meta.raw.convert(Cow::Borrowed(self.meta.array.fill_value().as_ne_bytes()));
+        let fill = self.meta.fill();
         let mut absent = false;
         // Chunks of a shard come one after the other: it is opened once.
         let mut last: Option<LocalFile> = None;
@@ -340,6 +340,6 @@ impl Chunked {
                 format!("{} bytes, expected {}", cells.len(), self.meta.unit_bytes()),
             ));
         }
-        Ok(self.meta.raw.convert(if self.meta.delta { self.meta.raw.sum_up(cells) } else { cells }))
+        Ok(self.meta.finish(cells))
     }
 }

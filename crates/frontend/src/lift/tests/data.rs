@@ -77,7 +77,7 @@ pub(super) fn era5(calendar: Calendar) -> Dataset {
             DType::Float64,
             Decode::default(),
         )],
-        attrs: Attrs::new(),
+        ..Dataset::default()
     }
 }
 

@@ -88,7 +88,7 @@ fn era5() -> Dataset {
             &[40, 2],
             &[Some("time"), Some("nv")],
         )],
-        attrs: Attrs::new(),
+        ..Dataset::default()
     }
 }
 
@@ -115,7 +115,7 @@ fn cases() -> Dataset {
         ],
         coords: Vec::new(),
         auxiliary: Vec::new(),
-        attrs: Attrs::new(),
+        ..Dataset::default()
     }
 }
 

@@ -1,0 +1,117 @@
+//! Moments: what makes times of the numbers that a file has, and which numbers are none.
+//!
+//! CF's units are applied by the plan, NumPy's `datetime64` here. Either way a number that gives no moment is found when
+//! it is read, where the array and the value are known: it is never a date that is wrong, nor one that is missing.
+
+use crate::source::coords::{is_missing, scalars, unpacked};
+use tessera_planner::catalog::{Decode, TimeUnits};
+use tessera_planner::dtype::DType;
+use tessera_planner::scalar::Scalar;
+use tessera_planner::time::{REFORM_US, format_micros};
+
+use crate::source::cells::Raw;
+
+/// How the cells of an array are moments.
+#[derive(Debug, Clone)]
+pub(crate) enum Moments {
+    /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970.
+    Native { multiply: i64, divide: i64 },
+    /// CF's units, which the plan applies.
+    Cf(Box<CfTimes>),
+}
+
+/// A time axis of CF.
+#[derive(Debug, Clone)]
+pub(crate) struct CfTimes {
+    /// How cells are read.
+    pub(crate) decode: Decode,
+    pub(crate) units: TimeUnits,
+    /// The units as they are written.
+    pub(crate) text: String,
+    /// True if dates before the reform of 1582 are Julian ones, which the calendar of `units` does not have.
+    pub(crate) is_mixed: bool,
+}
+
+impl Moments {
+    /// The moments of a type of NumPy's; `None` if it has none, or if its numbers are microseconds.
+    pub(crate) fn native(raw: &Raw) -> Option<Moments> {
+        match *raw {
+            Raw::Time { multiply: 1, divide: 1 } => None,
+            Raw::Time { multiply, divide } => Some(Moments::Native { multiply, divide }),
+            _ => None,
+        }
+    }
+
+    /// Makes microseconds of NumPy's moments and checks CF's; the error names the first value that is none.
+    pub(crate) fn finish(&self, dtype: DType, cells: &mut [u8]) -> Result<(), String> {
+        match self {
+            Moments::Native { multiply, divide } => {
+                for cell in cells.as_chunks_mut::<8>().0 {
+                    let us = native_us(i64::from_ne_bytes(*cell), *multiply, *divide)?;
+                    *cell = us.to_ne_bytes();
+                }
+                Ok(())
+            }
+            Moments::Cf(times) => scalars(cells, dtype).try_for_each(|s| {
+                let Some(us) = times.micros(&s)? else { return Ok(()) };
+                if times.is_mixed && us < REFORM_US {
+                    return Err(format!(
+                        "the value {s} ({}) is {} of the proleptic Gregorian calendar; before 1582-10-15 the calendar \
+                         `standard` is Julian, which only coordinates can be",
+                        times.text,
+                        format_micros(us, times.units.calendar)
+                    ));
+                }
+                Ok(())
+            }),
+        }
+    }
+}
+
+/// Microseconds since 1970 of a `datetime64`; NaT is `i64::MIN`.
+fn native_us(v: i64, multiply: i64, divide: i64) -> Result<i64, String> {
+    if v == i64::MIN {
+        return Ok(v);
+    }
+    let wide = i128::from(v) * i128::from(multiply);
+    let unit = if divide == 1 { "microseconds" } else { "nanoseconds" };
+    if wide % i128::from(divide) != 0 {
+        return Err(format!(
+            "the value {wide} {unit} since 1970-01-01 is no whole number of microseconds"
+        ));
+    }
+    i64::try_from(wide / i128::from(divide)).ok().filter(|&us| us != i64::MIN).ok_or_else(|| {
+        format!("the value {wide} {unit} since 1970-01-01 is beyond the years -290308 to 294247")
+    })
+}
+
+impl CfTimes {
+    /// Microseconds since 1970 of a raw cell; `None` where it is missing.
+    pub(crate) fn micros(&self, s: &Scalar) -> Result<Option<i64>, String> {
+        if is_missing(s, &self.decode) {
+            return Ok(None);
+        }
+        let TimeUnits { unit_ns, origin_us, .. } = self.units;
+        let beyond =
+            || format!("the value {s} ({}) is beyond the years -290308 to 294247", self.text);
+        let since = if s.dtype().is_float() || self.decode.unpack.is_some() {
+            let us = (unpacked(s, &self.decode) * (unit_ns as f64 / 1000.0)).round_ties_even();
+            // NaN and infinities are none either.
+            if us.is_nan() || us.abs() > 9.2e18 {
+                return Err(beyond());
+            }
+            i128::from(us as i64)
+        } else {
+            let ns = s.as_i128() * i128::from(unit_ns);
+            if ns % 1000 != 0 {
+                return Err(format!(
+                    "the value {s} ({}) is no whole number of microseconds",
+                    self.text
+                ));
+            }
+            ns / 1000
+        };
+        let us = i64::try_from(since + i128::from(origin_us)).ok().filter(|&us| us != i64::MIN);
+        us.filter(|_| i64::try_from(since).is_ok()).map(Some).ok_or_else(beyond)
+    }
+}

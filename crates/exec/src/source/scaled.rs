@@ -1,0 +1,115 @@
+//! numcodecs' `fixedscaleoffset`: numbers stored as others, `stored / scale + offset`.
+//!
+//! zarrs computes in `float32` with a factor of `float32`; numcodecs in NumPy's types: integers are divided in
+//! `float64`, floats in their own type, and the result is cast. So the codec is taken out of the metadata and undone here.
+//!
+//! # Source
+//! numcodecs 0.16, `numcodecs.fixedscaleoffset.FixedScaleOffset.decode`; NumPy 2's promotion.
+
+use crate::source::cells::Raw;
+use crate::source::coords::scalars;
+use half::f16;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use tessera_planner::dtype::DType;
+use tessera_planner::scalar::Scalar;
+
+/// The codec's names, in Zarr v2 and v3.
+const NAMES: [&str; 2] = ["fixedscaleoffset", "numcodecs.fixedscaleoffset"];
+
+/// How stored numbers become those of the array.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Scaled {
+    /// The stored type.
+    pub(crate) stored: Raw,
+    /// NumPy's name of it, with the byte order.
+    pub(crate) name: String,
+    /// The array's type.
+    pub(crate) dtype: DType,
+    scale: f64,
+    offset: f64,
+}
+
+/// True for the codec with that name or id.
+pub(crate) fn is_scaled(codec: &Value) -> bool {
+    let name = codec.get("id").or_else(|| codec.get("name")).and_then(Value::as_str);
+    name.is_some_and(|name| NAMES.contains(&name))
+}
+
+impl Scaled {
+    /// The codec's configuration, for cells of `dtype`; the error says what is wrong with it.
+    pub(crate) fn parse(config: &Map<String, Value>, dtype: DType) -> Result<Self, String> {
+        let number = |key: &str| {
+            config
+                .get(key)
+                .and_then(Value::as_f64)
+                .ok_or(format!("`{key}` is missing or no number"))
+        };
+        let of = |key: &str| -> Option<(Raw, String)> {
+            let name = config.get(key)?.as_str()?;
+            // numcodecs takes names without an order too.
+            let full = match name.starts_with(['<', '>', '|', '=']) {
+                true => name.to_string(),
+                false if name.ends_with('1') => format!("|{name}"),
+                false => format!("<{name}"),
+            };
+            Some((Raw::parse_numpy(&full)?.0, full))
+        };
+        let is_number = |raw: &Raw| match raw {
+            Raw::Plain(d) => d.is_numeric(),
+            Raw::Half => true,
+            _ => false,
+        };
+        let Some((own, own_name)) = of("dtype").filter(|(raw, _)| raw.dtype() == Some(dtype))
+        else {
+            return Err(format!("its `dtype` is not {dtype}"));
+        };
+        let (stored, name) = match config.get("astype") {
+            None | Some(Value::Null) => (own, own_name),
+            Some(_) => of("astype").ok_or("its `astype` is no type that is read")?,
+        };
+        if !is_number(&stored) || !dtype.is_numeric() {
+            return Err(format!("it stores {dtype} as {name}"));
+        }
+        Ok(Scaled { stored, name, dtype, scale: number("scale")?, offset: number("offset")? })
+    }
+
+    /// The cells of the array, of stored ones in native byte order.
+    pub(crate) fn undo(&self, stored: &[u8]) -> Cow<'static, [u8]> {
+        let mut out = Vec::with_capacity(stored.len() / self.stored.size() as usize * 8);
+        let mut put = |v: f64| match self.dtype {
+            DType::Float64 => out.extend_from_slice(&v.to_ne_bytes()),
+            DType::Float32 => out.extend_from_slice(&(v as f32).to_ne_bytes()),
+            // Towards zero, as NumPy casts.
+            d => {
+                let cell = Scalar::from_f64(d, v.trunc()).bits().to_le_bytes();
+                let mut cell = cell[..d.size()].to_vec();
+                if cfg!(target_endian = "big") {
+                    cell.reverse();
+                }
+                out.extend_from_slice(&cell);
+            }
+        };
+        match &self.stored {
+            Raw::Half => {
+                let (scale, offset) = (f16::from_f64(self.scale), f16::from_f64(self.offset));
+                for c in stored.as_chunks::<2>().0 {
+                    // Each step is rounded once: float32 has more than twice the digits.
+                    let q = f16::from_f32(f16::from_ne_bytes(*c).to_f32() / scale.to_f32());
+                    put(f16::from_f32(q.to_f32() + offset.to_f32()).to_f64());
+                }
+            }
+            Raw::Plain(DType::Float32) => {
+                let (scale, offset) = (self.scale as f32, self.offset as f32);
+                for c in stored.as_chunks::<4>().0 {
+                    put(f64::from(f32::from_ne_bytes(*c) / scale + offset));
+                }
+            }
+            Raw::Plain(dtype) => {
+                scalars(stored, *dtype).for_each(|s| put(s.as_f64() / self.scale + self.offset));
+            }
+            _ => {}
+        }
+        Cow::Owned(out)
+    }
+}

@@ -1,0 +1,54 @@
+//! Times of calendars that Arrow does not know, as text.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+use tessera_planner::time::format_micros;
+
+use crate::lift::table::calendar;
+
+/// `time::text` of an `int64` whose field has a calendar: `2000-02-30T00:00:00`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(in crate::lift) struct TimeText {
+    signature: Signature,
+}
+
+impl Default for TimeText {
+    fn default() -> Self {
+        Self { signature: Signature::exact(vec![DataType::Int64], Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for TimeText {
+    fn name(&self) -> &str {
+        "tessera_time_text"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let calendar = args.arg_fields.first().and_then(|field| calendar(field));
+        let (Some(calendar), [time]) = (calendar, args.args.as_slice()) else {
+            return exec_err!("{} takes a time", self.name());
+        };
+        let times = time.to_array(1)?;
+        let times = times.as_primitive::<Int64Type>();
+        let texts = times.iter().map(|t| Some(format_micros(t?, calendar)));
+        let out: ArrayRef = Arc::new(texts.collect::<StringArray>());
+        if matches!(time, ColumnarValue::Scalar(_)) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
+        }
+        Ok(ColumnarValue::Array(out))
+    }
+}

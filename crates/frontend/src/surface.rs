@@ -90,7 +90,8 @@ pub enum Reason {
     OrderBy,
     /// `LIMIT`, `OFFSET` or `FETCH`
     Limit,
-    /// A block without `FROM` and without a tensor function or literal
+    /// A block without `FROM` and without a tensor function or literal: one row, whose items of numbers have NumPy's
+    /// meaning all the same
     NoFrom,
     /// A tensor block: relations and none of the above
     OnlyTensors,

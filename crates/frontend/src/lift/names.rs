@@ -5,7 +5,8 @@
 //! 2. Names are brought to the spelling of what they name: exactly, else case-insensitively if that is unique.
 //! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`; items without a name are
 //!    called as they are written.
-//! 4. Tensor syntax is refused.
+//! 4. Items of numbers of a block without `FROM` become columns of a tensor block, so that `7 / 2` is NumPy's.
+//! 5. Tensor syntax is refused.
 
 mod headings;
 mod items;

@@ -42,7 +42,7 @@ fn types_and_shapes() {
         SELECT reshape(x, [3, 3]) FROM cases
         SELECT x @ 2 FROM cases
         SELECT t2m[0:3] + t2m[3:6] FROM era5
-        SELECT time - time FROM era5
+        SELECT time + time FROM era5
         SELECT zeros([9223372036854775807, 9223372036854775807])
         SELECT max(x[0:0]) FROM cases
         ",

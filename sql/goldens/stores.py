@@ -71,6 +71,17 @@ f.note("The Gregorian reform: 1582-10-04 is followed by 1582-10-15.")
 f.q(f"SELECT v[time => '1582-10-15'] FROM {at('times.zarr#old')}", T(np.array([30.0]), ["time"]))
 f.error(f"SELECT v[time => '1582-10-10'] FROM {at('times.zarr#old')}", "invalid_label")
 
+f.note("Times of other calendars meet their own kind and texts; their texts are dates, also where nobody wrote the cast.")
+a, b = at("times.zarr#noleap"), at("times.zarr#day360")
+t = moments(AXES["day360"][3], AXES["day360"][1], "360_day")
+f.rows(f"SELECT time || '!' AS t FROM {b} WHERE v >= 0", [(f"{m.isoformat()}!" if m else None,) for m in t])
+f.rows(f"SELECT v FROM {b} WHERE time::text LIKE '2000-02%'", [(10.0,)])
+f.rows(f"SELECT count(*) FROM {a} a JOIN {a} b USING (time)", [(3,)])
+for sql in (f"SELECT count(*) FROM {a} a JOIN {b} b USING (time)", f"SELECT count(*) FROM {a} a JOIN {b} b ON a.time = b.time",
+            f"SELECT v FROM {a} WHERE time > 5", f"SELECT time + INTERVAL '1 day' FROM {a} WHERE v > 1"):
+    f.error(sql, "type_error")
+f.error(f"SELECT resample(v, 'sum', time => '1 day') FROM {at('times.zarr#standard')}", "invalid_argument")
+
 f = Script("stores/native", "timedelta64, datetime64, bytes and LZ4, in both formats of Zarr.", source=None)
 for fmt in (2, 3):
     place = at(f"native{fmt}.zarr")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .core import CASES, ERA5, Cases, Script, T, da
+from .core import CASES, DATA, ERA5, Cases, Script, T, da
 from .labels import air, era5, lat, t2m, time
 
 orog = air.orog
@@ -147,6 +147,15 @@ f.error("swap_dims(orog, 'level', 'row')", "unknown_dimension")
 steps = "(SELECT o, lat * 10 AS tens FROM (SELECT orog AS o FROM era5))"
 f.q(f"SELECT swap_dims(o, 'lat', 'tens')[tens => 450] FROM {steps}", da(orog.sel(lat=45)))
 f.q(f"SELECT swap_dims(o[lat => 60:30], 'lat', 'tens')[tens => 450] FROM {steps}", da(orog.sel(lat=45)))
+f.note("Coordinates of the file that are no dimension's own.")
+colpex = xr.open_zarr(DATA / "colpex.v2.zarr").air_potential_temperature[0, :, 0, :3].load()
+heights = colpex.swap_dims(model_level_number="level_height")
+COLPEX = "SELECT {} FROM (SELECT air_potential_temperature[0, :, 0, 0:3] AS air, level_height, sigma FROM 'tests/data/colpex.v2.zarr')"
+DIRECT = "SELECT {} FROM 'tests/data/colpex.v2.zarr'"
+f.q(DIRECT.format("swap_dims(air_potential_temperature, 'model_level_number', 'level_height')[0, level_height => 100:250][:, 0, 0:3]"), da(heights.sel(level_height=slice(100, 250))))
+f.q(DIRECT.format("swap_dims(air_potential_temperature[:, 2:6], 'model_level_number', 'level_height')[0, level_height => 100:][:, 0, 0:3]"),
+    da(heights[2:6].sel(level_height=slice(100, None))))
+f.q(COLPEX.format("swap_dims(air, 'model_level_number', 'level_height')[level_height => 100:250]"), da(heights.sel(level_height=slice(100, 250))))
 f.note("Cells read what was relabelled.")
 frame = lambda a, name: a.rename(name).to_dataframe().reset_index()[[*a.dims, name]]
 west = relabelled.sel(lon=relabelled.lon < 0)

@@ -118,7 +118,7 @@ fn tensors(place: &Place, sql: &str) -> Vec<Tensor> {
 }
 
 /// One statement for each way that cells are taken in; `$` is the tensor.
-const QUESTIONS: [&str; 71] = [
+const QUESTIONS: [&str; 72] = [
     "sum($)",
     "sum($, 0)",
     "sum($, 1)",
@@ -189,6 +189,7 @@ const QUESTIONS: [&str; 71] = [
     "concat([$, $ + 1], axis => 2)",
     "take($, [5, 1, 40], axis => 0)",
     "$[:, 4] @ transpose($[:, 5])",
+    "$[:, 4] @ $[0, 5]",
     "isnan($::float64)",
 ];
 

@@ -24,6 +24,8 @@ pub(crate) enum Condition {
     NotBelow(Scalar),
     /// No value is above this one; NaN is not.
     NotAbove(Scalar),
+    /// Every value is this one. It is known of chunks that are made so, and never looked for.
+    Only(Scalar),
 }
 
 /// The conditions that were asked for, and whether they hold.
@@ -49,10 +51,17 @@ impl Chunk {
             Condition::Unmasked => {
                 self.fields.get(1).is_none_or(|f| f.dtype == DType::Bool && is_unmasked(f))
             }
+            Condition::Only(_) => return false,
             _ => self.fields.first().is_some_and(|f| is_true(f, condition)),
         };
         self.know(condition, holds);
         holds
+    }
+
+    /// Takes note that every value is this one.
+    pub(crate) fn only(self, value: Scalar) -> Self {
+        self.know(Condition::Only(value), true);
+        self
     }
 
     fn know(&self, condition: Condition, holds: bool) {
@@ -84,7 +93,7 @@ fn is_true(field: &Field, condition: Condition) -> bool {
             let Ok(values) = field.values::<$t>() else { return false };
             let of = $of;
             match condition {
-                Condition::Unmasked => false,
+                Condition::Unmasked | Condition::Only(_) => false,
                 Condition::NoNan => none(values, |v: $t| v != v),
                 Condition::Without(s) => {
                     let s: $t = of(s);

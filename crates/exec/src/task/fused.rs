@@ -74,7 +74,15 @@ fn program(op: &Operand<'_>, variant: &Variant) -> Result<Vec<Chunk>, Error> {
         )
     })?;
     drop(outputs);
-    buffers.into_iter().enumerate().map(|(o, b)| op.chunk(o, b)).collect()
+    let made = buffers.into_iter().zip(&fused.outputs).enumerate();
+    made.map(|(o, (b, of))| {
+        let chunk = op.chunk(o, b)?;
+        Ok(match of {
+            FusedOutput::Store { value: Arg::Const(c), .. } => chunk.only(*c),
+            _ => chunk,
+        })
+    })
+    .collect()
 }
 
 /// The inputs of the stage, as the operand's cells see them.

@@ -17,7 +17,7 @@
 
 use super::Operand;
 use super::gather::{Steps, lie};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Condition};
 use crate::error::Error;
 use crate::kernels::contract::{Block, Target, contract, contract_with_itself, mirror, room};
 use crate::kernels::copy::{Strided, copy_box};
@@ -29,6 +29,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::ir::Contraction;
 use tessera_planner::plan::Access;
 use tessera_planner::region::{Dims, Region};
+use tessera_planner::scalar::Scalar;
 use tessera_planner::tile::{PRODUCT_PADDING as PADDING, PRODUCT_STRIP, for_each_index};
 use tessera_planner::view::{AxisView, View};
 
@@ -70,7 +71,11 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<V
     let [m, n, k] = axes.ranges(region.rank());
     let batch = Region { start: region.start[..m.start].into(), end: region.end[..m.start].into() };
     let left = side(op, 0, &region, [m.clone(), n.clone(), k.clone()])?;
-    let right = side(op, 1, &region, [n, m, k])?;
+    let right = side(op, 1, &region, [n, m, k.clone()])?;
+    let summed: u64 = k.map(|a| region.len(a)).product();
+    if are_ones(dtype, summed, [&left, &right]) {
+        return counted(op, dtype, summed);
+    }
     let symmetric = is_symmetric(op, dtype, &region, [&left, &right]);
     let product = Product { op, dtype, region: &region, left, right, symmetric };
     let mut buffers = op.buffers(0);
@@ -90,6 +95,26 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<V
         };
     });
     result?;
+    Ok(vec![op.chunk(0, buffers)?])
+}
+
+/// Are all cells of both sides 1, and their sums exact? So it is where products of masks are counted and nothing is
+/// masked.
+fn are_ones(dtype: DType, summed: u64, sides: [&Side<'_>; 2]) -> bool {
+    let one = Condition::Only(Scalar::from_f64(dtype, 1.0));
+    dtype.is_float()
+        && summed < 1 << 24
+        && sides.iter().all(|s| s.pieces.iter().all(|p| p.chunk.holds(one)))
+}
+
+/// The product of ones: the number of those that are summed.
+fn counted(op: &Operand<'_>, dtype: DType, summed: u64) -> Result<Vec<Chunk>, Error> {
+    let mut buffers = op.buffers(0);
+    let out = &mut buffers[0];
+    match dtype {
+        DType::Float32 => out.typed_mut::<f32>().fill(summed as f32),
+        _ => out.typed_mut::<f64>().fill(summed as f64),
+    }
     Ok(vec![op.chunk(0, buffers)?])
 }
 

@@ -304,6 +304,21 @@ impl Ran {
     }
 }
 
+#[test]
+fn a_plan_that_runs_twice_is_out_of_bounds() {
+    let ran = |stages: &[u64], again| {
+        let (stages, most) = (stages.to_vec(), 16);
+        Ran { stages, most, workers: 3, lost: 1, again, copies: 0 }
+    };
+    let calm = ran(&[24, 24, 1], 0);
+    // Eight blocks were lost, and are made again.
+    ran(&[32, 24, 1], 8).is_bounded(&calm, 1, false);
+    for twice in [ran(&[48, 24, 1], 8), ran(&[32, 24, 1], 24)] {
+        let is_bounded = || twice.is_bounded(&calm, 1, false);
+        assert!(std::panic::catch_unwind(is_bounded).is_err(), "{twice:?}");
+    }
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

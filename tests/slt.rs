@@ -110,7 +110,9 @@ impl DB for Db {
 
 pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     match answer {
-        Answer::Tensors(tensors) => tensors.iter().flat_map(tensor_lines).collect(),
+        Answer::Tensors(tensors) => {
+            tensors.iter().enumerate().flat_map(|(at, t)| tensor_lines(at, t)).collect()
+        }
         Answer::Rows { schema, batches, .. } => batches
             .iter()
             .flat_map(|b| {
@@ -129,7 +131,14 @@ pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     }
 }
 
-fn tensor_lines(t: &Tensor) -> Vec<String> {
+/// Items that are called by their texts stand in scripts as `v0`, `v1`, … by position.
+fn script_name(at: usize, name: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || "_.".contains(c);
+    let is_name = name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit());
+    if is_name { name.to_string() } else { format!("v{at}") }
+}
+
+fn tensor_lines(at: usize, t: &Tensor) -> Vec<String> {
     let shape = t.shape();
     let dims: Vec<String> = t
         .dims()
@@ -141,7 +150,8 @@ fn tensor_lines(t: &Tensor) -> Vec<String> {
             None => format!("dim_{i}={n}"),
         })
         .collect();
-    let mut lines = vec![format!("{} {} [{}]", t.name(), t.dtype().name(), dims.join(", "))];
+    let name = script_name(at, t.name());
+    let mut lines = vec![format!("{name} {} [{}]", t.dtype().name(), dims.join(", "))];
     let row = shape.last().copied().unwrap_or(1) as usize;
     if row == 0 {
         return lines;
@@ -397,4 +407,9 @@ fn stores() {
 #[test]
 fn errors() {
     worlds("errors");
+}
+
+#[test]
+fn names() {
+    worlds("names");
 }

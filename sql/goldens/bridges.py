@@ -16,25 +16,34 @@ TABLES = DATA / "tables"
 
 
 def ascending(array):
-    """As the bridges give tensors: labels in ascending order."""
+    """As rows come with ORDER BY."""
     return array.sortby([str(dim) for dim in array.dims])
 
 
-monthly = ascending(t2m.groupby("time.month").mean().transpose("month", "lat", "lon"))
+def source(frame):
+    """Labels of a dimension in the order in which the file has them; pandas gives them ascending."""
+    for axis, name in enumerate([frame.index.name, getattr(frame, "columns", pd.Index([])).name]):
+        if name is not None:
+            known = [label for label in t2m[name].values if label in (frame.index if axis == 0 else frame.columns)]
+            frame = frame.reindex(known, axis=axis)
+    return frame
+
+
+monthly = t2m.groupby("time.month").mean().transpose("month", "lat", "lon")
 
 f = Script("islands/bracketed", "Query 11: dimensions in brackets make labelled tensors of cell blocks.", 1e-12, setup=(ERA5, CASES))
 f.q("SELECT [month], [lat], [lon], avg(t2m) AS clim FROM (SELECT *, date_part('month', time) AS month FROM era5) GROUP BY month, lat, lon", clim=da(monthly))
-f.q("SELECT [lat], avg(t2m) AS m, max(t2m) AS top FROM era5 GROUP BY lat", m=da(ascending(t2m.mean(["time", "lon"]))), top=da(ascending(t2m.max(["time", "lon"]))))
-f.q("SELECT [lon], [lat] AS y, t2m FROM era5 WHERE time = '2019-11-12'", t2m=T(da(ascending(t2m.sel(time="2019-11-12")).squeeze(drop=True).transpose("lon", "lat")).values, ["lon", "y"]))
-warm = cells[cells.t2m > 300].groupby(["lat", "lon"]).t2m.count().unstack()
+f.q("SELECT [lat], avg(t2m) AS m, max(t2m) AS top FROM era5 GROUP BY lat", m=da(t2m.mean(["time", "lon"])), top=da(t2m.max(["time", "lon"])))
+f.q("SELECT [lon], [lat] AS y, t2m FROM era5 WHERE time = '2019-11-12'", t2m=T(da(t2m.sel(time="2019-11-12").squeeze(drop=True).transpose("lon", "lat")).values, ["lon", "y"]))
+warm = source(cells[cells.t2m > 300].groupby(["lat", "lon"]).t2m.count().unstack())
 f.q("SELECT [lat], [lon], count(*) AS n FROM era5 WHERE t2m > 300 GROUP BY lat, lon",
     n=T(np.ma.masked_array(warm.fillna(0).to_numpy().astype("i8"), warm.isna().to_numpy()), ["lat", "lon"]))
 f.note("Labels that no row has vanish; so do they with all cells as rows.")
-hot = cells[cells.t2m > 308].groupby("lat").t2m.max()
+hot = source(cells[cells.t2m > 308].groupby("lat").t2m.max())
 f.q("SELECT [lat], max(t2m) AS top FROM era5 WHERE t2m > 308 GROUP BY lat", top=T(hot.to_numpy(), ["lat"]))
 f.q("SELECT clim[month => 1] - clim[month => 7] AS swing FROM (SELECT [month], [lat], avg(t2m) AS clim FROM (SELECT *, month(time) AS month FROM era5) GROUP BY month, lat)",
-    swing=da(ascending((lambda m: m.sel(month=1, drop=True) - m.sel(month=7, drop=True))(t2m.groupby("time.month").mean(["time", "lon"])))))
-f.q("SELECT [lat], avg(t2m) - 273.15 AS c FROM era5 GROUP BY lat ORDER BY c DESC", c=da(ascending(t2m.mean(["time", "lon"]) - 273.15)))
+    swing=da(((lambda m: m.sel(month=1, drop=True) - m.sel(month=7, drop=True))(t2m.groupby("time.month").mean(["time", "lon"])))))
+f.q("SELECT [lat], avg(t2m) - 273.15 AS c FROM era5 GROUP BY lat ORDER BY c DESC", c=da(t2m.mean(["time", "lon"]) - 273.15))
 f.q("SELECT count(m) AS n FROM (SELECT [lat], [lon], avg(t2m) AS m FROM era5 GROUP BY lat, lon)", n=np.int64(t2m.sizes["lat"] * t2m.sizes["lon"]))
 f.note("Two rows at one place, and what cannot be a tensor.")
 f.error("SELECT [lat], t2m FROM era5 WHERE lon < 10", "duplicate_key")
@@ -46,8 +55,8 @@ f.error("SELECT [nope], avg(t2m) FROM era5 GROUP BY lat", "unknown_name")
 f.error("SELECT [lat], CASE WHEN avg(t2m) > 280 THEN 'warm' ELSE 'cold' END AS how FROM era5 GROUP BY lat", "dtype_mismatch")
 
 f = Script("islands/bridges", "tensor(SELECT …), CELLS(expr), scalar subqueries.", 1e-12, setup=(ERA5, CASES))
-f.q("SELECT tensor(SELECT [lat], [lon], avg(t2m) AS m FROM era5 GROUP BY lat, lon) * 2 AS a", a=da(ascending(t2m.mean("time")) * 2))
-f.q("SELECT tensor(SELECT lat, lon, max(t2m) FROM era5 GROUP BY lat, lon) AS a", a=da(ascending(t2m.max("time"))))
+f.q("SELECT tensor(SELECT [lat], [lon], avg(t2m) AS m FROM era5 GROUP BY lat, lon) * 2 AS a", a=da(t2m.mean("time") * 2))
+f.q("SELECT tensor(SELECT lat, lon, max(t2m) FROM era5 GROUP BY lat, lon) AS a", a=da(t2m.max("time")))
 f.q("SELECT sum(tensor(SELECT t2m FROM era5 WHERE t2m > 300)) AS s", s=np.float64(cells[cells.t2m > 300].t2m.sum()))
 f.q("SELECT tensor(SELECT t2m FROM era5 ORDER BY t2m DESC NULLS LAST LIMIT 3) AS top", top=np.sort(cells.t2m.dropna())[::-1][:3])
 f.q("SELECT x - (SELECT avg(t2m) FROM era5 WHERE lat > 40) AS y FROM cases", y=d.x - cells[cells.lat > 40].t2m.mean())
@@ -69,12 +78,12 @@ f = Script("islands/nesting", "CTEs and subqueries of either surface in either s
 f.rows("WITH a AS (SELECT t2m - 273.15 AS c FROM era5), b AS (SELECT lat, avg(c) AS m FROM a GROUP BY lat) SELECT lat, m FROM b ORDER BY lat",
        [[lat, v] for lat, v in ascending(t2m.mean(["time", "lon"]) - 273.15).to_series().items()])
 f.q("WITH rows AS (SELECT lat, lon, t2m FROM era5 WHERE t2m > 290), grid AS (SELECT [lat], avg(t2m) AS m FROM rows GROUP BY lat) SELECT m - mean(m) AS z FROM grid",
-    z=(lambda s: T((s - s.mean()).to_numpy(), ["lat"]))(cells[cells.t2m > 290].groupby("lat").t2m.mean()))
+    z=(lambda s: T((s - s.mean()).to_numpy(), ["lat"]))(source(cells[cells.t2m > 290].groupby("lat").t2m.mean())))
 f.q("WITH rows AS (SELECT lat, t2m FROM era5 WHERE t2m > 290) SELECT tensor(SELECT [lat], avg(t2m) AS m FROM rows GROUP BY lat) AS z, max(x) AS x FROM cases",
-    z=T(cells[cells.t2m > 290].groupby("lat").t2m.mean().to_numpy(), ["lat"]), x=d.x.max())
+    z=T(source(cells[cells.t2m > 290].groupby("lat").t2m.mean()).to_numpy(), ["lat"]), x=d.x.max())
 f.note("A tensor CTE in a cell block in a tensor block, twice, under aliases.")
 f.q("WITH c AS (SELECT t2m - 273.15 AS t FROM era5), m AS (SELECT [lat], avg(p.t) AS a FROM c p WHERE p.t > 0 GROUP BY lat), n AS (SELECT [lat], max(q.t) AS a FROM c AS q GROUP BY lat) SELECT n.a - m.a AS gap FROM m, n",
-    gap=T((lambda u: (u.groupby("lat").t2m.max() - u[u.t2m - 273.15 > 0].groupby("lat").t2m.mean()).to_numpy())(cells), ["lat"]))
+    gap=T((lambda u: source(u.groupby("lat").t2m.max() - u[u.t2m - 273.15 > 0].groupby("lat").t2m.mean()).to_numpy())(cells), ["lat"]))
 f.rows("WITH c AS (SELECT t2m FROM era5) SELECT count(*) FROM (SELECT t2m - mean(t2m) AS a FROM c) WHERE a > 0", [[int((cells.t2m > cells.t2m.mean()).sum())]])
 f.note("The inner name hides the outer one, and only inside.")
 f.q("WITH v AS (SELECT x AS w FROM cases) SELECT sum(w) AS outer_sum, tensor(WITH v AS (SELECT y AS w FROM cases) SELECT sum(w) AS s FROM v) AS inner_sum FROM v",

@@ -77,8 +77,8 @@ f.cells("SELECT lat, avg(t2m) - 273.15 AS celsius, max(t2m) - min(t2m) AS spread
         by(cells, ["lat"], a=("t2m", "mean"), b=("t2m", "max"), c=("t2m", "min")).assign(celsius=lambda g: g.a - 273.15, spread=lambda g: g.b - g.c)[["lat", "celsius", "spread"]])
 f.cells("SELECT lat, avg(t2m * 2 + precip), sum(t2m * t2m) FROM era5 GROUP BY lat",
         by(cells.assign(e=cells.t2m * 2 + cells.precip.astype("f8"), s=cells.t2m**2), ["lat"], a=("e", "mean"), b=("s", "sum")))
-f.note("A variable with fewer dims repeats over the others.")
-f.cells("SELECT lat, avg(orog), sum(orog), count(orog) FROM era5 GROUP BY lat", by(cells, ["lat"], a=average("orog"), b=total("orog"), c=("orog", "count")))
+f.note("A variable with fewer dims repeats over those that others bring in.")
+f.cells("SELECT lat, avg(orog), sum(orog), count(orog) FROM era5 GROUP BY lat", by(cells[cells.time == cells.time[0]], ["lat"], a=average("orog"), b=total("orog"), c=("orog", "count")))
 f.cells("SELECT lat, avg(t2m - orog) FROM era5 GROUP BY lat", by(cells.assign(e=cells.t2m - cells.orog.astype("f8")), ["lat"], a=("e", "mean")))
 f.cells("SELECT y, sum(v) FROM grid GROUP BY y", by(grid, ["y"], a=("v", "sum")))
 f.cells("SELECT x, avg(v), count(*) FROM grid WHERE y < 25 GROUP BY x", by(grid[grid.y < 25], ["x"], a=("v", "mean"), b=("v", "size")))

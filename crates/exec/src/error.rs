@@ -84,16 +84,30 @@ pub enum Error {
         worst: Vec<Demand>,
     },
     /// A result that is larger than all memory that there is for it.
-    #[error("the result has {result_bytes} bytes, and the memory limit is {limit_bytes}")]
+    #[error("a result needs {}, and the memory limit is {}", bytes(*result_bytes), bytes(*limit_bytes))]
     ResultTooLarge {
+        /// Bytes of the result, with what is held beside it.
+        result_bytes: u64,
+        /// The quota, which is less.
+        limit_bytes: u64,
+    },
+    /// A result that is too large to wait for its reader in memory, and for which there is no scratch space.
+    #[error(
+        "a result of {} has no place: it may have {} of memory until it is read, and the scratch space holds {}",
+        bytes(*result_bytes), bytes(*memory_bytes), bytes(*scratch_bytes)
+    )]
+    NoPlace {
         /// Bytes of the result.
         result_bytes: u64,
-        /// The quota.
-        limit_bytes: u64,
+        /// Bytes of a result that may stay in memory.
+        memory_bytes: u64,
+        /// Bytes that the scratch space may hold.
+        scratch_bytes: u64,
     },
     /// Memory beside plans that others have at the moment.
     #[error(
-        "out of memory: {wanted_bytes} bytes are wanted beside {own_bytes}, and {used_bytes} of {limit_bytes} are in use"
+        "out of memory: {} are needed beside {} that the statement holds, and {} of {} are in use",
+        bytes(*wanted_bytes), bytes(*own_bytes), bytes(*used_bytes), bytes(*limit_bytes)
     )]
     MemoryTaken {
         /// Bytes that were asked for.
@@ -163,6 +177,14 @@ pub enum Error {
     TooManyChunks {
         /// Name of the stage.
         stage: String,
+    },
+    /// A result in more chunks than can be listed.
+    #[error("the result has {chunks} chunks, and at most {limit} are kept")]
+    ResultChunks {
+        /// Its chunks.
+        chunks: u64,
+        /// The most.
+        limit: u64,
     },
     /// Whoever takes the results does not take them any longer.
     #[error("the receiver of the result is gone: {reason}")]
@@ -285,6 +307,7 @@ impl Error {
             Error::PartyLost { .. } => "worker_lost",
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
+            | Error::NoPlace { .. }
             | Error::MemoryTaken { .. } => "memory_exceeded",
             Error::ScratchFull { .. } => "scratch_full",
             Error::ScratchUnusable { .. } => "scratch_unusable",
@@ -294,7 +317,7 @@ impl Error {
             Error::Sink(e) => e.code(),
             Error::Cancelled => "cancelled",
             Error::DeadlineExceeded => "deadline_exceeded",
-            Error::TooManyChunks { .. } => "too_large",
+            Error::TooManyChunks { .. } | Error::ResultChunks { .. } => "too_large",
             Error::ReceiverGone { .. } => "receiver_gone",
             Error::SourceUnavailable { .. } => "source_unavailable",
             Error::Rows { code, .. } => code,
@@ -313,10 +336,12 @@ impl Error {
             Error::Sink(e) => e.class(),
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
+            | Error::NoPlace { .. }
             | Error::MemoryTaken { .. }
             | Error::ScratchFull { .. }
             | Error::DeadlineExceeded
-            | Error::TooManyChunks { .. } => Class::Limit,
+            | Error::TooManyChunks { .. }
+            | Error::ResultChunks { .. } => Class::Limit,
             Error::Cancelled
             | Error::ReceiverGone { .. }
             | Error::Rows { .. }
@@ -362,6 +387,9 @@ impl Error {
             Error::ResultTooLarge { .. } | Error::MemoryTaken { .. } => {
                 Some("ask for a slice or a reduction, or raise `--memory-limit` or the session's `tessera.query_memory_limit`".into())
             }
+            Error::NoPlace { .. } => Some(
+                "ask for a slice or a reduction, write it with COPY, or raise --spill-limit or --memory-limit".into(),
+            ),
             Error::ScratchFull { .. } => Some(
                 "raise --spill-limit or --memory-limit, or put --spill-dir on a larger disk".into(),
             ),
@@ -375,7 +403,9 @@ impl Error {
             Error::Source(e) => e.hint(),
             Error::Sink(e) => e.hint(),
             Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
-            Error::TooManyChunks { .. } => Some("use larger chunks".into()),
+            Error::TooManyChunks { .. } | Error::ResultChunks { .. } => {
+                Some("use larger chunks".into())
+            }
             Error::SourceUnavailable { .. } => Some("try again later".into()),
             Error::Panicked { .. } | Error::Broken { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
@@ -383,6 +413,14 @@ impl Error {
             Error::Rows { hint, .. } => hint.clone(),
             Error::Cancelled | Error::ReceiverGone { .. } => None,
         }
+    }
+}
+
+/// `1.2 MiB (1296115 bytes)`: two numbers that differ look it.
+fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} bytes"),
+        _ => format!("{} ({n} bytes)", tessera_planner::explain::bytes(n)),
     }
 }
 

@@ -349,11 +349,14 @@ mod tests {
         assert!(taken.may_fit(), "{taken}");
         assert_eq!(
             taken.to_string(),
-            "out of memory: 60 bytes are wanted beside 40, and 90 of 100 are in use"
+            "out of memory: 60 bytes are needed beside 40 bytes that the statement holds, and 90 bytes of 100 bytes are in use"
         );
         let Err(never) = own.reserve(61) else { panic!("there are 10 left") };
         assert!(!never.may_fit(), "{never}");
-        assert_eq!(never.to_string(), "the result has 101 bytes, and the memory limit is 100");
+        assert_eq!(
+            never.to_string(),
+            "a result needs 101 bytes, and the memory limit is 100 bytes"
+        );
         assert_eq!((taken.code(), never.code()), ("memory_exceeded", "memory_exceeded"));
         drop(held);
         assert_eq!(quota.used(), 0);
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!((part.used(), all.used()), (50, 50));
         // Too much for the part, whatever is free of the whole.
         let never = own.reserve(11).unwrap_err();
-        assert_eq!(never.to_string(), "the result has 61 bytes, and the memory limit is 60");
+        assert_eq!(never.to_string(), "a result needs 61 bytes, and the memory limit is 60 bytes");
         // Enough for the part, but others have it; nothing of it stays taken.
         let others = other.try_reserve(45).unwrap();
         let taken = own.reserve(10).unwrap_err();

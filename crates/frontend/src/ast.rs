@@ -5,6 +5,7 @@
 
 pub(crate) mod marker;
 mod relation;
+mod text;
 
 use sqlparser::ast::{
     AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
@@ -13,6 +14,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Span;
 
 pub use relation::{Relation, UrlKind, relation};
+pub(crate) use text::text;
 
 /// `base[axes, …]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,6 +181,18 @@ pub fn tensor_of(function: &Function) -> Option<&Query> {
             _ => None,
         },
         FunctionArguments::None => None,
+    }
+}
+
+/// The path or URL that `CELLS('url')` holds.
+pub fn url_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(url) => Some(url),
+            _ => None,
+        },
+        Expr::Nested(inner) => url_of(inner),
+        _ => None,
     }
 }
 

@@ -221,6 +221,13 @@ impl Search {
             return self.joined(table_with_joins);
         }
         if let Relation::Cells { expr, .. } = ast::relation(factor) {
+            if let Some(url) = ast::url_of(expr) {
+                let found = RelationRef::Url { url: url.to_string(), options: Vec::new() };
+                if !self.found.contains(&found) {
+                    self.found.push(found);
+                }
+                return;
+            }
             self.expressions(expr);
             for name in names_in(expr) {
                 let found = RelationRef::Name(name);
@@ -336,17 +343,19 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
     })
 }
 
-/// A dataset under its alias: an `.npy` file's only variable is called by it, as the file gives it no name.
-pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> Arc<Dataset> {
+/// A dataset under its alias: an `.npy` file's only variable is called by it, as the file gives it no name. The name
+/// that it has by its file is the second one, by which it is found too.
+pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
         (Some(alias), [only])
             if only.source.path.is_empty() && only.source.url.ends_with(".npy") =>
         {
+            let own = only.name.clone();
             let mut renamed = Dataset::clone(&dataset);
             renamed.variables[0].name = alias.into();
-            Arc::new(renamed)
+            (Arc::new(renamed), Some(own).filter(|own| **own != *alias))
         }
-        _ => dataset,
+        _ => (dataset, None),
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, NoLabels, Unreadable};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
 
 /// What stands beside the cells of one result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labels {
-    /// The item's name: its alias, else the variable's own name, else `v0`, `v1`, … by position.
+    /// The item's name: its alias, else the variable's own name, else its text, else `v0`, `v1`, … by position.
     pub name: String,
-    /// False if the name is only `v` and a number; then `CREATE TENSOR` gives its own name.
+    /// False if it has none of its own and is called as it is written; then `CREATE TENSOR` gives its own name.
     pub named: bool,
     /// One for each dimension.
     pub dims: Vec<DimLabel>,
@@ -32,6 +32,66 @@ impl Labels {
             None => format!("dim_{axis}"),
         }
     }
+}
+
+/// Names of results as files and arrays of a store can have them, each once: those of items without a name are made of
+/// the letters and digits of their texts.
+pub fn identifiers(outputs: &[Labels]) -> Vec<String> {
+    let mut out: Vec<String> = Vec::with_capacity(outputs.len());
+    for (at, labels) in outputs.iter().enumerate() {
+        if labels.named {
+            out.push(labels.name.clone());
+            continue;
+        }
+        let mut words = Vec::new();
+        for word in labels.name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            words.extend((!word.is_empty()).then_some(word));
+        }
+        let text: String = words.join("_").chars().take(IDENTIFIER_MAX).collect();
+        let text = text.trim_matches('_');
+        let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        let base = if starts_well { text.to_string() } else { format!("v{at}") };
+        let mut name = base.clone();
+        let mut number = 1;
+        let is_taken = |name: &String, out: &[String]| {
+            out.contains(name) || outputs.iter().any(|l| l.named && l.name == *name)
+        };
+        while is_taken(&name, &out) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        out.push(name);
+    }
+    out
+}
+
+/// Characters of a name that is made of a text.
+const IDENTIFIER_MAX: usize = 60;
+
+/// For each result of a block whether another one has it as labels: see [`are_coordinates`].
+pub fn coordinates(outputs: &[Labels]) -> Vec<bool> {
+    are_coordinates(
+        &outputs.iter().map(|l| (l.name.as_str(), l.dims.as_slice())).collect::<Vec<_>>(),
+    )
+}
+
+/// For each item of a dataset, given by its name and dimensions, whether another item has it as labels: it lies along
+/// the one dimension that is called as it, and an item that is no coordinate has that dimension under the same labels.
+/// Tables have it as a column and stores as a coordinate without it.
+pub fn are_coordinates(items: &[(&str, &[DimLabel])]) -> Vec<bool> {
+    let own = |(name, dims): &(&str, &[DimLabel])| match dims {
+        [dim] if dim.name.as_deref() == Some(*name) => {
+            dim.coord.clone().filter(|coord| &*coord.name == *name)
+        }
+        _ => None,
+    };
+    let coords: Vec<_> = items.iter().map(own).collect();
+    let is_carried = |coord: &Coord| {
+        items.iter().zip(&coords).filter(|(_, own)| own.is_none()).any(|((_, dims), _)| {
+            dims.iter().filter_map(|dim| dim.coord.as_deref()).any(|other| other == coord)
+        })
+    };
+    coords.iter().map(|own| own.as_deref().is_some_and(is_carried)).collect()
 }
 
 /// The first position at which two coordinates differ, or `None` if they are equal. Numbers are

@@ -31,6 +31,7 @@ pub mod limits;
 mod lower;
 pub mod parameters;
 mod parse;
+pub mod paths;
 pub mod scope;
 pub mod secrets;
 pub mod statement;

@@ -47,6 +47,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 pub(crate) use datafusion::execution::SessionState;
@@ -59,7 +60,7 @@ use tessera_planner::config::Config;
 
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
-pub use labelled::{Dense, Labelled, coordinate, labelled, origins};
+pub use labelled::{Dense, DenseKey, Labelled, coordinate, labelled, origins};
 pub use relations::plan_cells;
 pub(crate) use scan::flatten;
 pub use scan::{ScanColumn, ScanSource, TensorScan, Top};
@@ -115,6 +116,8 @@ pub struct CellPlan {
     pub scans: Vec<TensorScan>,
     /// What stayed dense, and which clause forced rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
+    /// For each column that is a dimension's labels as its source has them: these labels, in the source's order.
+    pub orders: Vec<Option<ArrayRef>>,
 }
 
 /// Do cell blocks stay dense? The answer is the same either way; `Off` is there to show it.
@@ -190,6 +193,7 @@ pub(crate) fn plan_in(
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(error::plan)? {
             return Err(Error::Bind { error, position: None });
         }
+        let orders = order::sources(&logical);
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {
             Density::Auto => lift.dense(logical).map_err(error::plan)?,
@@ -202,7 +206,7 @@ pub(crate) fn plan_in(
         let logical = order::ordered(logical, state).map_err(error::plan)?;
         let logical = state.optimize(&logical).map_err(error::plan)?;
         let logical = lift.rows(logical).map_err(error::plan)?;
-        Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes })
+        Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes, orders })
     })
 }
 

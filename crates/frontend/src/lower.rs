@@ -14,6 +14,7 @@
 mod align;
 mod arith;
 mod consteval;
+mod coords;
 mod expr;
 mod labelled;
 mod masks;
@@ -49,7 +50,7 @@ pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
 pub(crate) use select::Method;
 pub(crate) use subscript::{Pick, unknown_dim};
-use value::{Tensor, Value};
+use value::{Item, Tensor, Value};
 
 /// The graph of a tensor block and the labels of its items.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +59,17 @@ pub struct Lowered {
     pub rooted: Rooted,
     /// One for each root.
     pub outputs: Vec<Labels>,
+}
+
+impl Lowered {
+    /// As what is kept: items that are labels of others are no results of their own.
+    pub fn as_dataset(&mut self) {
+        let mut labels = crate::labels::coordinates(&self.outputs).into_iter();
+        let mut keep = || labels.next() != Some(true);
+        let items = self.outputs.drain(..).zip(self.rooted.roots.drain(..));
+        let kept: Vec<_> = items.filter(|_| keep()).collect();
+        (self.outputs, self.rooted.roots) = kept.into_iter().unzip();
+    }
 }
 
 /// Lowers a query whose outermost block is a tensor block.
@@ -118,11 +130,12 @@ fn lower_here(
     };
     let mut outputs = Vec::with_capacity(items.len());
     let mut roots = Vec::with_capacity(items.len());
-    for (at, item) in items.into_iter().enumerate() {
+    let names = value::names(&items);
+    for (Item { tensor: item, .. }, name) in items.into_iter().zip(names) {
         let node = lowerer.b.node(item.node);
         outputs.push(Labels {
             named: item.name.is_some(),
-            name: item.name.map_or_else(|| format!("v{at}"), |name| name.to_string()),
+            name: name.to_string(),
             dims: item.dims.iter().map(value::Dim::label).collect(),
             shape: node.shape.to_vec(),
             dtype: node.dtype,
@@ -149,7 +162,7 @@ pub(crate) struct Lowerer<'c, 'a> {
     /// The same CTEs and those of rows as they are written, for blocks of cells, and the text that is lowered.
     scope: Scope,
     /// Views that were lowered already, by their text.
-    views: BTreeMap<u64, Vec<Tensor>>,
+    views: BTreeMap<u64, Vec<Item>>,
 }
 
 /// A CTE of tensors.
@@ -171,7 +184,7 @@ impl Known {
 
 impl Lowerer<'_, '_> {
     /// The items of a query, named by their aliases or by what they are.
-    fn query(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+    fn query(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let outer = self.ctes.len();
         self.scope.enter(query.with.as_ref());
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
@@ -216,7 +229,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// A tensor block inside the query; it sees no relations but its own.
-    fn inner(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+    fn inner(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let relations = std::mem::take(&mut self.relations);
         let locals = std::mem::take(&mut self.locals);
         let items = stacker::maybe_grow(RED_ZONE, STACK, || self.query(query));
@@ -226,7 +239,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// The tensors of a view, which sees the catalog and nothing of the query that names it.
-    fn view(&mut self, view: &View, span: Span) -> Result<Vec<Tensor>, Error> {
+    fn view(&mut self, view: &View, span: Span) -> Result<Vec<Item>, Error> {
         if let Some(known) = self.views.get(&view.text) {
             return Ok(known.clone());
         }
@@ -241,7 +254,7 @@ impl Lowerer<'_, '_> {
         Ok(items)
     }
 
-    fn select(&mut self, select: &Select) -> Result<Vec<Tensor>, Error> {
+    fn select(&mut self, select: &Select) -> Result<Vec<Item>, Error> {
         for from in &select.from {
             if let Some(join) = from.joins.first() {
                 return wrong_surface("the tensor block", "JOIN", join.relation.span());
@@ -256,8 +269,10 @@ impl Lowerer<'_, '_> {
             self.relations.push(bound);
         }
         let mut items: Vec<Tensor> = Vec::new();
-        // For each item whether `AS` named it.
-        let mut given: Vec<bool> = Vec::new();
+        // For each item how it is written.
+        let mut texts: Vec<Option<Arc<str>>> = Vec::new();
+        // For each item where `AS` names it.
+        let mut given: Vec<Option<Span>> = Vec::new();
         let mut aliases: Vec<String> = Vec::new();
         for item in &select.projection {
             let (expr, alias) = match item {
@@ -285,18 +300,22 @@ impl Lowerer<'_, '_> {
                     items.push(tensor);
                 }
             }
-            given.resize(items.len(), alias.is_some());
+            given.resize(items.len(), alias.map(|alias| alias.span));
+            texts.resize(items.len(), ast::text(expr).map(Arc::from));
         }
         // Of items that are called the same only one keeps the name, an alias before others.
         for at in 0..items.len() {
             let Some(name) = items[at].name.clone() else { continue };
-            let taken = (0..items.len())
-                .any(|i| i != at && items[i].name.as_ref() == Some(&name) && (i < at || given[i]));
-            if taken && !given[at] {
+            let is_same = |i: usize| items[i].name.as_ref() == Some(&name);
+            let taken =
+                (0..items.len()).any(|i| i != at && is_same(i) && (i < at || given[i].is_some()));
+            if taken && given[at].is_none() {
                 items[at].name = None;
             }
         }
-        Ok(items)
+        self.coordinates(&mut items, &given)?;
+        let items = items.into_iter().zip(texts);
+        Ok(items.map(|(tensor, text)| Item { tensor, text }).collect())
     }
 
     /// A relation of `FROM`.
@@ -367,7 +386,10 @@ impl Lowerer<'_, '_> {
             (None, RelationRef::Name(name)) => last_part(name).to_string(),
             (None, RelationRef::Url { .. }) => dataset.name.clone(),
         };
-        Ok(Bound::stored(name, bind::under_alias(dataset, alias.map(|a| a.value.as_str()))))
+        let alias = alias.map(|a| a.value.as_str());
+        let (renamed, also) = bind::under_alias(dataset.clone(), alias);
+        let also = also.into_iter().map(|own| (own, Variable::Data(dataset.clone(), 0)));
+        Ok(Bound { also: also.collect(), ..Bound::stored(name, renamed) })
     }
 }
 
@@ -390,23 +412,28 @@ impl Lowerer<'_, '_> {
 
 impl Bound {
     /// The dataset that a subquery or CTE gives: its items by their names, and their coordinates.
-    fn lowered(name: &str, items: Vec<Tensor>) -> Self {
+    fn lowered(name: &str, items: Vec<Item>) -> Self {
+        let names = value::names(&items);
+        let items: Vec<Tensor> = items.into_iter().map(|item| item.tensor).collect();
         let mut coords: Vec<Arc<Coord>> = Vec::new();
         for coord in items.iter().flat_map(|item| &item.dims).filter_map(|d| d.coord.as_ref()) {
             if !coords.iter().any(|known| known == coord) {
                 coords.push(coord.clone());
             }
         }
-        let variables = items
-            .into_iter()
-            .enumerate()
-            .map(|(at, mut item)| {
-                let name = item.name.clone().unwrap_or_else(|| format!("v{at}").into());
-                item.name = Some(name.clone());
-                (name, Variable::Lowered(item))
-            })
-            .collect();
-        Bound { name: name.to_string(), variables, coords, ..Bound::default() }
+        let labels = coords::are_labels(&items);
+        let (mut variables, mut also) = (Vec::new(), Vec::new());
+        for (at, (mut item, name)) in items.into_iter().zip(names).enumerate() {
+            if labels[at] {
+                continue;
+            }
+            let is_named = item.name.replace(name.clone()).is_some();
+            if !is_named {
+                also.push((format!("v{at}").into(), Variable::Lowered(item.clone())));
+            }
+            variables.push((name, Variable::Lowered(item)));
+        }
+        Bound { name: name.to_string(), variables, also, coords, ..Bound::default() }
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Parameter {
     Number(String),
     /// A text.
     Text(String),
+    /// `[1, 2]`
+    List(Vec<Parameter>),
 }
 
 /// The values of a script.
@@ -36,6 +38,10 @@ impl Parameter {
             Parameter::Number(n) if n.starts_with('-') => format!("({n})"),
             Parameter::Number(n) => n.clone(),
             Parameter::Text(t) => format!("'{}'", t.replace('\'', "''")),
+            Parameter::List(values) => {
+                let values: Vec<String> = values.iter().map(Parameter::literal).collect();
+                format!("[{}]", values.join(", "))
+            }
         }
     }
 }
@@ -147,6 +153,12 @@ mod tests {
             ("no".into(), Parameter::Null),
         ]));
         assert_eq!(bind("SELECT $who, $no", &named).unwrap(), "SELECT 'it''s; DROP', NULL");
+        let list = Parameter::List(vec![
+            Parameter::Number("-1".into()),
+            Parameter::List(vec![Parameter::Text("a'b".into())]),
+        ]);
+        let list = Parameters::Positional(vec![list]);
+        assert_eq!(bind("SELECT x[t => ?]", &list).unwrap(), "SELECT x[t => [(-1), ['a''b']]]");
     }
 
     #[test]

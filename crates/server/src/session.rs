@@ -277,11 +277,7 @@ impl Host {
                 hint: None,
             })?;
         let state = tessera_frontend::lift::session_state()?;
-        // A sort keeps this much for the merge of what it spilled: a part of what there is.
-        let config = state.config().clone();
-        let reserved = (self.rows.share() / 8).min(10 << 20) as usize;
-        let config = config.with_sort_spill_reservation_bytes(reserved);
-        let state = SessionStateBuilder::new_from_existing(state).with_config(config);
+        let state = SessionStateBuilder::new_from_existing(state);
         Ok(state.with_runtime_env(environment).build())
     }
 
@@ -290,7 +286,10 @@ impl Host {
         let pool = self.rows.pool(budget);
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
-        let (id, config) = (state.session_id().to_string(), state.config().clone());
+        // A sort keeps this much for the merge of what it spilled: a part of what the statement may have.
+        let reserved = (self.rows.share_within(budget) / 8).min(10 << 20) as usize;
+        let config = state.config().clone().with_sort_spill_reservation_bytes(reserved);
+        let id = state.session_id().to_string();
         // A plan has its functions; by name they are only looked up in plans that come from elsewhere.
         let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
         TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
@@ -530,7 +529,8 @@ impl Session {
                 opener.url(&create.location.text, &options).await?;
             }
         }
-        let location = create.location.text.clone();
+        // As everybody finds it, wherever they stand.
+        let location = open::absolute(&create.location.text);
         let definition = Definition::External { stored_as: format, location, options };
         self.define(&key, definition, create.or_replace, cancel).await?;
         Ok(Answer::Done(format!("created table {name}")).into())

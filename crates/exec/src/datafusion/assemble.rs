@@ -43,7 +43,7 @@ pub enum Role {
 /// The result.
 #[derive(Debug)]
 pub struct Assembled {
-    /// Labels of each dimension, ascending. Without keys there are none, and the one dimension counts rows.
+    /// Labels of each dimension, in their order. Without keys there are none, and the one dimension counts rows.
     pub coords: Vec<CoordValues>,
     /// Each value.
     pub values: Vec<Value>,
@@ -77,6 +77,8 @@ struct Key {
     name: String,
     kind: KeyKind,
     labels: BTreeMap<Label, u32>,
+    /// The order in which labels come, if they have one of their own.
+    order: Vec<Label>,
     /// Those of the rows that have just come.
     codes: Vec<u32>,
 }
@@ -122,7 +124,8 @@ impl Assemble {
                 Role::Key(calendar) => {
                     places.push((true, keys.len()));
                     let kind = key_kind(field, *calendar)?;
-                    keys.push(Key { name, kind, labels: BTreeMap::new(), codes: Vec::new() });
+                    let (labels, order, codes) = (BTreeMap::new(), Vec::new(), Vec::new());
+                    keys.push(Key { name, kind, labels, order, codes });
                 }
                 Role::Value(calendar) => {
                     places.push((false, columns.len()));
@@ -135,6 +138,20 @@ impl Assemble {
         let sizes = columns.iter().map(|c: &Column| c.dtype.size()).collect();
         let blocks = Blocks::new(room.clone(), keys.len(), sizes);
         Ok(Assemble { room, charges: Vec::new(), keys, columns, places, blocks })
+    }
+
+    /// Puts the labels of a field that is a key in the order in which they stand in `labels`; others come behind,
+    /// ascending, as all do without an order.
+    ///
+    /// # Errors
+    /// Labels of another type, no memory for so many.
+    pub fn in_order(&mut self, field: usize, labels: &ArrayRef) -> Result<(), Error> {
+        let Some(&(true, at)) = self.places.get(field) else { return Ok(()) };
+        self.charges.push(self.room.reserve(labels.len() as u64 * 64)?);
+        let mut order = Vec::with_capacity(labels.len());
+        self.keys[at].each(labels, &mut |label| order.push(label))?;
+        self.keys[at].order = order;
+        Ok(())
     }
 
     /// Takes a batch.
@@ -180,15 +197,12 @@ impl Assemble {
     pub fn finish(self, target: u64, cancelled: &dyn Fn() -> bool) -> Result<Assembled, Error> {
         let Assemble { room, charges, keys, columns, blocks, .. } = self;
         let mut coords = Vec::with_capacity(keys.len());
-        // For each key the place of a code among the sorted labels.
+        // For each key the place of a code among the labels in their order.
         let mut ranks: Vec<Vec<u32>> = Vec::with_capacity(keys.len());
         for key in &keys {
-            let mut rank = vec![0u32; key.labels.len()];
-            for (at, code) in key.labels.values().enumerate() {
-                rank[*code as usize] = at as u32;
-            }
+            let (labels, rank) = key.sorted();
             ranks.push(rank);
-            coords.push(key.coord());
+            coords.push(key.coord(&labels));
         }
         let shape: Vec<u64> = match keys.is_empty() {
             true => vec![blocks.rows()],
@@ -344,57 +358,50 @@ impl Key {
                 hint: Some(format!("leave such rows out: WHERE {} IS NOT NULL", self.name)),
             });
         }
-        match self.kind {
-            KeyKind::Text => {
-                let texts = converted(array, &DataType::Utf8)?;
-                for text in texts.as_string::<i32>().iter().flatten() {
-                    self.add(Label::Text(text.to_string()));
-                }
+        let (next, codes) = (&mut self.labels, &mut self.codes);
+        each(self.kind, array, &mut |label| {
+            let code = next.len() as u32;
+            codes.push(*next.entry(label).or_insert(code));
+        })
+    }
+
+    /// Calls `f` with each label of an array that is not NULL.
+    fn each(&self, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(), Error> {
+        let array = match array.null_count() {
+            0 => array.clone(),
+            _ => {
+                let valid = arrow::compute::is_not_null(array).map_err(refused)?;
+                arrow::compute::filter(array, &valid).map_err(refused)?
             }
-            KeyKind::Float(_) => {
-                let wide = converted(array, &DataType::Float64)?;
-                for &v in wide.as_primitive::<types::Float64Type>().values().iter() {
-                    self.add(Label::Bits(crate::distinct::order(v)));
-                }
-            }
-            KeyKind::Int(DType::UInt64) => {
-                let wide = converted(array, &DataType::UInt64)?;
-                for &v in wide.as_primitive::<types::UInt64Type>().values().iter() {
-                    self.add(Label::Bits(v));
-                }
-            }
-            KeyKind::Time(Calendar::Standard) => {
-                let micros = plain_type(DType::Datetime(Calendar::Standard));
-                let times = converted(array, &micros)?;
-                for &v in times.as_primitive::<types::TimestampMicrosecondType>().values().iter() {
-                    self.add(Label::Int(v));
-                }
-            }
-            KeyKind::Int(_) | KeyKind::Time(_) => {
-                let wide = converted(array, &DataType::Int64)?;
-                for &v in wide.as_primitive::<types::Int64Type>().values().iter() {
-                    self.add(Label::Int(v));
-                }
+        };
+        each(self.kind, &array, f)
+    }
+
+    /// The labels in their order, and the place of each code among them.
+    fn sorted(&self) -> (Vec<&Label>, Vec<u32>) {
+        const NONE: u32 = u32::MAX;
+        let mut rank = vec![NONE; self.labels.len()];
+        let mut labels = Vec::with_capacity(rank.len());
+        let known = self.order.iter().filter_map(|label| self.labels.get_key_value(label));
+        for (label, &code) in known.chain(&self.labels) {
+            let place = &mut rank[code as usize];
+            if *place == NONE {
+                *place = labels.len() as u32;
+                labels.push(label);
             }
         }
-        Ok(())
+        (labels, rank)
     }
 
-    fn add(&mut self, label: Label) {
-        let next = self.labels.len() as u32;
-        let code = *self.labels.entry(label).or_insert(next);
-        self.codes.push(code);
-    }
-
-    /// The labels in ascending order.
-    fn coord(&self) -> CoordValues {
+    /// Labels as a coordinate.
+    fn coord(&self, labels: &[&Label]) -> CoordValues {
         let ints = || {
             let int = |l: &Label| match l {
                 Label::Int(v) => *v,
                 Label::Bits(v) => *v as i64,
                 Label::Text(_) => 0,
             };
-            self.labels.keys().map(int).collect()
+            labels.iter().map(|l| int(l)).collect()
         };
         match self.kind {
             KeyKind::Int(dtype) => CoordValues::Int(dtype, ints()),
@@ -404,17 +411,53 @@ impl Key {
                     Label::Bits(v) => crate::distinct::unorder(*v),
                     _ => f64::NAN,
                 };
-                CoordValues::Float(dtype, self.labels.keys().map(float).collect())
+                CoordValues::Float(dtype, labels.iter().map(|l| float(l)).collect())
             }
             KeyKind::Text => {
                 let text = |l: &Label| match l {
                     Label::Text(text) => text.clone(),
                     _ => String::new(),
                 };
-                CoordValues::Text(self.labels.keys().map(text).collect())
+                CoordValues::Text(labels.iter().map(|l| text(l)).collect())
             }
         }
     }
+}
+
+fn refused(error: arrow::error::ArrowError) -> Error {
+    Error::Rows { code: "dtype_mismatch", message: error.to_string(), hint: None }
+}
+
+/// Calls `f` with each label of an array without NULLs.
+fn each(kind: KeyKind, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(), Error> {
+    match kind {
+        KeyKind::Text => {
+            let texts = converted(array, &DataType::Utf8)?;
+            texts.as_string::<i32>().iter().flatten().for_each(|v| f(Label::Text(v.to_string())));
+        }
+        KeyKind::Float(_) => {
+            let wide = converted(array, &DataType::Float64)?;
+            let values = wide.as_primitive::<types::Float64Type>().values();
+            values.iter().for_each(|&v| f(Label::Bits(crate::distinct::order(v))));
+        }
+        KeyKind::Int(DType::UInt64) => {
+            let wide = converted(array, &DataType::UInt64)?;
+            let values = wide.as_primitive::<types::UInt64Type>().values();
+            values.iter().for_each(|&v| f(Label::Bits(v)));
+        }
+        KeyKind::Time(Calendar::Standard) => {
+            let micros = plain_type(DType::Datetime(Calendar::Standard));
+            let times = converted(array, &micros)?;
+            let values = times.as_primitive::<types::TimestampMicrosecondType>().values();
+            values.iter().for_each(|&v| f(Label::Int(v)));
+        }
+        KeyKind::Int(_) | KeyKind::Time(_) => {
+            let wide = converted(array, &DataType::Int64)?;
+            let values = wide.as_primitive::<types::Int64Type>().values();
+            values.iter().for_each(|&v| f(Label::Int(v)));
+        }
+    }
+    Ok(())
 }
 
 impl Column {

@@ -65,6 +65,11 @@ impl RowsMemory {
         share_of(&self.quota)
     }
 
+    /// The same of a statement with that budget of its own.
+    pub fn share_within(&self, budget: Option<&Arc<Quota>>) -> u64 {
+        budget.map_or(self.share(), |own| share_of(own).min(self.share()))
+    }
+
     /// Bytes that rows hold.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)

@@ -23,6 +23,9 @@ pub struct Cube {
     pub auxiliary: Vec<CubeVariable>,
     /// Arrays that cannot be read: columns that are an error when they are used.
     pub unreadable: Vec<Arc<Unreadable>>,
+    /// Other names of variables, and the variables: that of an `.npy` file, which is called by an alias; `v0`, `v1`, …
+    /// of items without a name.
+    pub also: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// One variable of a cube.
@@ -71,6 +74,7 @@ impl From<&Dataset> for Cube {
             coords: dataset.coords.clone(),
             auxiliary: variables(&dataset.auxiliary),
             unreadable: dataset.unreadable.clone(),
+            also: Vec::new(),
         }
     }
 }

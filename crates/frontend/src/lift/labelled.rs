@@ -53,10 +53,21 @@ pub struct Dense {
     pub shape: Vec<u64>,
     /// The root (`bool`) that is false for cells that are no rows.
     pub presence: Option<usize>,
-    /// For each dimension of the result its axis and labels, all different; other axes have length 1.
-    pub keys: Vec<(usize, CoordValues)>,
+    /// For each dimension of the result its axis and labels; other axes have length 1.
+    pub keys: Vec<DenseKey>,
     /// The root of each value.
     pub values: Vec<usize>,
+}
+
+/// A dimension of a dense result.
+#[derive(Debug, Clone)]
+pub struct DenseKey {
+    /// The axis.
+    pub axis: usize,
+    /// A label for each position, all different.
+    pub labels: CoordValues,
+    /// The labels are those of a source, and stay in its order; labels that were computed come ascending.
+    pub is_source: bool,
 }
 
 /// Plans a cell block as tensors. `because` is the clause that made it one.
@@ -129,9 +140,11 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     let position = Position::of_span(query.span());
     let fields = plan.logical.schema().fields();
     let mut own: Names = fields.iter().map(|f| Some(f.name().as_str().into())).collect();
+    let mut texts: Names = vec![None; own.len()];
     if let Some(block) = scope::innermost(query)
         && block.projection.len() == own.len()
     {
+        texts = block.projection.iter().map(text_of).collect();
         // Expressions have no name, whatever DataFusion calls them.
         own = block
             .projection
@@ -147,7 +160,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     }
     if own.len() == 1 {
         // Its rows are one dimension.
-        let shown = own[0].clone().unwrap_or_else(|| "v0".into());
+        let shown = own[0].clone().or(texts.remove(0)).unwrap_or_else(|| "v0".into());
         return Ok((vec![RowsColumn::Value(shown)], own));
     }
     let labels = order::labels(&plan.logical, state).map_err(error::plan)?;
@@ -160,7 +173,8 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
             let name = name.unwrap_or_else(|| format!("dim_{at}").into());
             columns.push(RowsColumn::Key(name));
         } else {
-            let shown = name.clone().unwrap_or_else(|| format!("v{}", names.len()).into());
+            let shown = name.clone().or(texts[at].take());
+            let shown = shown.unwrap_or_else(|| format!("v{}", names.len()).into());
             columns.push(RowsColumn::Value(shown));
             names.push(name);
         }
@@ -184,6 +198,14 @@ fn name_of(item: &SelectItem) -> Option<Arc<str>> {
         _ => return None,
     };
     Some(name.value.as_str().into())
+}
+
+/// How an item is written.
+fn text_of(item: &SelectItem) -> Option<Arc<str>> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => ast::text(expr).map(Arc::from),
+        _ => None,
+    }
 }
 
 /// For each column of a plan the different labels that it can have, if it comes from labels.
@@ -249,7 +271,8 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
             }
             columns.push(RowsColumn::Key(name));
         } else {
-            let name = own.clone().unwrap_or_else(|| format!("v{}", names.len()).into());
+            let name = own.clone().or(text_of(item));
+            let name = name.unwrap_or_else(|| format!("v{}", names.len()).into());
             columns.push(RowsColumn::Value(name));
             names.push(own);
         }
@@ -288,22 +311,26 @@ fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
 fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
     let (scan, fields) = source(&plan.logical, &plan.scans).filter(|(s, _)| s.top.is_none())?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for (column, field) in columns.iter().zip(&fields) {
+    for (at, (column, field)) in columns.iter().zip(&fields).enumerate() {
         match (column, scan.columns.get(*field)?) {
             (RowsColumn::Key(_), ScanColumn::Label { axis, values }) => {
-                if keys.iter().any(|(known, _)| known == axis) {
+                if keys.iter().any(|known: &DenseKey| known.axis == *axis) {
                     return None;
                 }
                 let calendar = calendar(scan.schema.field(*field));
-                keys.push((*axis, coordinate(values, calendar)?));
+                keys.push(DenseKey {
+                    axis: *axis,
+                    labels: coordinate(values, calendar)?,
+                    is_source: plan.orders.get(at).is_some_and(Option::is_some),
+                });
             }
             (RowsColumn::Value(_), ScanColumn::Cells(root)) => values.push(*root),
             _ => return None,
         }
     }
     // Without a key an axis must be one position, or rows would share a place: assembling them says which.
-    let is_covered = |axis: usize| scan.shape[axis] == 1 || keys.iter().any(|(a, _)| *a == axis);
-    if !(0..scan.shape.len()).all(is_covered) || keys.iter().any(|(_, labels)| repeats(labels)) {
+    let is_covered = |axis: usize| scan.shape[axis] == 1 || keys.iter().any(|k| k.axis == axis);
+    if !(0..scan.shape.len()).all(is_covered) || keys.iter().any(|key| repeats(&key.labels)) {
         return None;
     }
     // One row that may not be there is nothing that a 0-d tensor could say.
@@ -340,7 +367,7 @@ fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s Tensor
             Some((scan, places))
         }
         LogicalPlan::SubqueryAlias(alias) => source(&alias.input, scans),
-        // Labels come sorted whatever the order of the rows is.
+        // Labels have an order of their own whatever that of the rows is.
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => source(&sort.input, scans),
         LogicalPlan::TableScan(table)
             if table.source.is::<ScanSource>()

@@ -8,10 +8,13 @@
 //! 4. Items of numbers of a block without `FROM` become columns of a tensor block, so that `7 / 2` is NumPy's.
 //! 5. Tensor syntax is refused.
 
+mod columns;
 mod headings;
 mod items;
+mod known;
 mod numbers;
 mod ours;
+mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -19,16 +22,19 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
-    TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem,
+    SetExpr, TableAlias, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::cube::Cube;
-use super::table::{CellSource, CellTable};
+use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
 use crate::scope::Scope;
+use columns::Columns;
+use known::Known;
+use used::Used;
 
 /// Names of our functions that stand for operators.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
@@ -79,7 +85,7 @@ pub(crate) fn prepare(
 /// A CTE in sight.
 enum Cte {
     /// Rows: DataFusion plans it.
-    Rows,
+    Rows(Columns),
     /// A tensor block, already taken out.
     Tensor(Arc<Cube>),
     /// One that has to wait for an island, which runs only if somebody names the CTE: its query and what that sees.
@@ -93,6 +99,17 @@ struct Level {
     written: Scope,
     /// The query is that of a view: it sees nothing of what is around it.
     is_view: bool,
+    /// The ORDER BY of a query that is one block, until that is visited.
+    order: Option<OrderBy>,
+    /// The relations of that block when it has been.
+    known: Vec<Known>,
+}
+
+/// A block that is being visited.
+struct Block {
+    used: Used,
+    /// Its relations, as far as their columns are known.
+    known: Vec<Known>,
 }
 
 /// The most views that may take their places in one statement: views of views can double with each step.
@@ -102,8 +119,8 @@ struct Relations<'a> {
     catalog: &'a dyn CellTables,
     because: &'a str,
     density: Density,
-    /// Names used by each open block, innermost last.
-    blocks: Vec<BTreeSet<String>>,
+    /// The open blocks, innermost last.
+    blocks: Vec<Block>,
     /// CTEs of each open query, innermost last.
     scopes: Vec<Level>,
     /// The text in which the query stands.
@@ -129,7 +146,12 @@ impl VisitorMut for Relations<'_> {
         };
         written.enter(query.with.as_ref());
         let is_view = entering.is_some();
-        self.scopes.push(Level { ctes: BTreeMap::new(), written, is_view });
+        let order = match &*query.body {
+            SetExpr::Select(_) => query.order_by.clone(),
+            _ => None,
+        };
+        let known = Vec::new();
+        self.scopes.push(Level { ctes: BTreeMap::new(), written, is_view, order, known });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         let mut kept = Vec::new();
         for cte in std::mem::take(&mut with.cte_tables) {
@@ -145,8 +167,12 @@ impl VisitorMut for Relations<'_> {
                 Err(error) => return ControlFlow::Break(error),
                 Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
                 Ok(_) => {
+                    let columns = match cte.alias.columns.is_empty() {
+                        true => self.given(&cte.query),
+                        false => None,
+                    };
                     kept.push(cte);
-                    Cte::Rows
+                    Cte::Rows(columns)
                 }
             };
             self.names.insert(name.clone());
@@ -162,8 +188,13 @@ impl VisitorMut for Relations<'_> {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.scopes.pop();
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        if let Some(level) = self.scopes.pop()
+            && matches!(&*query.body, SetExpr::Select(_))
+            && let Some(order) = &mut query.order_by
+        {
+            return known::resolve(order, &level.known);
+        }
         ControlFlow::Continue(())
     }
 
@@ -185,13 +216,22 @@ impl VisitorMut for Relations<'_> {
                 });
             }
         }
-        self.blocks.push(used_names(select));
+        let order = self.scopes.last_mut().and_then(|level| level.order.take());
+        let used = Used::of(select, order.as_ref(), &|inner| self.columns(inner));
+        self.blocks.push(Block { used, known: Vec::new() });
         ControlFlow::Continue(())
     }
 
-    fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<Error> {
-        self.blocks.pop();
-        ControlFlow::Continue(())
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        let Some(Block { known, .. }) = self.blocks.pop() else {
+            return ControlFlow::Continue(());
+        };
+        known::keep_names(select, &known);
+        let resolved = known::resolve(select, &known);
+        if let Some(level) = self.scopes.last_mut() {
+            level.known = known;
+        }
+        resolved
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
@@ -237,7 +277,7 @@ impl Relations<'_> {
                     _ => None,
                 };
                 match cte {
-                    Some(Cte::Rows) => return Ok(()),
+                    Some(Cte::Rows(_)) => return Ok(()),
                     Some(Cte::Tensor(cube)) => (CellRelation::Cube(cube.clone()), last),
                     Some(Cte::Waiting(cte)) => (self.waited_for(cte)?, last),
                     None => (self.catalog.relation(&relation, self.scope())?, last),
@@ -249,7 +289,7 @@ impl Relations<'_> {
                 match cte {
                     Cte::Tensor(cube) => (CellRelation::Cube(cube.clone()), Some(name.clone())),
                     Cte::Waiting(cte) => (self.waited_for(cte)?, Some(name.clone())),
-                    Cte::Rows => return Err(are_rows(name)),
+                    Cte::Rows(_) => return Err(are_rows(name)),
                 }
             }
             _ => (self.catalog.relation(&relation, self.scope())?, None),
@@ -260,6 +300,7 @@ impl Relations<'_> {
         } else if let Some(natural) = &natural {
             self.names.insert(natural.value.clone());
         }
+        let mut also = Vec::new();
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
             CellRelation::Query { query, text } => {
@@ -281,14 +322,23 @@ impl Relations<'_> {
                 (source, natural.unwrap_or_else(|| Ident::new(name)))
             }
             CellRelation::Cube(cube) => {
-                let block = self.blocks.last();
-                let is_used =
-                    |name: &str| block.is_some_and(|names| names.contains(&name.to_lowercase()));
-                let table = CellTable::new(&cube, &is_used)?;
                 let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
+                let called = alias.as_ref().map_or(&name, |alias| &alias.name).value.as_str();
+                let is_renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+                let table = match self.blocks.last().filter(|_| !is_renamed) {
+                    Some(block) => CellTable::new(&cube, &block.used.of_relation(called))?,
+                    None => CellTable::new(&cube, &AllNamed)?,
+                };
+                also = cube.also.clone();
                 (Arc::new(CellSource::new(Arc::new(table), self.density)), name)
             }
         };
+        if let Some(block) = self.blocks.last_mut()
+            && alias.as_ref().is_none_or(|alias| alias.columns.is_empty())
+        {
+            let called = alias.as_ref().map_or(&name, |alias| &alias.name).value.clone();
+            block.known.push(Known::new(called, &*source, also));
+        }
         self.names.insert(name.value.clone());
         let table = format!("cells_{}", self.tables.len());
         self.tables.insert(table.clone(), source);
@@ -392,31 +442,17 @@ fn are_rows(name: &Ident) -> Error {
     }
 }
 
-/// Lower-case last parts of the names in a block's own clauses.
-fn used_names(select: &Select) -> BTreeSet<String> {
-    struct Names(BTreeSet<String>);
-    impl sqlparser::ast::Visitor for Names {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Identifier(ident) => {
-                    self.0.insert(ident.value.to_lowercase());
-                }
-                Expr::CompoundIdentifier(parts) => {
-                    if let Some(last) = parts.last() {
-                        self.0.insert(last.value.to_lowercase());
-                    }
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        }
+/// Nothing tells what is named.
+struct AllNamed;
+
+impl Named for AllNamed {
+    fn all(&self) -> bool {
+        true
     }
-    let mut names = Names(BTreeSet::new());
-    // Subqueries in FROM are blocks of their own.
-    let own = Select { from: vec![], ..select.clone() };
-    let _ = sqlparser::ast::Visit::visit(&own, &mut names);
-    names.0
+
+    fn is_named(&self, _: &str) -> bool {
+        false
+    }
 }
 
 fn alias_of(factor: &TableFactor) -> Option<TableAlias> {

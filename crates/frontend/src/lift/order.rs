@@ -44,6 +44,13 @@ pub(super) fn labels(
     columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
 }
 
+/// For each column of a plan over tables of cells that is labels of a dimension, and no expression of them: the labels
+/// in the order of the dimension.
+pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ArrayRef>> {
+    let columns = plan.schema().columns().into_iter();
+    columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
+}
+
 struct Order<'a> {
     state: &'a SessionState,
     /// Hidden columns so far: they have names that no two share.

@@ -9,6 +9,7 @@ use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable};
 use crate::ast::Relation;
 use crate::bind::{self, CatalogNames, Context, RelationRef};
 use crate::error::{BindError, Error, Position};
+use crate::labels::coordinates;
 use crate::lower::{Lowered, lower_in};
 use crate::scope::{self, Scope};
 use crate::surface::{self, RelationKind};
@@ -96,6 +97,15 @@ fn cells(
         position,
         hint: Some(hint.to_string()),
     };
+    if let Some(url) = crate::ast::url_of(expr) {
+        let reference = RelationRef::Url { url: url.to_string(), options: Vec::new() };
+        if context.catalog.rows(&reference).is_some() {
+            return Err(of_rows(&format!("write FROM '{url}'")));
+        }
+        let (url, alias) = (Ident::with_quote('\'', url), alias.map(Ident::new));
+        let relation = Relation::Url { url: &url, alias: alias.as_ref() };
+        return named(&relation, &reference, context);
+    }
     match expr {
         Expr::Nested(inner) => return cells(inner, alias, scope, context),
         Expr::Subquery(query) => {
@@ -211,8 +221,9 @@ fn named(
             hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
         });
     }
-    let dataset = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
-    Ok(CellRelation::Cube(Arc::new(Cube::from(&*dataset))))
+    let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
+    let also = own.into_iter().map(|own| (own, dataset.variables[0].name.clone())).collect();
+    Ok(CellRelation::Cube(Arc::new(Cube { also, ..Cube::from(&*dataset) })))
 }
 
 fn position_of(relation: &Relation<'_>) -> Option<Position> {
@@ -226,14 +237,23 @@ fn position_of(relation: &Relation<'_>) -> Option<Position> {
 fn cube(name: String, lowered: Lowered) -> Cube {
     let graph = Arc::new(lowered.rooted.graph);
     let mut cube = Cube { name, ..Cube::default() };
-    for (labels, node) in lowered.outputs.into_iter().zip(lowered.rooted.roots) {
+    let dataset = coordinates(&lowered.outputs);
+    let outputs = lowered.outputs.into_iter().zip(lowered.rooted.roots);
+    for (at, ((labels, node), is_coordinate)) in outputs.zip(dataset).enumerate() {
         for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
             if !cube.coords.iter().any(|c| c.name == coord.name) {
                 cube.coords.push(coord.clone());
             }
         }
+        if is_coordinate {
+            continue;
+        }
+        let name: Arc<str> = labels.name.into();
+        if !labels.named {
+            cube.also.push((format!("v{at}").into(), name.clone()));
+        }
         cube.variables.push(CubeVariable {
-            name: labels.name.into(),
+            name,
             dims: labels.dims.into_iter().map(|d| d.name).collect(),
             cells: Cells::Planned { graph: graph.clone(), node },
         });

@@ -54,6 +54,15 @@ pub(crate) struct Axis {
     pub(crate) len: u64,
 }
 
+/// What a block names of a cube.
+pub(crate) trait Named {
+    /// All variables, as by `*` and `count(*)`; or nothing tells which.
+    fn all(&self) -> bool;
+
+    /// A column, in any case.
+    fn is_named(&self, column: &str) -> bool;
+}
+
 /// What stands behind a column.
 #[derive(Debug)]
 pub(crate) enum Column {
@@ -70,8 +79,8 @@ impl CellTable {
     ///
     /// # Errors
     /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
-    pub(crate) fn new(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Self, Error> {
-        let axes = choose(cube, is_used)?;
+    pub(crate) fn new(cube: &Cube, named: &dyn Named) -> Result<Self, Error> {
+        let axes = choose(cube, named)?;
         let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
         for (a, axis) in axes.iter().enumerate() {
             match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
@@ -81,6 +90,8 @@ impl CellTable {
                     Some(_) if cube.has_variable(&c.name) => {}
                     Some(error) => table.unreadable(&c.name, error),
                 },
+                // What is called as the dimension is known when it is read: it is a column of cells.
+                _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
                 _ => {
                     let positions = (0..axis.len as i64).collect::<Vec<_>>().into();
                     table.label(&axis.name, a, &CoordValues::Int(DType::Int64, positions))?;
@@ -103,11 +114,16 @@ impl CellTable {
         }
         let Build { columns, fields, .. } = table;
         let unreadable = columns.iter().zip(&fields).find_map(|(column, field)| match column {
-            Column::Unreadable(error) if is_used(field.name()) => Some(error.clone()),
+            Column::Unreadable(error) if named.is_named(field.name()) => Some(error.clone()),
             _ => None,
         });
         Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, unreadable })
     }
+}
+
+/// Is a variable called as its one dimension?
+fn is_own(variable: &CubeVariable, axis: &Axis) -> bool {
+    variable.name == axis.name && axes_of(variable).as_slice() == std::slice::from_ref(axis)
 }
 
 struct Build<'a> {
@@ -190,11 +206,46 @@ fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axi
     out
 }
 
-fn choose(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Vec<Axis>, Error> {
+/// The dimensions whose cells are the rows.
+///
+/// Those of the variables that the block names, and the dimensions that it names besides. With `*` or `count(*)`, and if
+/// it names nothing, those that are common to all variables.
+fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
+    let variables = || cube.variables.iter().chain(&cube.auxiliary);
+    let is_named = |v: &&CubeVariable| {
+        let mut others = cube.also.iter().filter(|(_, own)| *own == v.name);
+        named.is_named(&v.name) || others.any(|(other, _)| named.is_named(other))
+    };
+    let used: Vec<&CubeVariable> = variables().filter(is_named).collect();
+    let dims = if named.all() { Vec::new() } else { named_dims(cube, named) };
+    if !named.all() && !(used.is_empty() && dims.is_empty()) {
+        let mut wanted: Vec<Axis> = Vec::new();
+        for axis in used.iter().flat_map(|v| axes_of(v)) {
+            if !wanted.contains(&axis) {
+                wanted.push(axis);
+            }
+        }
+        for dim in dims {
+            if wanted.iter().any(|axis| axis.name == dim) {
+                continue;
+            }
+            match lengths(cube, &dim).as_slice() {
+                [one] => wanted.push(one.clone()),
+                _ => return Err(ambiguous(cube, &maximal(cube.variables.iter()))),
+            }
+        }
+        // In the order in which the cells of a variable lie.
+        let is_within = |of: &[Axis]| wanted.iter().all(|axis| of.contains(axis));
+        let own = used.iter().map(|v| axes_of(v)).chain(variables().map(axes_of));
+        if let Some(order) = own.into_iter().find(|of| is_within(of)) {
+            return Ok(order.into_iter().filter(|axis| wanted.contains(axis)).collect());
+        }
+        let sets = maximal(used.into_iter());
+        return if sets.len() <= 1 { Ok(wanted) } else { Err(ambiguous(cube, &sets)) };
+    }
     let mut all = maximal(cube.variables.iter());
     if all.len() > 1 {
-        let all_variables = cube.variables.iter().chain(&cube.auxiliary);
-        let used = maximal(all_variables.filter(|v| is_used(&v.name)));
+        let used = maximal(used.into_iter());
         if used.len() == 1 {
             all = used;
         }
@@ -207,35 +258,65 @@ fn choose(cube: &Cube, is_used: &dyn Fn(&str) -> bool) -> Result<Vec<Axis>, Erro
             .filter(|c| c.name == c.dim)
             .map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 })
             .collect()),
-        _ => {
-            let sets: Vec<String> = all
-                .iter()
-                .map(|set| {
-                    let dims: Vec<String> =
-                        set.iter().map(|a| format!("{}={}", a.name, a.len)).collect();
-                    let names: Vec<&str> = cube
-                        .variables
-                        .iter()
-                        .filter(|v| axes_of(v).iter().all(|a| set.contains(a)))
-                        .map(|v| &*v.name)
-                        .collect();
-                    format!("[{}] of {}", dims.join(", "), names.join(", "))
-                })
-                .collect();
-            Err(Error::Cells {
-                code: "ambiguous_dims",
-                message: format!(
-                    "the variables of `{}` have no common dimensions: {}",
-                    cube.name,
-                    sets.join("; ")
-                ),
-                position: None,
-                hint: Some(
-                    "a cell block is one table: name only variables of one of these sets in it"
-                        .to_string(),
-                ),
-            })
+        _ => Err(ambiguous(cube, &all)),
+    }
+}
+
+/// The dimensions that are named, themselves or by a coordinate along them.
+fn named_dims(cube: &Cube, named: &dyn Named) -> Vec<Arc<str>> {
+    let variables = cube.variables.iter().chain(&cube.auxiliary);
+    let axes = variables.flat_map(axes_of).map(|axis| axis.name);
+    let axes = axes.filter(|name| named.is_named(name));
+    let coords = cube.coords.iter().filter(|c| named.is_named(&c.name)).map(|c| c.dim.clone());
+    let mut out: Vec<Arc<str>> = Vec::new();
+    for name in axes.chain(coords) {
+        if !out.contains(&name) {
+            out.push(name);
         }
+    }
+    out
+}
+
+/// The dimensions of that name: mostly one.
+fn lengths(cube: &Cube, dim: &str) -> Vec<Axis> {
+    let variables = cube.variables.iter().chain(&cube.auxiliary);
+    let axes = variables.flat_map(axes_of).filter(|axis| &*axis.name == dim);
+    let coords = cube.coords.iter().filter(|c| &*c.dim == dim);
+    let coords = coords.map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 });
+    let mut out: Vec<Axis> = Vec::new();
+    for axis in axes {
+        if !out.contains(&axis) {
+            out.push(axis);
+        }
+    }
+    if out.is_empty() { coords.take(1).collect() } else { out }
+}
+
+fn ambiguous(cube: &Cube, all: &[Vec<Axis>]) -> Error {
+    let sets: Vec<String> = all
+        .iter()
+        .map(|set| {
+            let dims: Vec<String> = set.iter().map(|a| format!("{}={}", a.name, a.len)).collect();
+            let names: Vec<&str> = cube
+                .variables
+                .iter()
+                .filter(|v| axes_of(v).iter().all(|a| set.contains(a)))
+                .map(|v| &*v.name)
+                .collect();
+            format!("[{}] of {}", dims.join(", "), names.join(", "))
+        })
+        .collect();
+    Error::Cells {
+        code: "ambiguous_dims",
+        message: format!(
+            "the variables of `{}` have no common dimensions: {}",
+            cube.name,
+            sets.join("; ")
+        ),
+        position: None,
+        hint: Some(
+            "a cell block is one table: name only variables of one of these sets in it".to_string(),
+        ),
     }
 }
 

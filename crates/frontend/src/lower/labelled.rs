@@ -13,18 +13,18 @@ use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
 use tessera_planner::reduce::ReduceKind;
 
-use super::value::{Dim, Tensor, Value};
+use super::value::{Dim, Item, Tensor, Value};
 use super::{At, Lowerer, unsupported};
 use crate::bind::CatalogNames;
 use crate::error::{Error, Position};
 use crate::island::{Done, RowsColumn, Work};
-use crate::lift::{Dense, Labelled};
+use crate::lift::{Dense, DenseKey, Labelled};
 use crate::scope;
 use crate::surface::{self, Surface};
 
 impl Lowerer<'_, '_> {
     /// The tensors of a query of either surface, as a relation or as a CTE. Rows without `[dim]` items are none.
-    pub(super) fn block(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+    pub(super) fn block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
         if decision.surface == Surface::Tensor || decision.reason == surface::Reason::NoFrom {
@@ -45,7 +45,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// The tensors of a query of either surface, with or without `[dim]` items.
-    pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Tensor>, Error> {
+    pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
         if decision.surface == Surface::Tensor {
@@ -66,12 +66,12 @@ impl Lowerer<'_, '_> {
         if decision.surface == Surface::Tensor {
             let mut items = self.inner(query)?;
             return match (items.pop(), items.is_empty()) {
-                (Some(one), true) => Ok(Value::Tensor(one)),
+                (Some(one), true) => Ok(Value::Tensor(one.tensor)),
                 _ => unsupported("a subquery with several items as one tensor", span),
             };
         }
         let mut items = self.cells_as_tensors(&whole, &decision.reason.to_string(), span)?;
-        let (Some(mut one), true) = (items.pop(), items.is_empty()) else {
+        let (Some(Item { tensor: mut one, .. }), true) = (items.pop(), items.is_empty()) else {
             return unsupported("a subquery with several values as one tensor", span);
         };
         if scalar {
@@ -104,13 +104,13 @@ impl Lowerer<'_, '_> {
         whole: &Query,
         because: &str,
         span: Span,
-    ) -> Result<Vec<Tensor>, Error> {
+    ) -> Result<Vec<Item>, Error> {
         let text = self.scope.text;
         let labelled = stacker::maybe_grow(super::RED_ZONE, super::STACK, || {
             crate::lift::labelled(whole, text, self.context, because)
         })?;
-        match &labelled.dense {
-            Some(dense) => self.dense_cells(dense, &labelled, span),
+        let items = match &labelled.dense {
+            Some(dense) => self.dense_cells(dense, &labelled, span)?,
             None => {
                 let work = Work::Rows(Box::new(labelled.rows.clone()));
                 let title = || format!("a block of cells ({because}) as tensors");
@@ -123,19 +123,24 @@ impl Lowerer<'_, '_> {
                             t.name = labelled.value_name(at);
                             items.push(t);
                         }
-                        Ok(items)
+                        items
                     }
-                    _ => Err(PlanError::Broken {
-                        pass: "lower",
-                        reason: "rows gave no dataset".into(),
-                    })
-                    .at(span),
+                    _ => {
+                        return Err(PlanError::Broken {
+                            pass: "lower",
+                            reason: "rows gave no dataset".into(),
+                        })
+                        .at(span);
+                    }
                 }
             }
-        }
+        };
+        let items = items.into_iter().zip(labelled.texts());
+        Ok(items.map(|(tensor, text)| Item { tensor, text: Some(text.clone()) }).collect())
     }
 
-    /// The tensors of a dense block: its columns of cells in the shape of its axes, labels ascending.
+    /// The tensors of a dense block: its columns of cells in the shape of its axes, labels in the order of
+    /// their source, computed ones ascending.
     fn dense_cells(
         &mut self,
         dense: &Dense,
@@ -159,8 +164,11 @@ impl Lowerer<'_, '_> {
             None => None,
         };
         let mut orders = Vec::with_capacity(dense.keys.len());
-        for (axis, labels) in &dense.keys {
-            let mut order = ascending(labels);
+        for DenseKey { axis, labels, is_source } in &dense.keys {
+            let mut order = match is_source {
+                true => (0..labels.len() as u64).collect(),
+                false => ascending(labels),
+            };
             if let Some(presence) = presence {
                 // A label of which no row is there is no label.
                 let how: Vec<AxisReduce> = (0..dense.shape.len())
@@ -181,13 +189,13 @@ impl Lowerer<'_, '_> {
             if let Some(presence) = presence {
                 node = self.b.map_op(MapOp::Mask, &[node, presence]).at(span)?;
             }
-            for ((axis, labels), order) in dense.keys.iter().zip(&orders) {
-                let is_whole = order.iter().copied().eq(0..labels.len() as u64);
+            for (key, order) in dense.keys.iter().zip(&orders) {
+                let is_whole = order.iter().copied().eq(0..key.labels.len() as u64);
                 if !is_whole {
-                    node = self.b.take(node, *axis, order.as_slice().into()).at(span)?;
+                    node = self.b.take(node, key.axis, order.as_slice().into()).at(span)?;
                 }
             }
-            let kept: Vec<usize> = dense.keys.iter().map(|(axis, _)| *axis).collect();
+            let kept: Vec<usize> = dense.keys.iter().map(|key| key.axis).collect();
             let gone: Vec<usize> =
                 (0..dense.shape.len()).filter(|axis| !kept.contains(axis)).collect();
             node = self.b.squeeze(node, &gone).at(span)?;
@@ -197,11 +205,11 @@ impl Lowerer<'_, '_> {
             let dims = labelled
                 .keys()
                 .zip(dense.keys.iter().zip(&orders))
-                .map(|(name, ((_, labels), order))| {
+                .map(|(name, (key, order))| {
                     let coord = Coord {
                         name: name.clone(),
                         dim: name.clone(),
-                        values: labels.take(order),
+                        values: key.labels.take(order),
                         attrs: Attrs::new(),
                     };
                     Dim { name: Some(name.clone()), coord: Some(Arc::new(coord)), group: None }
@@ -221,6 +229,14 @@ impl Labelled {
         self.rows.columns.iter().filter_map(|column| match column {
             RowsColumn::Key(name) => Some(name),
             RowsColumn::Value(_) => None,
+        })
+    }
+
+    /// What the values are called, those without a name by what they are.
+    fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.columns.iter().filter_map(|column| match column {
+            RowsColumn::Key(_) => None,
+            RowsColumn::Value(name) => Some(name),
         })
     }
 

@@ -20,6 +20,9 @@ pub(crate) struct Relation {
     pub(crate) name: String,
     /// Its data variables.
     pub(crate) variables: Vec<(Arc<str>, Variable)>,
+    /// Variables under other names: that of an `.npy` file, which is called by an alias; `v0`, `v1`, … of items without
+    /// a name.
+    pub(crate) also: Vec<(Arc<str>, Variable)>,
     /// Variables that are not data.
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
     /// Its coordinates.
@@ -63,13 +66,18 @@ impl Relation {
             .map(|i| (dataset.auxiliary[i].name.clone(), Variable::Auxiliary(dataset.clone(), i)))
             .collect();
         let (coords, unreadable) = (dataset.coords.clone(), dataset.unreadable.clone());
-        Relation { name, variables, auxiliary, coords, unreadable }
+        Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable }
     }
 
     fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
-        let found = self.variables.iter().filter(|(name, _)| fits(name));
-        let found: Vec<_> =
-            found.map(|(name, v)| (self.full(name), Meaning::Variable(v.clone()))).collect();
+        let find = |known: &[(Arc<str>, Variable)]| -> Vec<(String, Meaning)> {
+            let found = known.iter().filter(|(name, _)| fits(name));
+            found.map(|(name, v)| (self.full(name), Meaning::Variable(v.clone()))).collect()
+        };
+        let mut found = find(&self.variables);
+        if found.is_empty() {
+            found = find(&self.also);
+        }
         if found.is_empty() { self.record(fits) } else { found }
     }
 

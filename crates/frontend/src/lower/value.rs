@@ -124,6 +124,38 @@ impl Tensor {
     }
 }
 
+/// An item of a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    /// What it is; named if it has a name of its own.
+    pub(crate) tensor: Tensor,
+    /// How it is written.
+    pub(crate) text: Option<Arc<str>>,
+}
+
+/// What the items of a block are called: by their names, else as they are written, each once.
+pub(crate) fn names(items: &[Item]) -> Vec<Arc<str>> {
+    let mut out: Vec<Arc<str>> = Vec::with_capacity(items.len());
+    for (at, item) in items.iter().enumerate() {
+        let own = item.tensor.name.clone();
+        out.push(own.unwrap_or_else(|| {
+            let text = item.text.clone().unwrap_or_else(|| format!("v{at}").into());
+            let is_taken = |name: &str| {
+                let is_own = |other: &Item| other.tensor.name.as_deref() == Some(name);
+                items.iter().any(is_own) || out.iter().any(|known| **known == *name)
+            };
+            let mut name = text.clone();
+            let mut number = 1;
+            while is_taken(&name) {
+                number += 1;
+                name = format!("{text} ({number})").into();
+            }
+            name
+        }));
+    }
+    out
+}
+
 /// A value of an expression. Literals stay what they are until an operation gives them a type, as
 /// Python's numbers in NumPy 2.
 #[derive(Debug, Clone)]

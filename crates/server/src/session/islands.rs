@@ -121,9 +121,17 @@ impl Session {
         query: &Query,
         cancel: &CancelToken,
     ) -> Result<Binding<'_>, Error> {
-        let started = Instant::now();
         let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
-        let mut opener = Opener::new(self, relations, cancel);
+        self.bind_with(Opener::new(self, relations, cancel), cancel).await
+    }
+
+    /// The same with what opens its relations.
+    pub(super) async fn bind_with<'a>(
+        &'a self,
+        mut opener: Opener<'a>,
+        cancel: &CancelToken,
+    ) -> Result<Binding<'a>, Error> {
+        let started = Instant::now();
         // Storage may take as long as its time-outs.
         tokio::select! {
             biased;
@@ -271,6 +279,11 @@ impl Session {
                 .collect();
             let mut assemble =
                 Assemble::new(&schema, &roles, self.room(cancel)).map_err(Error::stage)?;
+            for (field, labels) in rows.plan.orders.iter().enumerate() {
+                if let Some(labels) = labels {
+                    assemble.in_order(field, labels).map_err(Error::stage)?;
+                }
+            }
             while let Some(batch) = stream.next().await {
                 assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
             }

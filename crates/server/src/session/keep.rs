@@ -256,6 +256,7 @@ impl Session {
         let mut chunks = Vec::new();
         let planned = self
             .plan_with(query, cancel, |lowered| {
+                lowered.as_dataset();
                 chunks = fit(lowered, &layout, &config)?;
                 Ok(())
             })
@@ -264,11 +265,15 @@ impl Session {
             planned.labels.iter().flat_map(|l| &l.dims).try_for_each(check_labels)?;
         }
         let single = planned.labels.len() == 1;
+        let names = tessera_frontend::labels::identifiers(&planned.labels);
         let items = planned
             .labels
             .iter()
+            .zip(names)
             .zip(chunks)
-            .map(|(l, chunks)| item(l, name.filter(|_| single && !l.named), chunks))
+            .map(|((l, own), chunks)| {
+                item(l, name.filter(|_| single && !l.named).map_or(own, String::from), chunks)
+            })
             .collect();
         let host = self.sink_host(cancel);
         let how = (overwrite, warehouse, warehouse);
@@ -372,12 +377,18 @@ fn check_labels(dim: &DimLabel) -> Result<(), Error> {
     }
 }
 
-fn item(labels: &Labels, name: Option<&str>, chunks: Shards) -> Item {
+fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
     Item {
-        name: name.unwrap_or(&labels.name).to_string(),
+        name,
         dtype: labels.dtype,
         nullable: labels.nullable,
-        dims: labels.dims.clone(),
+        // Labels alone are the array of their dimension.
+        dims: match labels.dims.as_slice() {
+            [dim] if dim.name.as_deref() == Some(labels.name.as_str()) => {
+                vec![DimLabel { name: dim.name.clone(), coord: None }]
+            }
+            dims => dims.to_vec(),
+        },
         shape: labels.shape.iter().copied().collect(),
         attrs: labels.attrs.clone(),
         chunks,

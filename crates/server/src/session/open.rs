@@ -61,10 +61,12 @@ impl Temp {
         let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
         let mut origins = Vec::new();
         let single = results.len() == 1;
-        for kept in results {
+        let labels: Vec<Labels> = results.iter().map(|kept| kept.labels.clone()).collect();
+        let names = tessera_frontend::labels::identifiers(&labels);
+        for (kept, own) in results.into_iter().zip(names) {
             let l = kept.labels;
             // An unnamed single variable takes the tensor's name.
-            let own = if single && !l.named { name.to_string() } else { l.name.clone() };
+            let own = if single && !l.named { name.to_string() } else { own };
             let source = SourceRef {
                 url: format!("temp:{name}@{number}"),
                 path: own.clone(),
@@ -174,10 +176,10 @@ impl<'a> Opener<'a> {
         self.open_all(relations).await
     }
 
-    /// Opens what a view is made of; itself must not be among it.
-    pub(super) async fn open_below(&mut self, view: &str) -> Result<(), Error> {
+    /// What is opened is what a view is made of: itself must not be among it.
+    pub(super) fn below(mut self, view: &str) -> Self {
         self.path.push(view.into());
-        self.open().await
+        self
     }
 
     fn open_all(
@@ -428,7 +430,7 @@ pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position
 }
 
 /// A path as processes with other working directories find it; URLs are left as they are.
-fn absolute(url: &str) -> String {
+pub(super) fn absolute(url: &str) -> String {
     let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
     path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())
 }

@@ -101,10 +101,12 @@ impl Session {
         }
         let grids = grids(tiling);
         let limit = self.host.scratch.limit();
-        if cost.result_bytes > limit || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX) {
-            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+        check_chunks(&grids)?;
+        if cost.result_bytes > limit {
+            return Err(Error::stage(tessera_exec::error::Error::NoPlace {
                 result_bytes: cost.result_bytes,
-                limit_bytes: limit.max(self.quota(cancel).limit()),
+                memory_bytes: self.memory_result_bytes,
+                scratch_bytes: limit,
             }));
         }
         let store = Arc::new(Store::new(grids, &self.host.scratch)?);
@@ -123,8 +125,8 @@ impl Session {
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
         let cost = cost(tiling);
         let limit = self.quota(cancel).limit().saturating_add(runtime.store().limit());
-        let many = grids(tiling).iter().any(|g| g.count() > RESULT_CHUNKS_MAX);
-        if cost.result_bytes > limit || many {
+        check_chunks(&grids(tiling))?;
+        if cost.result_bytes > limit {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
                 result_bytes: cost.result_bytes,
                 limit_bytes: limit,
@@ -145,7 +147,12 @@ impl Session {
         query: &Query,
         cancel: &CancelToken,
     ) -> Result<(Vec<Kept>, Reply), Error> {
-        let planned = self.plan(query, cancel).await?;
+        let planned = self
+            .plan_with(query, cancel, |lowered| {
+                lowered.as_dataset();
+                Ok(())
+            })
+            .await?;
         let arrays = self.run_arrays(&planned, cancel).await?;
         let keys = Keys::of(planned.tiling.plan());
         let kept = planned.labels.into_iter().zip(arrays).enumerate();
@@ -213,8 +220,8 @@ impl Session {
         let grids = grids(tiling);
         let cost = cost(tiling);
         let quota = self.quota(cancel);
-        if cost.result_bytes > quota.limit() || grids.iter().any(|g| g.count() > RESULT_CHUNKS_MAX)
-        {
+        check_chunks(&grids)?;
+        if cost.result_bytes > quota.limit() {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
                 result_bytes: cost.result_bytes,
                 limit_bytes: quota.limit(),
@@ -382,6 +389,17 @@ impl Session {
             surface: Some(surface(planned.surface)),
             stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
         })
+    }
+}
+
+/// A list is made of the chunks of a result that is kept whole.
+fn check_chunks(grids: &[Grid]) -> Result<(), Error> {
+    match grids.iter().map(Grid::count).find(|&count| count > RESULT_CHUNKS_MAX) {
+        Some(chunks) => Err(Error::stage(tessera_exec::error::Error::ResultChunks {
+            chunks,
+            limit: RESULT_CHUNKS_MAX,
+        })),
+        None => Ok(()),
     }
 }
 

@@ -3,16 +3,18 @@
 use crate::answer::{Answer, Reply};
 use crate::engine::CancelToken;
 use crate::error::Error;
+use crate::session::islands::Binding;
 use crate::session::keep::Free;
-use crate::session::open::{Opener, bare};
+use crate::session::open::{Opener, absolute, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
-use tessera_frontend::RelationRef;
+use sqlparser::ast::Query;
 use tessera_frontend::statement::CreateView;
+use tessera_frontend::{Context, RelationRef, lift, paths};
 
 impl Session {
-    /// `CREATE [OR REPLACE] VIEW`. What it is made of is opened: a file that is not there, or a view made of itself, is
-    /// refused now and not at the first query. A name that nothing has may come later.
+    /// `CREATE [OR REPLACE] VIEW`. It is bound: what no query could read, or a view made of itself, is refused now and
+    /// not at the first query. Paths are kept from the root on, so that they mean the same to whoever reads it.
     pub(super) async fn create_view(
         &self,
         create: &CreateView,
@@ -34,9 +36,27 @@ impl Session {
             let path = format!("{key} → {key}");
             return Err(Error::stage(Failure::CyclicView { name: key, path }));
         }
-        Opener::new(self, relations, cancel).open_below(&key).await?;
-        let definition = Definition::View { query: create.query_text.clone() };
+        let opener = Opener::new(self, relations, cancel).below(&key);
+        let binding = self.bind_with(opener, cancel).await?;
+        can_be_bound(binding, &create.query)?;
+        let query = paths::replaced(&create.query_text, &|url| {
+            let absolute = absolute(url);
+            (absolute != url).then_some(absolute)
+        });
+        let definition = Definition::View { query: query.map_err(Error::stage)? };
         self.define(&key, definition, create.or_replace, cancel).await?;
         Ok(Answer::Done(format!("created view {name}")).into())
     }
+}
+
+/// Binds a query as far as that is possible without running a part of it.
+fn can_be_bound(mut binding: Binding<'_>, query: &Query) -> Result<(), Error> {
+    let because = binding.decide(query).reason.to_string();
+    let is_tensor = binding.is_tensor(query);
+    binding
+        .lower(|context: &mut Context<'_>| match is_tensor {
+            true => tessera_frontend::lower_tensor(query, context).map(drop),
+            false => lift::plan_cells(query, context, &because).map(drop),
+        })
+        .map(drop)
 }

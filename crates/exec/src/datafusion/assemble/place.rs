@@ -27,7 +27,7 @@ const NULL: u8 = 2;
 /// A column on its way to chunks.
 pub(super) struct Placing<'a> {
     pub(super) blocks: &'a Blocks,
-    /// For each key the place of a code among the sorted labels; none if rows are counted.
+    /// For each key the place of a code among the labels; none if rows are counted.
     pub(super) ranks: &'a [Vec<u32>],
     pub(super) column: usize,
     pub(super) dtype: DType,

@@ -9,9 +9,6 @@ use sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
 
 use crate::ast;
 
-/// More characters than this make no name.
-const LENGTH_MAX: usize = 200;
-
 /// Names the items of the outermost block, of a set operation those of its first block.
 pub(super) fn name(query: &mut Query) {
     let mut body = &mut *query.body;
@@ -40,10 +37,7 @@ fn items(select: &mut Select) {
         if is_name || ast::subscript(expr).is_some() {
             continue;
         }
-        let text = expr.to_string();
-        if text.chars().count() > LENGTH_MAX {
-            continue;
-        }
+        let Some(text) = ast::text(expr) else { continue };
         let mut name = text.clone();
         let mut number = 1;
         while !known.insert(name.clone()) {

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
-use super::super::table::{CellSource, CellTable};
+use super::super::table::{CellSource, CellTable, Column as CellColumn};
 
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
@@ -46,6 +46,16 @@ pub(super) fn labels(
             let values = Labels::new(&cells, state).evaluate(&expr, Some(axis)).ok();
             Ok(values.map(|values| ((table, axis), values)))
         }
+    }
+}
+
+/// The labels that a column is, as the table of cells has them along their dimension.
+pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
+    let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
+    let Expr::Column(column) = expr.unalias_nested().data else { return None };
+    match cells.columns.get(cells.schema.index_of(&column.name).ok()?)? {
+        CellColumn::Label { values, .. } => Some(values.clone()),
+        CellColumn::Cells { .. } => None,
     }
 }
 

@@ -184,7 +184,7 @@ pub(super) fn labels(sql: &str) -> String {
 
 fn labels_of(lowered: &Lowered) -> String {
     let mut out = String::new();
-    for (root, item) in lowered.rooted.roots.iter().zip(&lowered.outputs) {
+    for (at, (root, item)) in lowered.rooted.roots.iter().zip(&lowered.outputs).enumerate() {
         let dims: Vec<String> = (0..item.dims.len())
             .map(|axis| {
                 let labels = item.dims[axis].coord.as_ref().map(|coord| {
@@ -212,9 +212,9 @@ fn labels_of(lowered: &Lowered) -> String {
         let attrs = if item.attrs.is_empty() { "" } else { " +attrs" };
         writeln!(
             out,
-            "{}{} = %{} {}{masked} [{}]{attrs}",
-            item.name,
-            if item.named { "" } else { "?" },
+            "{} = %{} {}{masked} [{}]{attrs}",
+            // Texts of items would hide what the snapshots are about.
+            if item.named { item.name.clone() } else { format!("v{at}?") },
             root.0,
             item.dtype,
             dims.join(", ")

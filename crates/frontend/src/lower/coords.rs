@@ -1,0 +1,154 @@
+//! Labels that a block gives its dimensions.
+//!
+//! ```text
+//! SELECT (lon + 180) % 360 - 180 AS lon, t2m FROM era5
+//!   lon    [lon]              its cells are the labels
+//!   t2m    [time, lat, lon]   the same cells, under the new labels
+//! ```
+//! An item along one dimension that `AS` calls as that dimension is the dimension's coordinate, in the whole dataset
+//! that the block gives; as in xarray a dataset has one name for both.
+
+use std::sync::Arc;
+
+use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::{Coord, CoordValues, DimLabel};
+use tessera_planner::dtype::DType;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::scalar::Scalar;
+
+use super::value::{Dim, Tensor};
+use super::{At, Lowerer, fail};
+use crate::error::{BindError, Error};
+use crate::labels::are_coordinates;
+
+impl Dim {
+    /// The same dimension under other labels.
+    pub(crate) fn labelled(&self, coord: Arc<Coord>) -> Self {
+        Dim { name: Some(coord.dim.clone()), coord: Some(coord), group: None }
+    }
+}
+
+/// For each item whether another item has it as labels: see [`crate::labels::are_coordinates`].
+pub(super) fn are_labels(items: &[Tensor]) -> Vec<bool> {
+    let dims = |t: &Tensor| t.dims.iter().map(Dim::label).collect::<Vec<DimLabel>>();
+    let dims: Vec<_> = items.iter().map(dims).collect();
+    let named = items.iter().map(|t| t.name.as_deref().unwrap_or_default());
+    are_coordinates(&named.zip(dims.iter().map(Vec::as_slice)).collect::<Vec<_>>())
+}
+
+fn has_dim(t: &Tensor, name: &str) -> bool {
+    t.dims.iter().any(|dim| dim.name.as_deref() == Some(name))
+}
+
+impl Lowerer<'_, '_> {
+    /// Makes the items that `AS` calls as their own dimension its coordinate, on all items. `spans` has the place of
+    /// the alias of those that have one.
+    ///
+    /// # Errors
+    /// `duplicate_name` for an item that is called as a dimension of the block and does not lie along it alone, those
+    /// of [`Lowerer::labels`], `shape_mismatch` and `not_aligned` if another item has other positions on it.
+    pub(super) fn coordinates(
+        &mut self,
+        items: &mut [Tensor],
+        spans: &[Option<Span>],
+    ) -> Result<(), Error> {
+        for at in 0..items.len() {
+            let (Some(span), Some(name)) = (spans[at], items[at].name.clone()) else { continue };
+            if !items.iter().any(|item| has_dim(item, &name)) {
+                continue;
+            }
+            let old = match items[at].dims.as_slice() {
+                [dim] if dim.name.as_ref() == Some(&name) => dim.coord.clone(),
+                _ => {
+                    let kind = "dimension and item";
+                    return fail(BindError::DuplicateName { kind, name: name.to_string() }, span);
+                }
+            };
+            let item = items[at].clone();
+            let coord = self.labels(&item, &name, span)?;
+            if old.as_ref().is_some_and(|old| old.name == name && old.values == coord.values) {
+                continue;
+            }
+            for other in 0..items.len() {
+                self.relabel(&mut items[other], &coord, old.as_deref(), span)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a coordinate on the dimension that it labels, wherever a tensor has it. What is labelled already has to
+    /// have the labels `old`, position by position.
+    fn relabel(
+        &self,
+        t: &mut Tensor,
+        coord: &Arc<Coord>,
+        old: Option<&Coord>,
+        span: Span,
+    ) -> Result<(), Error> {
+        let shape = self.b.shape(t.node);
+        for (dim, &length) in t.dims.iter_mut().zip(&shape) {
+            if dim.name.as_ref() != Some(&coord.dim) {
+                continue;
+            }
+            if length != coord.values.len() as u64 {
+                let hint = format!(
+                    "each item of the block has to have the {} positions of `{}`",
+                    coord.values.len(),
+                    coord.dim
+                );
+                return Err(PlanError::Shapes {
+                    operation: format!("the coordinate `{}`", coord.dim),
+                    shapes_: vec![vec![coord.values.len() as u64], shape.to_vec()],
+                    hint: Some(hint),
+                })
+                .at(span);
+            }
+            if let (Some(old), Some(own)) = (old, &dim.coord) {
+                self.same_labels(old, own, span)?;
+            }
+            *dim = dim.labelled(coord.clone());
+        }
+        Ok(())
+    }
+
+    /// The cells of a tensor along one dimension as the coordinate of `dim`: known here if they are made of labels and
+    /// literals, else computed first.
+    ///
+    /// # Errors
+    /// `invalid_argument` for masked cells and for types that no labels have, `too_many_cells`.
+    pub(crate) fn labels(
+        &mut self,
+        t: &Tensor,
+        dim: &Arc<str>,
+        span: Span,
+    ) -> Result<Arc<Coord>, Error> {
+        let what = format!("the coordinate `{dim}`");
+        let refused = |reason: String| {
+            let (function, argument) = (what.clone(), "the expression".to_string());
+            fail(BindError::InvalidArgument { function, argument, reason }, span)
+        };
+        let dtype = self.b.dtype(t.node);
+        let cells = self.cells(t, &what, span)?;
+        let masked = cells.iter().filter(|cell| cell.is_none()).count();
+        if masked > 0 {
+            return refused(format!("is masked at {masked} of {} positions", cells.len()));
+        }
+        let known: Vec<Scalar> = cells.iter().copied().flatten().collect();
+        let Some(values) = values(dtype, &known) else {
+            return refused(format!("is {}, and labels are numbers, times or texts", dtype.name()));
+        };
+        Ok(Arc::new(Coord { name: dim.clone(), dim: dim.clone(), values, attrs: t.attrs.clone() }))
+    }
+}
+
+/// Cells as labels; `None` for types that labels do not have.
+fn values(dtype: DType, cells: &[Scalar]) -> Option<CoordValues> {
+    let ints = || cells.iter().map(|v| v.as_i128() as i64).collect();
+    Some(match dtype {
+        DType::Bool => return None,
+        DType::Datetime(calendar) => CoordValues::Time(calendar, ints()),
+        // An unsigned 64-bit label is kept in an `i64` with its bits.
+        d if d.is_integer() => CoordValues::Int(d, ints()),
+        d => CoordValues::Float(d, cells.iter().map(|v| v.as_f64()).collect()),
+    })
+}

@@ -1,0 +1,95 @@
+"""sql/names: what names and labels mean in datasets, expected from xarray, pandas and NumPy."""
+
+import numpy as np
+
+from .core import CASES, DATA, ERA5, Cases, Script, T, da
+from .labels import air
+
+t2m, orog, lat = air["t2m"], air["orog"], air["lat"].values
+wide = air.to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
+flat = air[["orog"]].to_dataframe(dim_order=["lat", "lon"]).reset_index()
+flat["orog"] = flat["orog"].astype("f8")
+d = Cases()
+
+f = Script("names/coordinates", "An item along one dimension that AS calls as that dimension is its coordinate.", 1e-12, setup=(ERA5, CASES))
+south = t2m.assign_coords(lat=-t2m.lat)
+f.rows("SELECT count(*) FROM (SELECT -lat AS lat, t2m FROM era5) WHERE lat < 0", [[int((south.lat < 0).sum() * south.sizes["time"] * south.sizes["lon"])]])
+f.rows("SELECT count(*) FROM (SELECT -lat AS lat, t2m FROM era5) WHERE lat = 65", [[0]])
+f.rows("WITH s AS (SELECT -lat AS lat, t2m FROM era5) SELECT lat, max(t2m) FROM s GROUP BY lat", [[x, v] for x, v in south.max(["time", "lon"]).to_series().items()])
+f.ok("CREATE VIEW south AS SELECT -lat AS lat, t2m FROM era5")
+f.rows("SELECT lat, min(t2m) FROM south WHERE lat > -50 GROUP BY lat", [[x, v] for x, v in south.min(["time", "lon"]).to_series().items() if x > -50])
+f.q("SELECT t2m[0, lat => -65] AS x FROM south", x=da(south[0].sel(lat=-65)))
+f.q("SELECT t2m[lat => -65:-45, 0] AS x FROM (SELECT -lat AS lat, transpose(t2m, [1, 0, 2]) AS t2m FROM era5)", x=da(south.transpose("lat", "time", "lon").sel(lat=slice(-65, -45))[:, 0]))
+f.error("SELECT t2m[lat => 65] FROM south", "label_not_found")
+f.note("The longitude from 0 to 360 that everybody turns.")
+east = (air.lon + 360) % 360
+turned = t2m.assign_coords(lon=(east + 180) % 360 - 180)
+f.q("WITH e AS (SELECT (lon + 360) % 360 AS lon, t2m FROM era5) SELECT t2m[lon => 350.5, 0] AS x FROM e", x=da(t2m.assign_coords(lon=east).sel(lon=350.5)[0]))
+for kind in ("TENSOR", "TEMP TENSOR"):
+    name = kind.split()[0].lower()
+    f.ok(f"CREATE {kind} {name} AS SELECT (lon + 180) % 360 - 180 AS lon, t2m FROM (SELECT (lon + 360) % 360 AS lon, t2m FROM era5)")
+    f.rows(f"SELECT lon, max(t2m) FROM {name} WHERE lon < 5 GROUP BY lon", [[x, v] for x, v in turned.max(["time", "lat"]).to_series().items() if x < 5])
+    f.q(f"SELECT max(t2m[lon => -9.5]) AS x FROM {name}", x=np.float64(turned.sel(lon=-9.5).max()))
+f.note("Labels that stored cells decide are computed first; those of a block alone are its one array.")
+order = np.argsort(orog.values[:, 0])
+f.q("SELECT x[lat => 2.0] AS r FROM (SELECT argsort(orog[:, 0])::float64 AS lat, orog * 1.0 AS x FROM era5)", r=T(orog.values[np.where(order == 2)[0][0]], ["lon"]))
+f.ok("CREATE TENSOR alone AS SELECT lat * 2 AS lat FROM era5")
+f.rows("SELECT lat FROM alone WHERE lat > 100", [[x] for x in lat * 2 if x > 100])
+f.rows("SELECT lat, lon, orog FROM (SELECT lat AS lat, lon, orog FROM era5) WHERE lat > 60", [[r.lat, r.lon, r.orog] for r in flat[flat.lat > 60].itertuples()])
+f.note("What cannot be one dataset is refused.")
+f.error("SELECT t2m * 2 AS lat FROM era5", "duplicate_name")
+f.error("SELECT max(t2m, axis => 'lat') AS time, t2m FROM era5", "duplicate_name")
+f.error("SELECT -lat AS lat, t2m[:, 0:2] AS t FROM era5", "shape_mismatch")
+f.error("SELECT where(lat > 30, lat, NULL) AS lat, t2m FROM era5", "invalid_argument")
+f.error("SELECT lat > 30 AS lat, t2m FROM era5", "invalid_argument")
+
+f = Script("names/cells", "The cells of a block are those of the variables and dimensions that it names.", 1e-12, setup=(ERA5,))
+f.rows("SELECT sum(orog), count(orog) FROM era5 WHERE lat > -100", [[orog.sum().item(), orog.size]])
+f.rows("SELECT sum(e.orog) FROM era5 e WHERE e.lat > 40", [[orog.sel(lat=orog.lat > 40).sum().item()]])
+f.rows("SELECT lat, sum(orog), count(orog) FROM era5 GROUP BY lat", [[x, v, orog.sizes["lon"]] for x, v in orog.sum("lon").to_series().items()])
+f.rows("SELECT lat, sum(orog), count(*) FROM era5 GROUP BY lat", [[x, g.orog.astype("f8").sum(), len(g)] for x, g in wide.groupby("lat", sort=False)])
+f.rows("SELECT lat, lon, orog FROM era5 WHERE orog > 300", [[r.lat, r.lon, r.orog] for r in flat[flat.orog > 300].itertuples()])
+f.rows("SELECT stddev(orog) FROM era5 WHERE orog > 0", [[flat.orog[flat.orog > 0].std()]])
+f.rows("SELECT max(rank) FROM (SELECT rank() OVER (ORDER BY orog) AS rank FROM era5)", [[float(flat.orog.rank(method="min").max())]])
+f.note("A dimension that is named joins in, also by ORDER BY and ON; * and count(*) alone are about the common ones.")
+months = t2m.sizes["time"]
+f.rows("SELECT sum(orog) FROM era5 WHERE time < '2019-01-03'", [[orog.sum().item() * int((t2m.time < np.datetime64("2019-01-03")).sum())]])
+f.rows("SELECT lat, orog FROM era5 WHERE lon < 0 ORDER BY time, lat LIMIT 2", [[r.lat, r.orog] for r in flat[flat.lon < 0].sort_values("lat").head(2).itertuples()])
+f.rows("SELECT sum(a.orog) FROM era5 a JOIN era5 b ON a.lat = b.lat AND a.lon = b.lon WHERE b.orog > 100", [[flat.orog[flat.orog > 100].sum()]])
+f.rows("SELECT sum(a.orog), max(b.t2m) FROM era5 a JOIN era5 b USING (lat, lon)", [[orog.sum().item() * months, t2m.max().item()]])
+f.rows("SELECT count(*) FROM era5 WHERE lat > -100", [[t2m.size]])
+f.rows("SELECT count(*), sum(orog) FROM (SELECT * FROM era5)", [[len(wide), wide.orog.sum()]])
+f.rows("SELECT lat FROM era5 WHERE lat > 50", [[x] for x in lat if x > 50])
+f.rows("SELECT sum(lat) FROM era5 WHERE lat > -100", [[lat.sum()]])
+f.rows("SELECT sum(orog + t2m * 0) FROM era5 WHERE lat > -100", [[(orog + t2m * 0).sum().item()]])
+f.note("What a subquery names is its own, unless it means the block around it.")
+f.rows("SELECT sum(orog) FROM era5 WHERE lat > (SELECT avg(lat) FROM era5 WHERE t2m > 300)",
+       [[flat.orog[flat.lat > wide.lat[wide.t2m > 300].mean()].sum()]])
+f.rows("SELECT sum(orog) FROM era5 WHERE EXISTS (SELECT 1 FROM era5 o WHERE o.lat = era5.lat AND o.t2m > 308)",
+       [[flat.orog[flat.lat.isin(wide.lat[wide.t2m > 308])].sum()]])
+f.rows("SELECT sum(orog) FROM (SELECT lat, lon, orog FROM era5 WHERE lat > 40)", [[flat.orog[flat.lat > 40].sum()]])
+f.rows("WITH o AS (SELECT lat, orog FROM era5) SELECT lat, sum(orog) FROM o GROUP BY lat", [[x, v] for x, v in orog.sum("lon").to_series().items()])
+
+f = Script("names/files", "An .npy file's variable is found by the file's name and by its alias.", 1e-12)
+f.source = None
+one = np.load(DATA / "npy" / "one_d.npy")
+f.rows("SELECT l.one_d, l.l FROM 'tests/data/npy/one_d.npy' l WHERE dim_0 < 2", [[x, x] for x in one[:2]])
+f.rows("SELECT one_d FROM 'tests/data/npy/one_d.npy' l ORDER BY one_d DESC LIMIT 2", [[x] for x in np.sort(one)[::-1][:2]])
+f.rows("SELECT a.one_d - b.one_d FROM 'tests/data/npy/one_d.npy' a JOIN 'tests/data/npy/one_d.npy' b ON a.one_d = b.one_d WHERE a.dim_0 = 1", [[x - one[1]] for x in one if x == one[1]])
+f.rows("SELECT count(*) FROM 'tests/data/npy/one_d.npy' l JOIN 'tests/data/npy/one_d.npy' p ON l.dim_0 = p.dim_0 WHERE l.one_d = p.p", [[len(one)]])
+f.rows("SELECT count(*) FROM 'tests/data/npy/one_d.npy' a WHERE EXISTS (SELECT 1 FROM 'tests/data/npy/one_d.npy' b WHERE b.one_d = a.one_d)", [[len(one)]])
+f.q("SELECT l.one_d + l.l AS x, one_d FROM 'tests/data/npy/one_d.npy' l", x=one + one, one_d=one)
+f.error("SELECT l.nope FROM 'tests/data/npy/one_d.npy' l WHERE dim_0 < 2", "unknown_name")
+f.error("SELECT nope FROM 'tests/data/npy/one_d.npy' l WHERE l.dim_0 < l.nope", "unknown_name")
+f.rows("SELECT count(*) FROM CELLS('tests/data/cf/air.zarr') WHERE t2m > 300", [[int((t2m > 300).sum())]])
+f.rows("SELECT max(c.orog) FROM CELLS('tests/data/cf/air.zarr') c", [[orog.max().item()]])
+
+f = Script("names/order", "Labels of a source keep its order, computed ones come ascending.", 1e-12, setup=(ERA5,))
+high = t2m.max(["time", "lon"])
+f.q("SELECT t2m[0] - tensor(SELECT lat, max(t2m) FROM era5 GROUP BY lat) AS x FROM era5", x=da(t2m[0] - high))
+f.q("SELECT t2m[0] - tensor(SELECT lat, median(t2m) FROM era5 GROUP BY lat) AS x FROM era5", x=da(t2m[0] - t2m.median(["time", "lon"])))
+f.q("SELECT [lat], median(t2m) AS m FROM era5 WHERE t2m > 290 GROUP BY lat ORDER BY lat", m=T((lambda m: m.values[~np.isnan(m.values)])(t2m.where(t2m > 290).median(["time", "lon"])), ["lat"]))
+f.ok("CREATE TENSOR high AS SELECT lat, max(t2m) AS high FROM era5 GROUP BY lat")
+f.q("SELECT t2m[0] - high AS x FROM era5, high", x=da(t2m[0] - high))
+f.q("SELECT [s], max(t2m) AS m FROM (SELECT -lat AS s, t2m FROM era5 WHERE t2m > 0) GROUP BY s", m=T(high.sortby("lat", ascending=False).values, ["s"]))
+f.q("SELECT [d], max(t2m) AS m FROM (SELECT lat // 20 AS d, t2m FROM era5 WHERE t2m > 0) GROUP BY d", m=T(t2m.groupby(t2m.lat // 20).max(...).values, ["d"]))

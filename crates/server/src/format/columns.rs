@@ -151,14 +151,18 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// True if the cell of a row is NULL.
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        match self {
+            Column::Other(_, _, nulls) => nulls.as_ref().is_some_and(|n| n.is_null(row)),
+            _ => self.array().is_null(row),
+        }
+    }
+
     /// The cell of a row.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
         use Column::*;
-        let null = match self {
-            Other(_, _, nulls) => nulls.as_ref().is_some_and(|n| n.is_null(row)),
-            _ => self.array().is_null(row),
-        };
-        if null {
+        if self.is_null(row) {
             return Ok(Cell::Null);
         }
         Ok(match self {

@@ -21,56 +21,148 @@ impl From<f64> for Float {
     }
 }
 
+/// The shortest digits that read back as the same value. Of two that are equally near the even one is taken, as
+/// Python and NumPy do.
+struct Decimal {
+    negative: bool,
+    digits: [u8; DIGITS],
+    len: usize,
+    /// That of the first digit: 2 of `120`.
+    exponent: i32,
+}
+
+/// No `float64` has more.
+const DIGITS: usize = 17;
+
+impl Decimal {
+    fn of(v: Float) -> Self {
+        let mut buffer = zmij::Buffer::new();
+        let text = if v.single {
+            buffer.format_finite(v.value as f32)
+        } else {
+            buffer.format_finite(v.value)
+        };
+        let mut out = Decimal { negative: false, digits: [b'0'; DIGITS], len: 0, exponent: -1 };
+        let (mut pointed, mut scientific) = (false, None);
+        for (at, &byte) in text.as_bytes().iter().enumerate() {
+            match byte {
+                b'-' => out.negative = true,
+                b'.' => pointed = true,
+                b'e' => {
+                    scientific = text.get(at + 1..);
+                    break;
+                }
+                digit => {
+                    let is_leading = out.len == 0 && digit == b'0';
+                    // Before the point each digit raises the first one, behind it only zeros before the first lower it.
+                    match (pointed, is_leading) {
+                        (false, false) => out.exponent += 1,
+                        (true, true) => out.exponent -= 1,
+                        _ => {}
+                    }
+                    if !is_leading && out.len < DIGITS {
+                        out.digits[out.len] = digit;
+                        out.len += 1;
+                    }
+                }
+            }
+        }
+        out.exponent += scientific.and_then(|e| e.parse::<i32>().ok()).unwrap_or_default();
+        while out.len > 1 && out.digits[out.len - 1] == b'0' {
+            out.len -= 1;
+        }
+        if out.len == 0 {
+            (out.len, out.exponent) = (1, 0);
+        }
+        out
+    }
+
+    fn sign(&self, out: &mut Vec<u8>) {
+        if self.negative {
+            out.push(b'-');
+        }
+    }
+
+    /// `1.25`: one digit before the point, and no point behind a single one.
+    fn mantissa(&self, out: &mut Vec<u8>) {
+        self.sign(out);
+        out.push(self.digits[0]);
+        if self.len > 1 {
+            out.push(b'.');
+            out.extend_from_slice(&self.digits[1..self.len]);
+        }
+    }
+
+    /// `120`, `0.00125`.
+    fn plain(&self, out: &mut Vec<u8>) {
+        self.sign(out);
+        let digits = &self.digits[..self.len];
+        let before = self.exponent + 1;
+        if before <= 0 {
+            out.extend_from_slice(b"0.");
+            out.resize(out.len() + before.unsigned_abs() as usize, b'0');
+            out.extend_from_slice(digits);
+            return;
+        }
+        let before = before as usize;
+        if before >= digits.len() {
+            out.extend_from_slice(digits);
+            out.resize(out.len() + before - digits.len(), b'0');
+            return;
+        }
+        out.extend_from_slice(&digits[..before]);
+        out.push(b'.');
+        out.extend_from_slice(&digits[before..]);
+    }
+
+    /// `plain`, with `.0` behind a whole number.
+    fn pointed(&self, out: &mut Vec<u8>) {
+        self.plain(out);
+        if self.exponent >= 0 && self.exponent as usize + 1 >= self.len {
+            out.extend_from_slice(b".0");
+        }
+    }
+
+    /// `1.25e-07`.
+    fn scientific(&self, out: &mut Vec<u8>) {
+        self.mantissa(out);
+        out.push(b'e');
+        out.extend_from_slice(signed_exponent(self.exponent).as_bytes());
+    }
+}
+
+/// Digits are ASCII.
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::with_capacity(24);
+    write(&mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 impl Float {
     /// The shortest mantissa that reads back as the same value, and the exponent: `-1.25`, `3`. Of two that are equally
     /// near the even one, as Python and NumPy choose (Rust takes the larger).
     pub(super) fn shortest(self) -> (String, i32) {
-        let text = if self.single {
-            format!("{:e}", self.value as f32)
-        } else {
-            format!("{:e}", self.value)
-        };
-        let (mantissa, _) = split(&text);
-        let digits = fraction(&mantissa);
-        let nearest = format!("{:.digits$e}", self.value);
-        // Just above a power of two the nearest of that length may belong to the neighbour below.
-        if self.reads_back(&nearest) { split(&nearest) } else { split(&text) }
-    }
-
-    fn reads_back(self, text: &str) -> bool {
-        if self.single {
-            text.parse::<f32>().is_ok_and(|v| f64::from(v) == self.value)
-        } else {
-            text.parse::<f64>().is_ok_and(|v| v == self.value)
-        }
+        let decimal = Decimal::of(self);
+        (text(|out| decimal.mantissa(out)), decimal.exponent)
     }
 
     /// The shortest digits without an exponent: `120`, `0.00125`.
     pub(super) fn plain(self) -> String {
-        let (mantissa, exponent) = self.shortest();
-        let (sign, mantissa) = match mantissa.strip_prefix('-') {
-            Some(m) => ("-", m),
-            None => ("", mantissa.as_str()),
-        };
-        let digits = mantissa.replace('.', "");
-        let before = exponent + 1;
-        if before <= 0 {
-            return format!("{sign}0.{}{digits}", "0".repeat(before.unsigned_abs() as usize));
-        }
-        let before = before as usize;
-        if before >= digits.len() {
-            return format!("{sign}{digits}{}", "0".repeat(before - digits.len()));
-        }
-        format!("{sign}{}.{}", &digits[..before], &digits[before..])
+        text(|out| Decimal::of(self).plain(out))
     }
 
     /// As Python's `repr`: an exponent from 1e16 on and below 1e-4.
     pub(super) fn repr(self) -> String {
-        let (mantissa, exponent) = self.shortest();
-        if self.value == 0.0 || (-4..16).contains(&exponent) {
-            return self.pointed();
+        text(|out| self.write(out))
+    }
+
+    /// [`Float::repr`] to the end of a buffer.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        let decimal = Decimal::of(self);
+        match self.value == 0.0 || (-4..16).contains(&decimal.exponent) {
+            true => decimal.pointed(out),
+            false => decimal.scientific(out),
         }
-        format!("{mantissa}e{}", signed_exponent(exponent))
     }
 
     /// As NumPy writes a lone number: a `float32` has an exponent from 1e6 on, where its digits end.
@@ -80,24 +172,12 @@ impl Float {
         if !self.single || size == 0.0 {
             return self.repr();
         }
-        if (1e-4..1e6).contains(&size) {
-            return self.pointed();
-        }
-        let (mantissa, exponent) = self.shortest();
-        format!("{mantissa}e{}", signed_exponent(exponent))
+        let decimal = Decimal::of(self);
+        text(|out| match (1e-4..1e6).contains(&size) {
+            true => decimal.pointed(out),
+            false => decimal.scientific(out),
+        })
     }
-
-    /// `plain`, with `.0` behind a whole number.
-    fn pointed(self) -> String {
-        let text = self.plain();
-        if text.contains('.') { text } else { text + ".0" }
-    }
-}
-
-/// Mantissa and exponent of Rust's `1.5e-7`.
-fn split(text: &str) -> (String, i32) {
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
-    (mantissa.to_string(), exponent.parse().unwrap_or_default())
 }
 
 /// Digits after the point.

@@ -17,48 +17,72 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef};
+use std::cmp::Reverse;
 use std::sync::Arc;
+use tessera_frontend::labels::are_coordinates;
 use tessera_frontend::lift::field;
 use tessera_planner::catalog::{CoordValues, DimLabel};
 use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::region::{Dims, Region};
 
 /// Rows of one batch: enough to be quick, few enough to need no thought about memory.
 const BATCH_ROWS: u64 = 1 << 16;
 
-/// Tensors over the same dimensions, as one table.
+/// Tensors over the same dimensions or some of them, as one table: a cell of few dimensions stands in many rows.
 pub(super) struct Long<'a> {
-    tensors: Vec<&'a dyn Windows>,
+    shape: Dims,
+    tensors: Vec<Member<'a>>,
     schema: SchemaRef,
     /// The labels of each axis; `None` where the position is the label.
     labels: Vec<Option<ArrayRef>>,
 }
 
 impl<'a> Long<'a> {
-    /// Tensors with the same dimensions share a table; tables come in the order of their first tensors.
+    /// A tensor shares the table of one that has all of its dimensions, in its order; a tensor that is labels of
+    /// another one is a column already. Tables come in the order of their first tensors.
     pub(super) fn group(
         tensors: &[&'a dyn Windows],
         surface: Option<Surface>,
     ) -> Result<Vec<Self>, Error> {
-        let mut groups: Vec<Vec<&'a dyn Windows>> = Vec::new();
-        for &t in tensors {
-            match groups.iter_mut().find(|g| same_dims(g[0].head(), t.head())) {
-                Some(g) => g.push(t),
-                None => groups.push(vec![t]),
+        let heads: Vec<Head<'_>> = tensors.iter().map(|t| t.head()).collect();
+        let labels = are_coordinates(&heads.iter().map(|h| (h.name, h.dims)).collect::<Vec<_>>());
+        let left: Vec<usize> = (0..heads.len()).filter(|&i| !labels[i]).collect();
+        // The first of the widest tensors that have the dimensions of each.
+        let host = |i: usize| {
+            let has = |j: usize| axes_in(heads[i], heads[j]).is_some();
+            let wider = left.iter().copied().filter(|&j| has(j));
+            wider.max_by_key(|&j| (heads[j].dims.len(), Reverse(j))).unwrap_or(i)
+        };
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for &i in &left {
+            let host = host(i);
+            match groups.iter_mut().find(|(known, _)| *known == host) {
+                Some((_, members)) => members.push(i),
+                None => groups.push((host, vec![i])),
             }
         }
-        groups.into_iter().map(|g| Long::new(g, surface)).collect()
+        let table = |(host, members): (usize, Vec<usize>)| {
+            let member = |&i: &usize| {
+                axes_in(heads[i], heads[host]).map(|axes| Member { tensor: tensors[i], axes })
+            };
+            Long::new(heads[host], members.iter().filter_map(member).collect(), surface)
+        };
+        groups.into_iter().map(table).collect()
     }
 
-    fn new(tensors: Vec<&'a dyn Windows>, surface: Option<Surface>) -> Result<Self, Error> {
-        let first = tensors[0].head();
+    fn new(
+        host: Head<'_>,
+        tensors: Vec<Member<'a>>,
+        surface: Option<Surface>,
+    ) -> Result<Self, Error> {
         let mut fields: Vec<Field> = Vec::new();
         let mut labels = Vec::new();
-        for (d, name) in first.dims.iter().zip(first.dim_names()) {
+        for (d, name) in host.dims.iter().zip(host.dim_names()) {
             let (f, array) = axis(&name, d)?;
             fields.push(f);
             labels.push(array);
         }
-        for t in tensors.iter().map(|t| t.head()) {
+        for t in tensors.iter().map(|t| t.tensor.head()) {
             let mut name = t.name.to_string();
             let mut suffix = 1;
             while fields.iter().any(|f| *f.name() == name) {
@@ -71,7 +95,7 @@ impl<'a> Long<'a> {
         if let Some(s) = surface {
             schema.metadata.insert(SURFACE_KEY.into(), s.name().into());
         }
-        Ok(Long { tensors, schema: Arc::new(schema), labels })
+        Ok(Long { shape: host.shape(), tensors, schema: Arc::new(schema), labels })
     }
 
     /// Names and types of the columns.
@@ -81,13 +105,12 @@ impl<'a> Long<'a> {
 
     /// The rows, made batch by batch while they are asked for.
     pub(super) fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
-        let shape = self.tensors[0].head().shape();
         let mut start = 0;
-        windows(&shape, BATCH_ROWS).map(move |window| {
+        windows(&self.shape, BATCH_ROWS).map(move |window| {
             let len = window.cells() as usize;
-            let cells =
-                self.tensors.iter().map(|t| t.window(&window)).collect::<Result<Vec<_>, _>>()?;
-            let batch = self.batch(&shape, start, len, &cells);
+            let cells = self.tensors.iter().map(|t| t.column(&window));
+            let cells = cells.collect::<Result<Vec<_>, _>>()?;
+            let batch = self.batch(&self.shape, start, len, cells);
             start += len;
             batch.map_err(|source| Error::Rows { source })
         })
@@ -98,7 +121,7 @@ impl<'a> Long<'a> {
         shape: &[u64],
         start: usize,
         len: usize,
-        cells: &[Cells],
+        cells: Vec<ArrayRef>,
     ) -> Result<RecordBatch, arrow::error::ArrowError> {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for (a, labels) in self.labels.iter().enumerate() {
@@ -116,22 +139,74 @@ impl<'a> Long<'a> {
                 }
             });
         }
-        columns.extend(cells.iter().map(values));
+        columns.extend(cells);
         RecordBatch::try_new(self.schema.clone(), columns)
     }
 }
 
+/// A tensor of a table.
+struct Member<'a> {
+    tensor: &'a dyn Windows,
+    /// The table's dimension of each of its own, ascending.
+    axes: Vec<usize>,
+}
+
+impl Member<'_> {
+    /// Its cells in the rows of a window of the table.
+    fn column(&self, window: &Region) -> Result<ArrayRef, Error> {
+        let of = |at: &Dims| -> Dims { self.axes.iter().map(|&a| at[a]).collect() };
+        let own = Region { start: of(&window.start), end: of(&window.end) };
+        let cells = values(&self.tensor.window(&own)?);
+        if self.axes.len() == window.rank() {
+            return Ok(cells);
+        }
+        // A row's number among the tensor's own cells: 0 steps along dimensions that it does not have.
+        let mut steps = vec![0; window.rank()];
+        let mut step = 1;
+        for &a in self.axes.iter().rev() {
+            steps[a] = step;
+            step *= window.len(a);
+        }
+        let mut at = vec![0u64];
+        for (a, step) in steps.into_iter().enumerate() {
+            let along = |n: &u64| {
+                let n = *n;
+                (0..window.len(a)).map(move |i| n + i * step)
+            };
+            at = at.iter().flat_map(along).collect();
+        }
+        take(&cells, &UInt64Array::from(at), None).map_err(|source| Error::Rows { source })
+    }
+}
+
+/// For each dimension of a tensor that of another one which is the same: all are there, in the same order.
+fn axes_in(part: Head<'_>, whole: Head<'_>) -> Option<Vec<usize>> {
+    if part.dims.len() == whole.dims.len() {
+        return same_dims(part, whole).then(|| (0..part.dims.len()).collect());
+    }
+    let (own, all) = (part.shape(), whole.shape());
+    let mut axes = Vec::with_capacity(own.len());
+    for (d, &length) in part.dims.iter().zip(&own) {
+        let from = axes.last().map_or(0, |last| last + 1);
+        let is_it =
+            |&a: &usize| d.name.is_some() && all[a] == length && same_dim(d, &whole.dims[a]);
+        axes.push((from..all.len()).find(is_it)?);
+    }
+    Some(axes)
+}
+
 /// True if the same labels stand on the same dimensions.
 pub(super) fn same_dims(a: Head<'_>, b: Head<'_>) -> bool {
-    let same = |x: &DimLabel, y: &DimLabel| {
-        x.name == y.name
-            && match (&x.coord, &y.coord) {
-                (None, None) => true,
-                (Some(p), Some(q)) => Arc::ptr_eq(p, q) || p.values == q.values,
-                _ => false,
-            }
-    };
-    a.shape() == b.shape() && a.dims.iter().zip(b.dims).all(|(x, y)| same(x, y))
+    a.shape() == b.shape() && a.dims.iter().zip(b.dims).all(|(x, y)| same_dim(x, y))
+}
+
+fn same_dim(x: &DimLabel, y: &DimLabel) -> bool {
+    x.name == y.name
+        && match (&x.coord, &y.coord) {
+            (None, None) => true,
+            (Some(p), Some(q)) => Arc::ptr_eq(p, q) || p.values == q.values,
+            _ => false,
+        }
 }
 
 /// The column of a dimension and its labels.

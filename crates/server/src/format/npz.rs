@@ -31,10 +31,12 @@ pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(),
     // What cannot be written is refused before the first byte is.
     tensors.iter().try_for_each(|t| npy::check(*t))?;
     for &t in tensors {
-        let mut name = format!("{}.npy", t.head().name);
+        // A slash would be a directory.
+        let own = t.head().name.replace(['/', '\\'], "_");
+        let mut name = format!("{own}.npy");
         let mut suffix = 1;
         while !names.insert(name.clone()) {
-            name = format!("{}_{suffix}.npy", t.head().name);
+            name = format!("{own}_{suffix}.npy");
             suffix += 1;
         }
         // Zip wants length and checksum in front; the cells are kept, so they are simply passed twice.

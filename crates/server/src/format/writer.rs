@@ -30,7 +30,8 @@ impl Default for Options {
 
 /// Writes answers.
 ///
-/// `table`, `json`, `ndjson` and `csv` are written as answers come. The other formats hold one result: DDL before it
+/// `table`, `json`, `ndjson` and `csv` are written as answers come; what a statement without a result says is no part of
+/// CSV that has rows. The other formats hold one result: DDL before it
 /// adds nothing, a second result is an error, and [`Writer::finish`] writes it.
 pub struct Writer<W: Write> {
     format: Format,
@@ -39,6 +40,8 @@ pub struct Writer<W: Write> {
     written: usize,
     /// Answers of statements that have no result, for the formats that hold one result.
     done: usize,
+    /// What these said, for CSV: it is no row, so it is written only where there are none.
+    told: Vec<String>,
     pending: Option<Reply>,
 }
 
@@ -48,13 +51,17 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// A format that cannot be written: today there is none.
     pub fn new(format: Format, options: Options, out: W) -> Result<Self, Error> {
-        Ok(Writer { format, options, out, written: 0, done: 0, pending: None })
+        Ok(Writer { format, options, out, written: 0, done: 0, told: Vec::new(), pending: None })
     }
 
     /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
         if self.format.holds_one() {
             return self.keep(reply);
+        }
+        if let (Format::Csv, Answer::Done(text)) = (self.format, &reply.answer) {
+            self.told.push(text.trim_end().to_string());
+            return Ok(());
         }
         let first = self.written == 0;
         self.written += 1;
@@ -129,6 +136,9 @@ impl<W: Write> Writer<W> {
             return Ok(self.out);
         }
         let out: &mut dyn Write = &mut self.out;
+        if self.written == 0 {
+            self.told.iter().try_for_each(|text| writeln!(out, "{text}")).map_err(output)?;
+        }
         match (self.format, self.pending.take()) {
             (Format::Arrow | Format::Parquet | Format::Npy | Format::Npz, None) => {
                 return Err(Error::Format {
@@ -243,9 +253,7 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
         return batches.try_for_each(|b| csv::write_batch(&b?, schema, out));
     }
     match &reply.answer {
-        Answer::Text(text) | Answer::Done(text) => {
-            writeln!(out, "{}", text.trim_end()).map_err(output)
-        }
+        Answer::Text(text) => writeln!(out, "{}", text.trim_end()).map_err(output),
         Answer::Json(value) => writeln!(out, "{value}").map_err(output),
         _ => Ok(()),
     }

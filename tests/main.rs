@@ -27,6 +27,7 @@ mod labels;
 mod masks;
 mod naive;
 mod operands;
+mod names;
 mod random;
 mod restart;
 mod room;

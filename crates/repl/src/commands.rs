@@ -220,6 +220,9 @@ impl Command {
     pub fn parse(text: &str) -> Option<Result<Command, Error>> {
         // People end everything with `;`.
         let text = text.trim().trim_end_matches(';').trim_end();
+        if leaves(text) {
+            return Some(Ok(Command::Quit));
+        }
         if !text.starts_with(['.', '\\']) {
             return None;
         }
@@ -246,6 +249,12 @@ impl Command {
         }
         Some(Ok((row.make)(argument.into())))
     }
+}
+
+/// True for the words that leave other shells, which have no meaning in SQL.
+pub fn leaves(text: &str) -> bool {
+    let text = text.trim().trim_end_matches(';').trim_end();
+    ["exit", "quit"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// The command that `.name` or `\name` is.

@@ -1,5 +1,6 @@
 //! Where scripts come from: a terminal ([`crate::editor`]), a pipe or a file.
 
+use crate::commands::leaves;
 use std::io::BufRead;
 use tessera_server::error::Error;
 
@@ -23,7 +24,7 @@ pub trait Input {
 /// True if there is nothing more to wait for: an empty line, a command, a whole script.
 pub fn is_whole(text: &str, complete: fn(&str) -> bool) -> bool {
     let text = text.trim();
-    text.is_empty() || text.starts_with(['\\', '.']) || complete(text)
+    text.is_empty() || text.starts_with(['\\', '.']) || leaves(text) || complete(text)
 }
 
 /// A pipe or a file: no prompt, no history.

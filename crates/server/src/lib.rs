@@ -19,6 +19,7 @@ pub mod engine;
 pub mod error;
 pub mod format;
 mod journal;
+mod parameters;
 pub mod routes;
 pub mod session;
 pub mod statement;

@@ -3,7 +3,7 @@
 //! The life of `POST /v1/statements`:
 //! 1. [`accept`] takes the connection; heads that are slow or large end it.
 //! 2. [`guard`] asks for the token, or for a client of this machine.
-//! 3. [`body`] reads the statement within its limit and its time; [`params`] puts its parameters in place.
+//! 3. [`body`] reads the statement within its limit and its time; [`crate::parameters`] puts its parameters in place.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
 //! 5. [`store`] enters it into the queue, runs it when a place is free, and keeps its result.
 //! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with back-pressure.
@@ -16,8 +16,8 @@ mod body;
 mod cluster;
 mod guard;
 mod health;
+mod light;
 mod metrics;
-mod params;
 mod reply;
 mod sessions;
 mod statements;

@@ -23,6 +23,9 @@ pub(super) struct QueryArgs {
     /// File (or Zarr store) to write instead of stdout; it appears when it is whole
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// A value for `$NAME` (`$1` and `?` by number) in the statements: JSON, or else a text; repeatable
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    params: Vec<String>,
     /// Tells the time of each statement on stderr
     #[arg(long)]
     timing: bool,
@@ -116,12 +119,17 @@ impl QueryArgs {
                 });
             }
             // A store is no stream: the engine itself writes it, chunk by chunk.
-            let sql = copied(&self.script.read()?, path)?;
+            let sql = copied(&self.read()?, path)?;
             let target = Target::new(None, None)?;
             return Ok(Query { sql, target, timing: self.timing });
         }
         let target = Target::new(self.format.as_deref(), self.output.as_deref())?;
-        Ok(Query { sql: self.script.read()?, target, timing: self.timing })
+        Ok(Query { sql: self.read()?, target, timing: self.timing })
+    }
+
+    /// The script with its parameters in place.
+    fn read(&self) -> Result<String, Error> {
+        crate::parameters::bind_given(&self.script.read()?, &self.params)
     }
 }
 

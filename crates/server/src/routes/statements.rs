@@ -63,13 +63,13 @@ pub(super) async fn submit(
         }
     };
     let request_id = match asked.request_id {
-        Some(id) if id.is_empty() || id.len() > REQUEST_ID_MAX => {
-            let reason = format!("`request_id` has 1 to {REQUEST_ID_MAX} bytes");
+        Some(id) if id.is_empty() || id.chars().count() > REQUEST_ID_MAX => {
+            let reason = format!("`request_id` has 1 to {REQUEST_ID_MAX} characters");
             return Err(Error::Request { reason }.into());
         }
         id => id,
     };
-    let sql = super::params::bind(&asked.sql, asked.params.as_ref())?;
+    let sql = crate::parameters::bind(&asked.sql, asked.params.as_ref())?;
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
@@ -227,7 +227,7 @@ pub(super) async fn get(
     let entry = shared.statements.get(&id)?;
     let wait_ms = parameters.number("wait_ms")?.unwrap_or(0).min(WAIT_MS_MAX);
     parameters.only(&["wait_ms"])?;
-    if wait_ms > 0 {
+    if wait_ms > 0 && !entry.is_over() {
         entry.wait(Duration::from_millis(wait_ms)).await;
     }
     Ok(json(StatusCode::OK, &told(&entry)))
@@ -329,7 +329,7 @@ pub(super) async fn events(
         if !first {
             entry.wait(EVENT_EVERY).await;
         }
-        let over = entry.outcome().is_some();
+        let over = entry.is_over();
         let name = if over { "end" } else { "progress" };
         let event = format!("event: {name}\ndata: {}\n\n", told(&entry));
         let next = (!over).then_some((entry, permit, false));

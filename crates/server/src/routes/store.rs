@@ -14,6 +14,7 @@
 
 mod restore;
 
+use super::light::{LIGHT_MAX, is_light};
 use crate::answer::Reply;
 use crate::config::Config;
 use crate::engine::{Engine, Handle};
@@ -217,7 +218,12 @@ impl Entry {
         }
     }
 
-    /// Waits until it is over, at most `time`; true if it is.
+    /// True if it is over: what was finished before the server started is, also while its answers are computed again.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished || self.outcome.borrow().is_some()
+    }
+
+    /// Waits until its outcome is there, at most `time`; true if it is.
     pub(super) async fn wait(&self, time: Duration) -> bool {
         let mut outcome = self.outcome.subscribe();
         let over = tokio::time::timeout(time, outcome.wait_for(Option::is_some)).await;
@@ -257,6 +263,8 @@ pub(super) struct Statements {
     /// Statements that wait or run.
     live: AtomicUsize,
     live_max: usize,
+    /// Those that take but a moment and are answered beside a full queue.
+    light: AtomicUsize,
     running_max: usize,
     limit_s: u64,
     ttl: Duration,
@@ -271,16 +279,29 @@ pub(super) struct Statements {
     pub(super) ends: [AtomicU64; 3],
 }
 
+/// Where a statement counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Among those that wait or run.
+    Queue,
+    /// Beside a queue that is full.
+    Light,
+}
+
 /// One more that waits or runs, until it is dropped.
 struct Live {
     statements: Arc<Statements>,
+    turn: Turn,
     /// It is among the queries of the process as long.
     _entered: Option<Entered>,
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.statements.live.fetch_sub(1, Relaxed);
+        match self.turn {
+            Turn::Queue => self.statements.live.fetch_sub(1, Relaxed),
+            Turn::Light => self.statements.light.fetch_sub(1, Relaxed),
+        };
     }
 }
 
@@ -293,6 +314,7 @@ impl Statements {
             places: Arc::new(Semaphore::new(config.max_queries)),
             live: AtomicUsize::new(0),
             live_max: config.max_queries.saturating_add(config.max_queued),
+            light: AtomicUsize::new(0),
             running_max: config.max_queries,
             limit_s: config.query_timeout_s,
             ttl: Duration::from_secs(config.result_ttl_s),
@@ -332,13 +354,13 @@ impl Statements {
                 };
             }
         }
-        self.take_place()?;
+        let turn = self.turn(&sql)?;
         let handle = Handle::below(&self.stop);
         let entry = Arc::new(self.entry(handle, sql, session, request, now_ms()));
         forget_oldest(&mut known);
         known.insert(entry.id().to_string(), entry.clone());
         drop(known);
-        self.start(&entry, engine);
+        self.start(&entry, engine, turn);
         Ok(entry)
     }
 
@@ -374,9 +396,9 @@ impl Statements {
     }
 
     /// Runs a statement when its turn comes.
-    fn start(self: &Arc<Self>, entry: &Arc<Entry>, engine: Arc<dyn Engine>) {
+    fn start(self: &Arc<Self>, entry: &Arc<Entry>, engine: Arc<dyn Engine>, turn: Turn) {
         let entered = self.host.as_ref().map(|h| h.queries().enter(&entry.handle));
-        let live = Live { statements: self.clone(), _entered: entered };
+        let live = Live { statements: self.clone(), turn, _entered: entered };
         tokio::spawn(self.clone().drive(entry.clone(), engine, live));
     }
 
@@ -470,12 +492,25 @@ impl Statements {
         }
         self.take_place()?;
         match entry.asleep.swap(false, Relaxed) {
-            true => self.start(entry, session()),
+            true => self.start(entry, session(), Turn::Queue),
             false => {
                 self.live.fetch_sub(1, Relaxed);
             }
         }
         Ok(())
+    }
+
+    /// Counts one more: beside the queue if that is full and the statement takes but a moment.
+    fn turn(&self, sql: &str) -> Result<Turn, Error> {
+        let Err(busy) = self.take_place() else { return Ok(Turn::Queue) };
+        if !is_light(sql) {
+            return Err(busy);
+        }
+        if self.light.fetch_add(1, Relaxed) >= LIGHT_MAX {
+            self.light.fetch_sub(1, Relaxed);
+            return Err(busy);
+        }
+        Ok(Turn::Light)
     }
 
     /// Counts one more that waits or runs.

@@ -61,7 +61,42 @@ pub(super) async fn get(
     };
     let reply =
         reply.ok_or_else(|| Error::Internal { what: "a statement had no answer".into() })?;
-    Ok(json(StatusCode::OK, &json!({"name": name, "fields": objects(reply)?})))
+    let fields: Vec<Value> = objects(reply)?.into_iter().map(field).collect();
+    Ok(json(StatusCode::OK, &json!({"name": name, "fields": fields})))
+}
+
+/// A row of DESCRIBE with lists in place of their texts: `time=8, lat=5` is for people.
+fn field(row: Value) -> Value {
+    let Value::Object(row) = row else { return row };
+    let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+    let list = |text: String| -> Vec<String> {
+        text.split(", ").filter(|part| !part.is_empty()).map(String::from).collect()
+    };
+    let number = |text: &str| text.parse::<u64>().map_or(Value::Null, Value::from);
+    let (mut names, mut shape) = (Vec::new(), Vec::new());
+    for dim in list(text("dims")) {
+        let (name, length) = dim.rsplit_once('=').unwrap_or((&dim, ""));
+        names.push(Value::from(name));
+        shape.push(number(length));
+    }
+    let is_coordinate = text("kind") == "coordinate";
+    let mut out = Map::new();
+    for (key, value) in row.clone() {
+        match key.as_str() {
+            "dims" => {
+                out.insert(key, std::mem::take(&mut names).into());
+                out.insert("shape".into(), std::mem::take(&mut shape).into());
+            }
+            // A coordinate has no chunks: its first and last label stand there.
+            "chunks" if is_coordinate => drop(out.insert("range".into(), value)),
+            "chunks" => {
+                let chunks: Vec<Value> = list(text("chunks")).iter().map(|n| number(n)).collect();
+                out.insert(key, chunks.into());
+            }
+            _ => drop(out.insert(key, value)),
+        }
+    }
+    Value::Object(out)
 }
 
 /// `DELETE /v1/tensors/{name}`

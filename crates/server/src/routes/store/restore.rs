@@ -7,7 +7,7 @@
 //!          ─▶ not over         it runs again
 //! ```
 
-use super::{Entry, EntryKeeper, Kept, Outcome, Statements};
+use super::{Entry, EntryKeeper, Kept, Outcome, Statements, Turn};
 use crate::client::Failure;
 use crate::engine::{Engine, Handle};
 use crate::error::{Class, Error};
@@ -163,7 +163,7 @@ impl Statements {
         match runs {
             true => {
                 self.live.fetch_add(1, Relaxed);
-                self.start(&entry, session());
+                self.start(&entry, session(), Turn::Queue);
             }
             // It may have been killed before it removed them.
             false => entry.handle.remove_chunks().await,

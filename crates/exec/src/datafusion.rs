@@ -23,7 +23,7 @@ pub mod stream;
 mod table;
 mod top;
 
-pub use concat::in_order;
+pub use concat::physical;
 pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;

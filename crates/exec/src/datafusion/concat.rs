@@ -4,10 +4,15 @@
 //! answer's order, and the bits of a float's sum over it, would depend on threads.
 
 use super::single;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::{
+    SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
+};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
@@ -18,20 +23,51 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
 
-/// Replaces the unions of a physical plan by concatenations.
+/// The physical plan of a logical one, whose unions are concatenations.
 ///
 /// # Errors
-/// DataFusion's, for a plan that it cannot put together again.
-pub fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
-        if !node.is::<UnionExec>() {
-            return Ok(Transformed::no(node));
-        }
-        let inputs = node.children().into_iter().cloned().collect();
-        let concat: Arc<dyn ExecutionPlan> = Arc::new(ConcatExec::new(node.schema(), inputs));
-        Ok(Transformed::yes(concat))
-    })
-    .map(|t| t.data)
+/// DataFusion's.
+pub async fn physical(
+    state: &SessionState,
+    logical: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    // Before all other rules: they sort and group what a union gives by its partitions, which a concatenation has not.
+    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
+    let rules = std::iter::once(ours).chain(state.physical_optimizers().iter().cloned()).collect();
+    let state = SessionStateBuilder::new_from_existing(state.clone())
+        .with_physical_optimizer_rules(rules)
+        .build();
+    state.create_physical_plan(logical).await
+}
+
+/// Replaces the unions of a physical plan by concatenations.
+#[derive(Debug)]
+struct InOrder;
+
+impl PhysicalOptimizerRule for InOrder {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if !node.is::<UnionExec>() {
+                return Ok(Transformed::no(node));
+            }
+            let inputs = node.children().into_iter().cloned().collect();
+            let concat: Arc<dyn ExecutionPlan> = Arc::new(ConcatExec::new(node.schema(), inputs));
+            Ok(Transformed::yes(concat))
+        })
+        .map(|t| t.data)
+    }
+
+    fn name(&self) -> &str {
+        "in_order"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
 }
 
 /// Inputs of one schema, one after the other, as one partition.

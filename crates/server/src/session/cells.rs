@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
-    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, in_order,
+    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, physical,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -161,10 +161,9 @@ impl Session {
             })
             .collect();
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
-        let physical = planned.state.create_physical_plan(&logical).await.map_err(rows_error)?;
-        let physical = in_order(physical).map_err(rows_error)?;
+        let plan = physical(&planned.state, &logical).await.map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
-        execute_stream(physical, Arc::new(context)).map_err(rows_error)
+        execute_stream(plan, Arc::new(context)).map_err(rows_error)
     }
 
     /// EXPLAIN of a cell query: what stayed dense, what forced rows, DataFusion's plan, the tensor plans.

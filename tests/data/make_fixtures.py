@@ -483,6 +483,35 @@ def masks():
         put(group, name, cells, chunks, dict(fill_value=fill, attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"], **attrs}))
 
 
+def narrow():
+    """Labels of 0.1 degrees in float32 (`tenth.zarr`) and float64 (`tenth64.zarr`), times with zones in Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lat = np.round(np.arange(52.0, 53.05, 0.1), 1)
+    lon = np.round(np.arange(-0.2, 0.35, 0.1), 1)
+    hours = np.arange(0, 24, 6)
+    t = (np.arange(4 * 11 * 6).reshape(4, 11, 6) * 0.1).astype("f4")
+    for name, dtype in (("tenth.zarr", "f4"), ("tenth64.zarr", "f8")):
+        g = zarr.open_group(str(fresh(name)), mode="w", zarr_format=3)
+        labelled(g, "time", hours, ["time"], (4,), {"units": "hours since 2020-07-01", "calendar": "standard"})
+        labelled(g, "lat", lat.astype(dtype), ["lat"], (11,))
+        labelled(g, "lon", lon.astype(dtype), ["lon"], (6,))
+        labelled(g, "t", t.astype(dtype), ["time", "lat", "lon"], (2, 6, 6))
+    paris = [1593554400000000 + h * 3600000000 for h in (0, 2, 4, 8, 14, 20, 26)]  # 2020-07-01T00:00 in Paris, ...
+    pq.write_table(
+        pa.table({
+            "at": pa.array(paris, pa.timestamp("us", tz="Europe/Paris")),
+            "utc": pa.array(paris, pa.timestamp("us", tz="UTC")),
+            "plain": pa.array([p // 1000 for p in paris], pa.timestamp("ms")),
+            "lat": pa.array([52.3, 52.3, 52.4, 52.45, 53.0, float("nan"), None], pa.float32()),
+            "wide": pa.array([52.3, 52.3, 52.4, 52.45, 53.0, float("nan"), None], pa.float64()),
+            "n": pa.array(range(7), pa.int64()),
+        }),
+        str(HERE / "tables" / "stations.parquet"),
+    )
+
+
 def fresh(name):
     path = HERE / name
     shutil.rmtree(path, ignore_errors=True)
@@ -497,3 +526,4 @@ if __name__ == "__main__":
     cases()
     bad()
     masks()
+    narrow()

@@ -3,16 +3,16 @@
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables.
+//!    labels, known at bind, and variables. `using` writes out what joins make one column.
 //! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
 //!    analyser coerces types.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
 //!    meaning or not at all.
-//! 4. `nan` takes the sign of NaN from what rows compute; `order` adds the sorts that dimension order needs; DataFusion optimises what is left. A table of cells that is
-//!    still there becomes `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed
-//!    into it.
+//! 4. `order` adds the sorts that dimension order needs; `nan` takes the sign of NaN from what rows compute; DataFusion
+//!    optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one row for each
+//!    cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
 //!    each.
 //!
@@ -23,7 +23,9 @@ mod context;
 mod cube;
 mod dense;
 mod error;
+mod float32;
 mod functions;
+mod grouping;
 mod labelled;
 mod labels;
 mod lower;
@@ -38,7 +40,9 @@ mod table;
 mod time;
 mod unreadable;
 mod unsigned;
+mod using;
 mod widen;
+mod zones;
 
 #[cfg(test)]
 mod tests;
@@ -180,6 +184,7 @@ pub(crate) fn plan_in(
     crate::limits::with_stack(|| {
         let mut query = query.clone();
         let prepared = names::prepare(&mut query, tables, because, density, text)?;
+        using::rewrite(&mut query, &prepared, state)?;
         let logical = match logical(query, &prepared, state) {
             Ok(logical) => logical,
             Err(e) => {
@@ -202,9 +207,10 @@ pub(crate) fn plan_in(
                 logical
             }
         };
-        let logical = nan::rewrite(logical).map_err(error::plan)?;
         let logical = order::ordered(logical, state).map_err(error::plan)?;
+        let logical = nan::rewrite(logical).map_err(error::plan)?;
         let logical = state.optimize(&logical).map_err(error::plan)?;
+        error::correlated(&logical)?;
         let logical = lift.rows(logical).map_err(error::plan)?;
         Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes, orders })
     })
@@ -216,10 +222,11 @@ fn logical(
     prepared: &names::Prepared,
     state: &SessionState,
 ) -> datafusion::error::Result<LogicalPlan> {
-    let context = context::Context::new(state, &prepared.tables);
+    let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    let plan = grouping::rewrite(plan)?;
     let plan = time::rewrite(plan, &prepared.texts)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     widen::rewrite(time::as_texts(plan)?)

@@ -4,7 +4,7 @@
 //! ORDER BY t2m DESC LIMIT 5      keys of 2^20 rows ──▶ those not behind the 5 best so far: a handful
 //! ```
 //! The rows that are left are sorted by whoever asked; what is left out is behind `rows` others whatever comes. Keys
-//! are compared as Arrow's sort does: floats in IEEE 754's total order (NaN has no sign here).
+//! are compared as SQL's order does: NaN (which has no sign here) is above all numbers, and -0.0 is 0.0.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::datatypes as t;
@@ -51,10 +51,12 @@ impl First {
         let float = |bits: u64| if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
         let int = |v: i64| (v as u64) ^ (1 << 63);
         match keys.data_type() {
-            DataType::Float64 => self.of::<t::Float64Type>(keys, present, |v| float(v.to_bits())),
-            // Widening keeps the order, and the NaN's sign.
+            // Adding 0.0 takes the sign of -0.0.
+            DataType::Float64 => {
+                self.of::<t::Float64Type>(keys, present, |v| float((v + 0.0).to_bits()))
+            }
             DataType::Float32 => self.of::<t::Float32Type>(keys, present, |v| {
-                let bits = v.to_bits();
+                let bits = (v + 0.0).to_bits();
                 u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
             }),
             DataType::Int8 => self.of::<t::Int8Type>(keys, present, |v| int(v.into())),

@@ -14,6 +14,8 @@ use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
 use super::casts::Casts;
+use super::time::Since;
+use crate::error::Position;
 
 /// The tables of one query and the functions of a session.
 pub(crate) struct Context<'a> {
@@ -23,12 +25,15 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// `texts` says where each text of the query stands.
     pub(crate) fn new(
         state: &'a SessionState,
         tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
+        texts: &BTreeMap<String, Position>,
     ) -> Self {
-        let ours: Arc<dyn ExprPlanner> = Arc::new(Casts);
-        let planners = std::iter::once(ours).chain(state.expr_planners().iter().cloned()).collect();
+        let ours: [Arc<dyn ExprPlanner>; 2] =
+            [Arc::new(Casts), Arc::new(Since { texts: texts.clone() })];
+        let planners = ours.into_iter().chain(state.expr_planners().iter().cloned()).collect();
         Self { state, tables, planners }
     }
 }

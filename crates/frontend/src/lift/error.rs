@@ -1,6 +1,8 @@
 //! DataFusion's and the planner's errors in the frontend's words.
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::error::{Error, Position, nearest};
 use crate::functions::functions;
@@ -19,6 +21,44 @@ pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
 pub(crate) fn plan(error: DataFusionError) -> Error {
     let mut position = None;
     read(error, &mut position)
+}
+
+/// Refuses subqueries that the optimiser could not make joins of: nothing runs them for each row.
+pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
+    let mut position = None;
+    let mut is_found = false;
+    let walk = logical.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|e| {
+                let inner = match e {
+                    Expr::ScalarSubquery(inner) => inner,
+                    Expr::Exists(exists) => &exists.subquery,
+                    Expr::InSubquery(list) => &list.subquery,
+                    Expr::SetComparison(comparison) => &comparison.subquery,
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                if inner.outer_ref_columns.is_empty() {
+                    return Ok(TreeNodeRecursion::Continue);
+                }
+                is_found = true;
+                position = inner.spans.first().map(place);
+                Ok(TreeNodeRecursion::Stop)
+            })
+        })
+    });
+    walk.map_err(plan)?;
+    if !is_found {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        construct: "a value of a subquery that compares with a column outside by anything but `=`"
+            .to_string(),
+        position,
+        hint: Some(
+            "join and aggregate instead: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`"
+                .to_string(),
+        ),
+    })
 }
 
 /// A function that the plan does not know is perhaps one of tensors.

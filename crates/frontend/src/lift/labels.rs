@@ -94,6 +94,7 @@ pub(crate) fn physical(
     expr: Expr,
     schema: &DFSchema,
 ) -> Result<Arc<dyn PhysicalExpr>> {
+    let expr = super::nan::expression(expr, schema)?;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(state.config_options()))

@@ -21,8 +21,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, Filter, Join, Limit, LogicalPlan, Projection, Sort, SortExpr,
-    SubqueryAlias, TableScan, TableScanBuilder, Union, Window,
+    Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, Limit, LogicalPlan, Projection, Sort,
+    SortExpr, SubqueryAlias, TableScan, TableScanBuilder, Union, Window,
 };
 use origin::Axis;
 
@@ -249,6 +249,8 @@ impl Order<'_> {
             let expr = Expr::Column(column);
             match origin::labels(plan, &expr, self.state)? {
                 Some((axis, labels)) => {
+                    // Of labels of two types that a join makes equal, these have the left side's.
+                    let expr = expr.cast_to(labels.data_type(), plan.schema())?;
                     let entry = axes.entry(axis).or_default();
                     entry.0.push(expr);
                     entry.1.push(labels);

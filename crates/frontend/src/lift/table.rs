@@ -395,13 +395,17 @@ pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
     })
 }
 
+/// NaN is a label without a sign, as Arrow's order has it above all numbers.
 fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
+    let one_nan = |x: f64| if x.is_nan() { f64::NAN } else { x };
     let wide: ArrayRef = match values {
         CoordValues::Int(_, v) => Arc::new(Int64Array::from(v.to_vec())),
         CoordValues::Float(DType::Float32, v) => {
-            Arc::new(v.iter().map(|&x| Some(x as f32)).collect::<Float32Array>())
+            Arc::new(v.iter().map(|&x| Some(one_nan(x) as f32)).collect::<Float32Array>())
         }
-        CoordValues::Float(_, v) => Arc::new(Float64Array::from(v.to_vec())),
+        CoordValues::Float(_, v) => {
+            Arc::new(v.iter().map(|&x| Some(one_nan(x))).collect::<Float64Array>())
+        }
         CoordValues::Time(Calendar::Standard, v) => Arc::new(
             v.iter().map(|&t| (t != NAT).then_some(t)).collect::<TimestampMicrosecondArray>(),
         ),

@@ -1,7 +1,8 @@
 //! Texts that meet times are moments of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text that meets a
-//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`] is a part of the same walk.
+//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] are parts of
+//! the same walk. `time - '2020'` has no type as text, so [`Since`] reads it while the plan is made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,16 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use sqlparser::ast::BinaryOperator;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::functions::TimeText;
 use super::table::calendar;
-use super::unsigned;
+use super::{float32, unsigned, zones};
 use crate::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -37,7 +40,10 @@ pub(crate) fn rewrite(
         node.map_expressions(|expr| {
             let name = names.save(&expr);
             expr.transform_up(|e| {
-                one(e, &schema, texts)?.transform_data(|e| unsigned::one(e, &schema))
+                one(e, &schema, texts)?
+                    .transform_data(|e| unsigned::one(e, &schema))?
+                    .transform_data(|e| float32::one(e, &schema))?
+                    .transform_data(|e| zones::one(e, &schema))
             })?
             .map_data(|e| Ok(name.restore(e)))
         })
@@ -51,7 +57,9 @@ fn one(
     texts: &BTreeMap<String, Position>,
 ) -> Result<Transformed<Expr>> {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if is_comparison(op) || op == Operator::Minus =>
+        {
             let l = meet(&left, &right, schema, texts)?;
             let r = meet(&right, &left, schema, texts)?;
             let is_changed = l.is_some() || r.is_some();
@@ -131,7 +139,32 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-fn is_comparison(op: Operator) -> bool {
+/// Reads texts that a time is taken from, or that are taken from a time.
+#[derive(Debug)]
+pub(super) struct Since {
+    /// Where each text stands.
+    pub(super) texts: BTreeMap<String, Position>,
+}
+
+impl ExprPlanner for Since {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::Minus {
+            if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
+                expr.right = moment;
+            } else if let Some(moment) = meet(&expr.right, &expr.left, schema, &self.texts)? {
+                expr.left = moment;
+            }
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Operators that compare two values.
+pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::*;
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
@@ -196,7 +229,10 @@ fn meet(
             code: "type_error",
             message: format!("`{text}` is not a date of the {} calendar", calendar.name()),
             position: texts.get(text).copied(),
-            hint: Some("write it as `2020`, `2020-01`, `2020-01-31` or `2020-01-31T12:00`".into()),
+            hint: Some(
+                "write it as `2020`, `2020-01`, `2020-01-31` or `2020-01-31T12:00`; a span of time is `INTERVAL '3 days'`"
+                    .into(),
+            ),
         })));
     };
     let value = match calendar {

@@ -15,7 +15,7 @@ use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::ir::NodeId;
 
-use super::super::labels::Factors;
+use super::super::labels::{Factors, canonical};
 use super::super::lower::Reason;
 use super::super::relation::{Column, Relation};
 use super::super::scan::{TensorScan, Top};
@@ -105,6 +105,7 @@ impl Dense<'_> {
         let labels = relation
             .evaluate(&first.expr, Some(axis), self.state)
             .map_err(|e| e.strip_backtrace())?;
+        let labels = canonical(&labels);
         let options = SortOptions { descending: !first.asc, nulls_first: first.nulls_first };
         let order = sort_to_indices(&labels, Some(options), None).map_err(|e| e.to_string())?;
         let order = order.values();

@@ -1,8 +1,10 @@
 //! `date_part(part, time)` of any calendar.
+//!
+//! `epoch` is the seconds since 1970-01-01 of that calendar, as `float64`.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int32Array};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
@@ -78,7 +80,14 @@ impl ScalarUDFImpl for DatePartOf {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         match other_calendar(args.arg_fields.get(1))? {
-            Some(_) => Ok(Arc::new(Field::new(self.name(), DataType::Int32, true))),
+            Some(_) => {
+                let part = args.scalar_arguments.first().copied().flatten();
+                let is_epoch = part
+                    .and_then(|part| part.try_as_str().flatten())
+                    .is_some_and(|part| part.eq_ignore_ascii_case("epoch"));
+                let data_type = if is_epoch { DataType::Float64 } else { DataType::Int32 };
+                Ok(Arc::new(Field::new(self.name(), data_type, true)))
+            }
             None => self.inner.return_field_from_args(args),
         }
     }
@@ -94,6 +103,17 @@ impl ScalarUDFImpl for DatePartOf {
             return exec_err!("date_part: the part is a text such as 'month'");
         };
         let lower = part.to_lowercase();
+        if lower == "epoch" {
+            let times = time.to_array(1)?;
+            let seconds = times.as_primitive::<Int64Type>().iter().map(|t| Some(t? as f64 / 1e6));
+            let out: ArrayRef = Arc::new(seconds.collect::<Float64Array>());
+            return match time {
+                ColumnarValue::Scalar(_) => {
+                    Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?))
+                }
+                ColumnarValue::Array(_) => Ok(ColumnarValue::Array(out)),
+            };
+        }
         let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
         let Some(kind) = DatePart::parse(name) else {
             return exec_err!("date_part: unknown part '{part}'");

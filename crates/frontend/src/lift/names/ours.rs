@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `a // b`, `a ^ b` | functions of ours |
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
+//! | `season(t)`, `dayofweek(t)` | `date_part('month', t) % 12 / 3`, `(date_part('dow', t) + 6) % 7` |
 //! | `now()`, `CURRENT_DATE` | the moment at which the statement was accepted, the same everywhere in it |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
@@ -66,6 +67,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 let text = Expr::Value(Value::SingleQuotedString(part.to_string()).into());
                 list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(text)));
                 *name = Ident::with_span(name.span, "date_part");
+                let part = std::mem::replace(expr, nothing());
+                *expr = counted(part, &lower);
             }
         }
         _ => {}
@@ -124,16 +127,33 @@ fn date_part(function: &str) -> Option<&'static str> {
     Some(match function {
         "year" => "year",
         "quarter" => "quarter",
-        "month" => "month",
+        "month" | "season" => "month",
         "week" | "weekofyear" => "week",
         "day" => "day",
         "dayofyear" => "doy",
+        // Sunday is 0 there.
+        "dayofweek" => "dow",
         "hour" => "hour",
         "minute" => "minute",
         "second" => "second",
         "epoch" => "epoch",
         _ => return None,
     })
+}
+
+/// A part of a date as a function counts it: winter is the first season, Monday the first day of the week.
+fn counted(part: Expr, function: &str) -> Expr {
+    use BinaryOperator::{Divide, Modulo, Plus};
+    let number = |n: u32| Box::new(Expr::Value(Value::Number(n.to_string(), false).into()));
+    let binary = |left, op, n| {
+        let inner = Expr::BinaryOp { left: Box::new(left), op, right: number(n) };
+        Expr::Nested(Box::new(inner))
+    };
+    match function {
+        "season" => binary(binary(part, Modulo, 12), Divide, 3),
+        "dayofweek" => binary(binary(part, Plus, 6), Modulo, 7),
+        _ => part,
+    }
 }
 
 fn nothing() -> Expr {

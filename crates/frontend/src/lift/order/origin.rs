@@ -55,7 +55,7 @@ pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
     let Expr::Column(column) = expr.unalias_nested().data else { return None };
     match cells.columns.get(cells.schema.index_of(&column.name).ok()?)? {
         CellColumn::Label { values, .. } => Some(values.clone()),
-        CellColumn::Cells { .. } => None,
+        CellColumn::Cells { .. } | CellColumn::Unreadable(_) => None,
     }
 }
 
@@ -147,6 +147,14 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
         | LogicalPlan::Distinct(_)
         | LogicalPlan::Window(_) => trace(plan.inputs().first()?, expr, before),
         LogicalPlan::Join(join) => {
+            let is_of = |side: &LogicalPlan| {
+                let all = expr.column_refs();
+                all.into_iter().all(|c| side.schema().maybe_index_of_column(c).is_some())
+            };
+            // What both sides decide is a label of neither.
+            if !is_of(&join.left) && !is_of(&join.right) {
+                return None;
+            }
             if join.left.schema().maybe_index_of_column(column).is_some() {
                 return trace(&join.left, expr, before);
             }
@@ -176,7 +184,15 @@ fn partner(join: &Join, expr: &Expr) -> Option<Expr> {
     });
     let keys = join.on.iter().map(|(left, right)| (left, right));
     let equal = equal.flat_map(|(a, b)| [(&**a, &**b), (&**b, &**a)]);
-    keys.chain(equal).find(|(a, b)| *b == expr && is_left(a)).map(|(a, _)| a.clone())
+    keys.chain(equal).find(|(a, b)| uncast(b) == expr && is_left(a)).map(|(a, _)| a.clone())
+}
+
+/// What a key compares, in whatever type.
+fn uncast(mut key: &Expr) -> &Expr {
+    while let Expr::Cast(cast) = key {
+        key = &cast.expr;
+    }
+    key
 }
 
 /// The expression with the plan's columns replaced by what stands for them; none for columns beyond `exprs`.

@@ -1,0 +1,145 @@
+//! Functions that the rewrite puts into a plan; nobody can write them.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+
+/// `one_nan(x)`: x, or NaN without a sign; `one_zero(x)`: the same, and -0.0 is 0.0.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Plain {
+    zero: bool,
+    signature: Signature,
+}
+
+impl Plain {
+    pub(super) fn udf(zero: bool) -> ScalarUDF {
+        let floats = vec![DataType::Float64, DataType::Float32];
+        let signature = Signature::uniform(1, floats, Volatility::Immutable);
+        ScalarUDF::new_from_impl(Plain { zero, signature })
+    }
+}
+
+/// The field of the one argument: what a function that keeps its argument gives.
+fn kept(args: &ReturnFieldArgs<'_>) -> Result<FieldRef> {
+    match args.arg_fields {
+        [field] => Ok(field.clone()),
+        _ => internal_err!("a function of one argument has {}", args.arg_fields.len()),
+    }
+}
+
+impl ScalarUDFImpl for Plain {
+    fn name(&self) -> &str {
+        if self.zero { "one_zero" } else { "one_nan" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types.first().cloned().unwrap_or(DataType::Float64))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        kept(&args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(value) = args.args.into_iter().next() else {
+            return exec_err!("{} takes one argument", self.name());
+        };
+        Ok(match value {
+            ColumnarValue::Array(array) => ColumnarValue::Array(self.plain(array)),
+            ColumnarValue::Scalar(scalar) => {
+                let array = self.plain(scalar.to_array()?);
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)
+            }
+        })
+    }
+}
+
+impl Plain {
+    fn plain(&self, array: ArrayRef) -> ArrayRef {
+        // Adding 0.0 takes the sign of -0.0.
+        let zero = if self.zero { 0.0 } else { -0.0 };
+        match array.data_type() {
+            DataType::Float64 => {
+                let x = array.as_primitive::<Float64Type>();
+                Arc::new(
+                    x.unary::<_, Float64Type>(|v| if v.is_nan() { f64::NAN } else { v + zero }),
+                )
+            }
+            DataType::Float32 => {
+                let x = array.as_primitive::<Float32Type>();
+                let zero = zero as f32;
+                Arc::new(
+                    x.unary::<_, Float32Type>(|v| if v.is_nan() { f32::NAN } else { v + zero }),
+                )
+            }
+            _ => array,
+        }
+    }
+}
+
+/// `member(x IN (…))`: its argument, which the optimiser does not put together with another list.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member {
+    signature: Signature,
+}
+
+impl Member {
+    pub(super) fn udf() -> ScalarUDF {
+        let signature = Signature::uniform(1, vec![DataType::Boolean], Volatility::Immutable);
+        ScalarUDF::new_from_impl(Member { signature })
+    }
+}
+
+impl ScalarUDFImpl for Member {
+    fn name(&self) -> &str {
+        "member"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        kept(&args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.into_iter().next() {
+            Some(value) => Ok(value),
+            None => exec_err!("member takes one argument"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Float64Array;
+
+    #[test]
+    fn signs_of_nan_and_zero_go() {
+        let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
+        let signs = |zero: bool| {
+            let signature = Signature::any(1, Volatility::Immutable);
+            let out = Plain { zero, signature }.plain(x.clone());
+            let out = out.as_primitive::<Float64Type>();
+            (out.value(0).is_sign_negative(), out.value(1).is_sign_negative(), out.is_null(2))
+        };
+        assert_eq!(signs(false), (false, true, true));
+        assert_eq!(signs(true), (false, false, true));
+    }
+}

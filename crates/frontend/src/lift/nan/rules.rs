@@ -1,0 +1,297 @@
+//! One expression: where the signs of NaN and of zero go.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Case, Cast, InList, ScalarFunction, TryCast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
+};
+
+use super::member;
+use super::plain::{Member, Plain};
+
+/// What an expression is rewritten with.
+pub(super) struct Rules {
+    nan: Arc<ScalarUDF>,
+    zero: Arc<ScalarUDF>,
+    member: Arc<ScalarUDF>,
+}
+
+/// Functions of single numbers, whose result is NaN whatever the sign of their argument's NaN is.
+const OF_NUMBERS: [&str; 34] = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "cos",
+    "cosh",
+    "degrees",
+    "exp",
+    "floor",
+    "isnan",
+    "iszero",
+    "ln",
+    "log",
+    "log10",
+    "log2",
+    "pow",
+    "power",
+    "radians",
+    "round",
+    "signum",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "tessera_floor_divide",
+    "tessera_power",
+    "trunc",
+];
+
+/// Functions that give one of their arguments.
+const CHOICES: [&str; 7] =
+    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_opaque"];
+
+/// Aggregates and window functions that give one of the values that they get.
+const OF_VALUES: [&str; 11] = [
+    "min",
+    "max",
+    "first_value",
+    "last_value",
+    "nth_value",
+    "any_value",
+    "lag",
+    "lead",
+    "percentile_disc",
+    // These divide numbers of rows, of which there is one.
+    "percent_rank",
+    "cume_dist",
+];
+
+impl Rules {
+    pub(super) fn new() -> Self {
+        Self {
+            nan: Arc::new(Plain::udf(false)),
+            zero: Arc::new(Plain::udf(true)),
+            member: Arc::new(Member::udf()),
+        }
+    }
+
+    /// NaN without a sign.
+    pub(super) fn one_nan(&self, expr: Expr) -> Expr {
+        self.nan.call(vec![expr])
+    }
+
+    /// A condition of WHERE: of its parts only those that are true count, so a list of plain values may be put together
+    /// with others, and pushed down to files.
+    pub(super) fn filter(
+        &self,
+        expr: Expr,
+        schema: &DFSchema,
+        is_changed: &mut bool,
+    ) -> Result<Expr> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                let left = Box::new(self.filter(*left, schema, is_changed)?);
+                let right = Box::new(self.filter(*right, schema, is_changed)?);
+                Ok(Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }))
+            }
+            list if member::is_plain(&list, schema) => Ok(list),
+            other => self.visit(other, schema, false, is_changed),
+        }
+    }
+
+    /// A key of an order: zeros are equal.
+    pub(super) fn key(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Result<Expr> {
+        let expr = self.visit(expr, schema, true, is_changed)?;
+        Ok(self.of_key(expr, schema, is_changed))
+    }
+
+    fn of_key(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Expr {
+        if !is_float(&expr, schema) {
+            return expr;
+        }
+        *is_changed = true;
+        self.plain_zero(expr)
+    }
+
+    /// `inside` is true for an argument of something that takes the sign away itself.
+    pub(super) fn visit(
+        &self,
+        expr: Expr,
+        schema: &DFSchema,
+        inside: bool,
+        is_changed: &mut bool,
+    ) -> Result<Expr> {
+        // What was rewritten before.
+        if is_call_of::<Member>(&expr) {
+            return Ok(expr);
+        }
+        let makes = makes_floats(&expr, schema);
+        let is_inside = is_call_of::<Plain>(&expr) || (makes && is_of_numbers(&expr));
+        let expr = expr
+            .map_children(|child| {
+                Ok(Transformed::yes(self.visit(child, schema, is_inside, is_changed)?))
+            })?
+            .data;
+        let expr = match expr {
+            Expr::InList(list) => {
+                *is_changed = true;
+                let list = if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                self.member.call(vec![Expr::InList(list)])
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                match member::joined(&left, &right) {
+                    Some(list) => {
+                        *is_changed = true;
+                        let list =
+                            if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                        self.member.call(vec![Expr::InList(list)])
+                    }
+                    None => Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }),
+                }
+            }
+            Expr::Case(Case { expr: Some(base), when_then_expr, else_expr })
+                if is_float(&base, schema) =>
+            {
+                *is_changed = true;
+                let when_then_expr = when_then_expr
+                    .into_iter()
+                    .map(|(when, then)| (Box::new(self.plain_zero(*when)), then))
+                    .collect();
+                let base = Some(Box::new(self.plain_zero(*base)));
+                Expr::Case(Case { expr: base, when_then_expr, else_expr })
+            }
+            Expr::ScalarFunction(f)
+                if f.func.name() == "nullif"
+                    && f.args.iter().all(|a| is_float(a, schema) && !a.is_volatile()) =>
+            {
+                *is_changed = true;
+                null_if(f, schema)?
+            }
+            Expr::AggregateFunction(mut call) => {
+                let is_of_different = call.params.distinct || call.func.name() == "approx_distinct";
+                for arg in call.params.args.iter_mut().filter(|_| is_of_different) {
+                    *arg = self.of_key(std::mem::take(arg), schema, is_changed);
+                }
+                self.keys(&mut call.params.order_by, schema, is_changed);
+                Expr::AggregateFunction(call)
+            }
+            Expr::WindowFunction(mut call) => {
+                for key in &mut call.params.partition_by {
+                    *key = self.of_key(std::mem::take(key), schema, is_changed);
+                }
+                self.keys(&mut call.params.order_by, schema, is_changed);
+                Expr::WindowFunction(call)
+            }
+            other => other,
+        };
+        if makes && !inside {
+            *is_changed = true;
+            return Ok(self.one_nan(expr));
+        }
+        Ok(expr)
+    }
+
+    fn keys(&self, keys: &mut [SortExpr], schema: &DFSchema, is_changed: &mut bool) {
+        for key in keys {
+            key.expr = self.of_key(std::mem::take(&mut key.expr), schema, is_changed);
+        }
+    }
+
+    /// IN compares bits.
+    fn of_floats(&self, list: InList) -> InList {
+        InList {
+            expr: Box::new(self.plain_zero(*list.expr)),
+            list: list.list.into_iter().map(|item| self.plain_zero(item)).collect(),
+            negated: list.negated,
+        }
+    }
+
+    fn plain_zero(&self, expr: Expr) -> Expr {
+        match expr {
+            Expr::Literal(ScalarValue::Float64(Some(v)), m) => {
+                let v = if v.is_nan() { f64::NAN } else { v + 0.0 };
+                Expr::Literal(ScalarValue::Float64(Some(v)), m)
+            }
+            Expr::Literal(ScalarValue::Float32(Some(v)), m) => {
+                let v = if v.is_nan() { f32::NAN } else { v + 0.0 };
+                Expr::Literal(ScalarValue::Float32(Some(v)), m)
+            }
+            literal @ Expr::Literal(..) => literal,
+            known if matches!(&known, Expr::ScalarFunction(f) if f.func == self.zero) => known,
+            other => self.zero.call(vec![other]),
+        }
+    }
+}
+
+/// `nullif(a, b)`: `CASE WHEN a = b THEN NULL ELSE a END`, where `=` knows one zero.
+fn null_if(mut f: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
+    let (Some(b), Some(a), true) = (f.args.pop(), f.args.pop(), f.args.is_empty()) else {
+        return datafusion::common::plan_err!("nullif takes two arguments");
+    };
+    let null = ScalarValue::try_from(&a.get_type(schema)?)?;
+    let same = Expr::BinaryExpr(BinaryExpr::new(Box::new(a.clone()), Operator::Eq, Box::new(b)));
+    let arms = vec![(Box::new(same), Box::new(Expr::Literal(null, None)))];
+    Ok(Expr::Case(Case::new(None, arms, Some(Box::new(a)))))
+}
+
+fn is_call_of<T: ScalarUDFImpl>(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(f) if f.func.inner().is::<T>())
+}
+
+/// Arithmetic, and functions like it.
+fn is_of_numbers(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(f) => OF_NUMBERS.contains(&f.func.name()),
+        _ => true,
+    }
+}
+
+/// Does it make a float, perhaps a NaN that none of its parts is?
+fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    let makes = match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+        }
+        Expr::Negative(_) => true,
+        // A text can be `-NaN`.
+        Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) => {
+            matches!(
+                expr.get_type(schema),
+                Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+            )
+        }
+        Expr::ScalarFunction(f) => {
+            !f.func.inner().is::<Plain>() && !CHOICES.contains(&f.func.name())
+        }
+        _ => false,
+    };
+    makes && is_float(expr, schema)
+}
+
+/// Does an aggregate or window function make floats of what it gets?
+pub(super) fn makes_result(call: &Expr) -> bool {
+    let name = match super::super::casts::bare(call) {
+        Expr::AggregateFunction(call) => call.func.name(),
+        Expr::WindowFunction(call) => call.fun.name(),
+        _ => return false,
+    };
+    !OF_VALUES.contains(&name)
+}
+
+/// A type that cannot be told is no float: whoever runs the plan meets the same expression.
+pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
+}

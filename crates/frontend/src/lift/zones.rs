@@ -1,0 +1,89 @@
+//! Times with a zone are instants: beside a time without one, which is UTC here, they are compared as UTC.
+//!
+//! Arrow would take the clock of the zone for that of the other side. Runs before types are coerced.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::{Between, InList, InSubquery};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast,
+};
+
+use super::time::is_comparison;
+
+/// The expression with its zones gone, if times with and without one meet in it.
+pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right })
+            if is_comparison(op) || op == Operator::Minus =>
+        {
+            let is_changed = meet(&mut left, &mut right, schema);
+            let new = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            Ok(Transformed::new_transformed(new, is_changed))
+        }
+        Expr::Between(Between { mut expr, negated, mut low, mut high }) => {
+            let mut is_changed = meet(&mut expr, &mut low, schema);
+            is_changed |= meet(&mut expr, &mut high, schema);
+            let new = Expr::Between(Between { expr, negated, low, high });
+            Ok(Transformed::new_transformed(new, is_changed))
+        }
+        Expr::InList(InList { mut expr, mut list, negated }) => {
+            let mut is_changed = false;
+            for item in &mut list {
+                is_changed |= meet(&mut expr, item, schema);
+            }
+            let new = Expr::InList(InList { expr, list, negated });
+            Ok(Transformed::new_transformed(new, is_changed))
+        }
+        Expr::InSubquery(InSubquery { mut expr, mut subquery, negated }) => {
+            let own = subquery.subquery.schema().clone();
+            let Some(first) = own.columns().into_iter().next() else {
+                let same = Expr::InSubquery(InSubquery { expr, subquery, negated });
+                return Ok(Transformed::no(same));
+            };
+            let first = Expr::Column(first);
+            match (time(&expr, schema), time(&first, &own)) {
+                (Some((unit, true)), Some((_, false))) => to_utc(&mut expr, unit),
+                (Some((_, false)), Some((unit, true))) => {
+                    let mut utc = first;
+                    to_utc(&mut utc, unit);
+                    let plan = Projection::try_new(vec![utc], subquery.subquery)?;
+                    subquery.subquery = Arc::new(LogicalPlan::Projection(plan));
+                }
+                _ => {
+                    let same = Expr::InSubquery(InSubquery { expr, subquery, negated });
+                    return Ok(Transformed::no(same));
+                }
+            }
+            Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated })))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// Takes the zone of one of two times if the other has none.
+fn meet(a: &mut Expr, b: &mut Expr, schema: &DFSchema) -> bool {
+    match (time(a, schema), time(b, schema)) {
+        (Some((unit, true)), Some((_, false))) => to_utc(a, unit),
+        (Some((_, false)), Some((unit, true))) => to_utc(b, unit),
+        _ => return false,
+    }
+    true
+}
+
+/// The unit of a time, and whether it has a zone. A failure here is not lost: planning meets the same expression.
+fn time(expr: &Expr, schema: &DFSchema) -> Option<(TimeUnit, bool)> {
+    match expr.get_type(schema).ok()? {
+        DataType::Timestamp(unit, zone) => Some((unit, zone.is_some())),
+        _ => None,
+    }
+}
+
+fn to_utc(expr: &mut Expr, unit: TimeUnit) {
+    let zoned = std::mem::take(expr);
+    let utc = cast(zoned, DataType::Timestamp(unit, Some("+00:00".into())));
+    *expr = cast(utc, DataType::Timestamp(unit, None));
+}

@@ -24,9 +24,9 @@ mod keep;
 mod keep_s3;
 mod killed;
 mod labels;
-mod masks;
 #[expect(clippy::print_stdout, reason = "a long run tells how far it is")]
 mod lift_random;
+mod masks;
 mod naive;
 mod names;
 mod operands;

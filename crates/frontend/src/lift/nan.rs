@@ -49,6 +49,8 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
                 _ => rules.visit(expr, &schema, false, &mut is_changed)?,
             };
             Ok(match is_changed {
+                // The keys of an order have no names.
+                true if is_sort => Transformed::yes(expr),
                 true => Transformed::yes(name.restore(expr)),
                 false => Transformed::no(expr),
             })

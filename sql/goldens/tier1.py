@@ -20,11 +20,17 @@ def filled(v, name, axis, limit=None):
 
 hidden = np.ma.masked_invalid
 
+
+def as_it_was(v, filled):
+    """What found nothing to take is masked where it was, and else the NaN that it was."""
+    return ma.masked_array(filled, np.isnan(filled) & ma.getmaskarray(v))
+
+
 f = Script("queries/fill", "ffill, bfill, first, last, ewm.", 1e-12, setup=(CASES, ERA5))
 for name in ("ffill", "bfill"):
     for axis in (0, 1):
         f.q(f"{name}(m, axis => {axis}), {name}(m, axis => {axis}, limit => 1), {name}(mn, {axis})",
-            hidden(filled(d.m, name, axis)), hidden(filled(d.m, name, axis, 1)), hidden(filled(d.mn, name, axis)))
+            *[as_it_was(v, filled(v, name, axis, limit)) for v, limit in ((d.m, None), (d.m, 1), (d.mn, None))])
         f.note("NaN is filled too, and stays NaN where there are no masks.")
         f.q(f"{name}(n, axis => {axis}), {name}(x, axis => {axis})", filled(d.n, name, axis), d.x)
 f.q("ffill(mi, axis => 0), ffill(mi[::-1, ::2], axis => 1), ffill(allnull), ffill(allnan), ffill(z1), ffill(k)",

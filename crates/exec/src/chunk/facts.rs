@@ -87,6 +87,7 @@ fn is_unmasked(valid: &Field) -> bool {
     valid.data.as_slice().chunks(BLOCK).all(|b| b.iter().fold(1, |all, v| all & v) != 0)
 }
 
+#[allow(clippy::eq_op, reason = "NaN alone differs from itself")]
 fn is_true(field: &Field, condition: Condition) -> bool {
     macro_rules! by {
         ($t:ty, $of:expr) => {{

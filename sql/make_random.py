@@ -588,7 +588,8 @@ def missing(block, name, alias):
     if re.search(r"SELECT \*|count\(\*\)|SELECT .*, \* ", block):
         return []
     items = set(re.findall(r"\bAS (\w+)", block))
-    head, _, by = re.sub(r"\bAS \w+", "", block).partition(" ORDER BY ")
+    # Neither a relation's name nor its alias is a column.
+    head, _, by = SOURCE.sub("", re.sub(r"\bAS \w+", "", block)).partition(" ORDER BY ")
     used = set()
     for text, hidden in ((head, set()), (by, items)):
         for prefix, column in re.findall(r"(?:\b(\w+)\.)?\b(\w+)\b(?!\.)", text):

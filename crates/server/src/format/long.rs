@@ -179,10 +179,14 @@ impl Member<'_> {
     }
 }
 
-/// For each dimension of a tensor that of another one which is the same: all are there, in the same order.
+/// For each dimension of a tensor that of another one which is the same: all are there, in the same order. A single
+/// cell is a table of its own.
 fn axes_in(part: Head<'_>, whole: Head<'_>) -> Option<Vec<usize>> {
     if part.dims.len() == whole.dims.len() {
         return same_dims(part, whole).then(|| (0..part.dims.len()).collect());
+    }
+    if part.dims.is_empty() {
+        return None;
     }
     let (own, all) = (part.shape(), whole.shape());
     let mut axes = Vec::with_capacity(own.len());

@@ -195,7 +195,7 @@ fn queries_are_answered_in_every_format() {
     assert_eq!((&body[..6], body.len()), (&b"\x93NUMPY"[..], 136));
     let (_, head, body) = get("/v1/query", "Accept: text/html;q=0.9, text/csv\r\n");
     assert!(head.contains("content-type: text/csv"), "{head}");
-    assert_eq!(body, b"created x\n\nx,v\n0,0.1\n1,NaN\n");
+    assert_eq!(body, b"x,v\n0,0.1\n1,NaN\n");
     assert_eq!(get("/v1/query", "Accept: image/png\r\n").0, 406);
     assert_eq!(get("/v1/query?format=gif", "").0, 400);
     let (status, head, body) = get("/v1/query?format=parquet", "");

@@ -5,7 +5,7 @@
 Each line is an expression, a tab and the answer: `dims|positions`, the cells of `v_DIM` being their positions, or `!` for an
 error. Left out is what xarray refuses and Tessera has an answer for: lists and nearest labels of coordinates in which labels
 stand several times or in no order, slices of texts over descending times. So are instants of other calendars that are not
-there (no cells for xarray, an error for Tessera) and the nearest of `uint8` labels, whose distances wrap in pandas.
+there, slices whose second label stands first where labels are in no order (no cells for xarray, errors here), and the nearest of `uint8` labels, whose distances wrap in pandas.
 tests/labels.rs runs them.
 """
 
@@ -232,6 +232,8 @@ def case(rng):
     got = answer(lambda: v.sel({name: value}))
     if name in CALENDARS and not isinstance(value, slice) and got == f"{name}=0|":
         return None  # an instant that is not there: no cells for xarray, an error here
+    if name == "mixed" and isinstance(value, slice) and got == "mixed=0|":
+        return None  # of labels in no order the second stands first: no cells for xarray, an error here
     return expression, got
 
 

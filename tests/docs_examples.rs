@@ -20,7 +20,7 @@ const NAMES: [(&str, &str); 9] = [
 ];
 
 /// Statements without what they are about, and words of the language: nothing to run.
-const PHRASES: [&str; 20] = [
+const PHRASES: [&str; 22] = [
     "COPY (…) TO",
     "COPY … TO 's3://…' STORED AS ZARR",
     "CANCEL QUERY 'id'",
@@ -32,12 +32,14 @@ const PHRASES: [&str; 20] = [
     "CREATE TENSOR",
     "CREATE VIEW … AS",
     "CREATE [TEMP] TENSOR … AS",
+    "DESCRIBE 'url'",
     "DESCRIBE name | 'url' | query",
     "EXPLAIN (FORMAT dot)",
     "EXPLAIN (FORMAT json)",
     "EXPLAIN ANALYZE",
     "EXPLAIN VERBOSE",
     "EXPLAIN [ANALYZE] [VERBOSE] [(FORMAT text|json|dot)]",
+    "SELECT *",
     "SELECT lat, avg(v) … GROUP BY lat",
     // Columns of a table of measurements, about tensors that stand in it.
     "SELECT i + 1",
@@ -176,8 +178,8 @@ fn alternatives(sql: &str) -> Vec<String> {
     }
 }
 
-/// The SQL in a block of a shell: what `curl` sends, as text or in JSON, what the prompt shows, and what is plotted.
-fn of_shell(body: &str) -> Vec<String> {
+/// The SQL in a block: queries of a line, what `curl` sends, as text or in JSON, what the prompt shows, what is plotted.
+fn of_block(body: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in body.lines() {
         if let Some((_, rest)) = line.split_once("--data-binary ") {
@@ -186,6 +188,9 @@ fn of_shell(body: &str) -> Vec<String> {
         }
         if let Some((_, rest)) = line.split_once("\"sql\": \"") {
             out.extend(rest.split('"').next().map(String::from));
+        }
+        if line.starts_with("SELECT ") {
+            out.push(line.into());
         }
         if let Some(rest) = line.strip_prefix(".plot ") {
             out.push(format!("SELECT {rest}"));
@@ -205,7 +210,7 @@ fn statements_of_the_documents_run() {
         for (word, body) in &document.blocks {
             let all = match word.as_str() {
                 "sql" => body.split_inclusive(";\n").map(String::from).collect(),
-                "sh" | "" => of_shell(body),
+                "sh" | "" => of_block(body),
                 _ => Vec::new(),
             };
             for sql in all.iter().filter(|sql| !sql.trim().is_empty()) {
@@ -232,7 +237,7 @@ fn statements_of_the_documents_run() {
 }
 
 /// Calls of docs/sql.md that say no more than their name, or that are about columns, with what is to be read instead.
-const CALLS: [(&str, &str); 12] = [
+const CALLS: [(&str, &str); 20] = [
     ("avg(t2m)", ""),
     ("count(*)", ""),
     ("count(DISTINCT label)", ""),
@@ -243,6 +248,15 @@ const CALLS: [(&str, &str); 12] = [
     ("sum(a.v * b.v)", ""),
     ("sel(…, method => 'nearest')", "sel(t2m, lat => 51, method => 'nearest') FROM era5"),
     ("a[..., NEWAXIS]", "a[..., NEWAXIS] FROM a"),
+    ("sortby(x, 'lon')", "sortby(t2m, 'lon') FROM era5"),
+    ("rename(x, lat => 'y')", "rename(t2m, lat => 'y') FROM era5"),
+    ("swap_dims(x, 'time', 'step')", "swap_dims(t2m, 'time', 'step') FROM era5"),
+    ("swap_dims(x, 'a', 'b')", "swap_dims(t2m, 'lat', 'b') FROM era5"),
+    ("drop_coords(x, 'time')", "drop_coords(t2m, 'time') FROM era5"),
+    ("v[lat => 2]", "t2m[lat => 45] FROM era5"),
+    ("v[0:10]", "v[0:10] FROM v"),
+    // A type.
+    ("datetime64[us, calendar]", ""),
     ("x[mask]", "x[x > 0] FROM x"),
     ("x[dim => mask]", "t2m[lat => lat > 30] FROM era5"),
 ];

@@ -14,15 +14,12 @@ import xarray as xr
 
 from .core import DATA, Script, T, group, read
 
-# Masks that mask nothing are refused by `corrcoef` and `svd`; literals are not compared in a float32 label's type;
-# bracketed dimensions come out ascending; a variable is repeated over dimensions that only others have.
-MASKS = ("How do longitudes go together?", "The modes of variation.")
+# Literals are not compared in a float32 label's type; bracketed dimensions come out ascending; a variable is repeated over
+# dimensions that only others have.
 PENDING = {
-    "era5": (*MASKS, "Departures from rows by label.", "Brackets keep the order of labels."),
+    "era5": ("Departures from rows by label.", "Brackets keep the order of labels."),
     "eobs": ("Rows of a box at a time.", "A point by equal labels.", "The mean of a box over some time.", "The step before, and a running mean."),
-    "cmip": MASKS,
-    "cesm": (*MASKS, "The weights of the latitudes."),
-    "gridded": MASKS,
+    "cesm": ("The weights of the latitudes.",),
 }
 
 
@@ -136,7 +133,7 @@ for s in STORES:
           over_time((v > s.warm).sum("time"), v))
     ask.q("Changes from step to step.", "SELECT diff(V, axis => 'time')[0:2] FROM FILE", of(v.diff("time")[:2]))
     if not v.isnull().any():
-        ask.q("How do longitudes go together?", "SELECT corrcoef(V[:, 1]::float64, rowvar => false)[0] FROM FILE", T(np.corrcoef(v[:, 1].values, rowvar=False)[0], [x]))
+        ask.q("How do longitudes go together?", "SELECT corrcoef(V[:, 1]::float64, rowvar => false)[0] FROM FILE", np.corrcoef(v[:, 1].values, rowvar=False)[0])
         ask.q("The modes of variation.", "SELECT svd(V[:, 1]::float64 - mean(V[:, 1]::float64, axis => 'time')).s AS s FROM FILE",
               s=np.linalg.svd((v[:, 1] - v[:, 1].mean("time")).values, compute_uv=False))
     ask.q("The heights beside it.", "SELECT mean(V, axis => 'time') - orog * 0.0065 AS reduced FROM FILE, STATIC",

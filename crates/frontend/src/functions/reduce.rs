@@ -26,6 +26,9 @@ const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are n
 
 macro_rules! reduction {
     ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal) => {
+        reduction!($name, $args, $params, $doc, $dtypes, $missing, $numpy, "t2m")
+    };
+    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal, $of:literal) => {
         row(
             $name,
             concat!($name, "(x, axis => NULL", $args, ")"),
@@ -36,7 +39,7 @@ macro_rules! reduction {
             $doc,
             $dtypes,
             $missing,
-            concat!("SELECT ", $name, "(t2m, axis => 'time') FROM era5"),
+            concat!("SELECT ", $name, "(", $of, ", axis => 'time') FROM era5"),
             $numpy,
         )
     };
@@ -207,7 +210,8 @@ pub(super) const ROWS: &[Function] = &[
         "Are all cells true? SQL's name.",
         "bool",
         "masked cells are skipped, NULL if there is no other",
-        "numpy.all"
+        "numpy.all",
+        "t2m > 273.15"
     ),
     reduction!(
         "bool_or",
@@ -216,7 +220,8 @@ pub(super) const ROWS: &[Function] = &[
         "Is any cell true? SQL's name.",
         "bool",
         "masked cells are skipped, NULL if there is no other",
-        "numpy.any"
+        "numpy.any",
+        "t2m > 273.15"
     ),
     reduction!(
         "count",

@@ -238,6 +238,7 @@ fn node_line(graph: &Graph, id: NodeId) -> String {
         Op::Map(MapOp::Scalar(op)) => op.name(),
         Op::Map(op) => format!("{op:?}").to_lowercase(),
         Op::View(view) => format!("view {view}"),
+        Op::Certain { operation } => format!("certain {operation}"),
         Op::Reshape => "reshape".into(),
         Op::Concat { axis } => format!("concat {axis}"),
         Op::Take { axis, positions } => {

@@ -191,7 +191,10 @@ pub(crate) fn plan_in(
                 // A type that does not fit is no news of a column that has none.
                 return Err(match unreadable::named(&prepared.tables) {
                     Some(error) => Error::Bind { error, position: None },
-                    None => error::of_surface(error::plan(e), because),
+                    None => {
+                        let error = error::of_surface(error::plan(e), because);
+                        error::near(error, &prepared.variables)
+                    }
                 });
             }
         };

@@ -61,6 +61,21 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
     })
 }
 
+/// A column that the plan does not know is perhaps a variable along other dimensions.
+pub(crate) fn near(error: Error, variables: &std::collections::BTreeSet<String>) -> Error {
+    match error {
+        Error::UnknownName { kind: "column", name, candidates, position }
+            if candidates.is_empty() =>
+        {
+            let words: Vec<&str> = variables.iter().map(String::as_str).collect();
+            let last = name.rsplit('.').next().unwrap_or(&name);
+            let candidates = nearest(last, &words).map(str::to_string).into_iter().collect();
+            Error::UnknownName { kind: "column", name, candidates, position }
+        }
+        other => other,
+    }
+}
+
 /// A function that the plan does not know is perhaps one of tensors.
 pub(crate) fn of_surface(error: Error, because: &str) -> Error {
     let Error::UnknownName { kind: "function", name, position, .. } = &error else { return error };

@@ -47,6 +47,8 @@ pub(crate) struct Prepared {
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
     /// Where each text of the query stands (the last of equal ones): DataFusion's literals have no place.
     pub(crate) texts: BTreeMap<String, Position>,
+    /// Variables that a misspelt name may mean: the tables have only those along their dimensions.
+    pub(crate) variables: BTreeSet<String>,
 }
 
 /// Prepares a query; `because` is the clause that made its block a cell block, for errors.
@@ -69,17 +71,18 @@ pub(crate) fn prepare(
         tables: BTreeMap::new(),
         names: BTreeSet::new(),
         texts: BTreeMap::new(),
+        variables: BTreeSet::new(),
     };
     headings::name(query);
     if let ControlFlow::Break(error) = query.visit(&mut pass) {
         return Err(error);
     }
-    let Relations { tables, mut names, texts, .. } = pass;
+    let Relations { tables, mut names, texts, variables, .. } = pass;
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
     let _ = query.visit(&mut Spelling { names: &names });
-    Ok(Prepared { tables, texts })
+    Ok(Prepared { tables, texts, variables })
 }
 
 /// A CTE in sight.
@@ -132,6 +135,7 @@ struct Relations<'a> {
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
     texts: BTreeMap<String, Position>,
+    variables: BTreeSet<String>,
 }
 
 impl VisitorMut for Relations<'_> {
@@ -330,6 +334,7 @@ impl Relations<'_> {
                     None => CellTable::new(&cube, &AllNamed)?,
                 };
                 also = cube.also.clone();
+                self.variables.extend(cube.variables.iter().map(|v| v.name.to_string()));
                 (Arc::new(CellSource::new(Arc::new(table), self.density)), name)
             }
         };

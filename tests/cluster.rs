@@ -447,7 +447,7 @@ fn a_server_and_its_workers() {
     });
     cluster.is_quiet("statements that are over");
     let shown = cluster.query("SHOW WORKERS");
-    assert_eq!(shown.body.lines().count(), 5, "{}", shown.body);
+    assert_eq!(shown.body.lines().count(), 3, "{}", shown.body);
     let explained = cluster.query(&format!("EXPLAIN ANALYZE {}", STATEMENTS[2]));
     assert!(explained.body.contains("workers: 2"), "{}", explained.body);
     let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;

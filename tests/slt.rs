@@ -392,13 +392,6 @@ fn real() {
     worlds("real");
 }
 
-/// What is right and not answered so yet.
-#[test]
-#[ignore = "not mended yet"]
-fn pending() {
-    worlds("pending");
-}
-
 #[test]
 fn stores() {
     worlds("stores");

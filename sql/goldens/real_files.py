@@ -1,7 +1,6 @@
 """sql/real: everyday questions to stores as xarray writes them (tests/data/make_real.py), from xarray and pandas.
 
-Each store is asked the same questions, with labels of its own. Those in `PENDING` go into a script of their own in
-sql/pending: an answer is wrong or refused today.
+Each store is asked the same questions, with labels of its own.
 """
 
 import re
@@ -13,14 +12,6 @@ import pandas as pd
 import xarray as xr
 
 from .core import DATA, Script, T, group, read
-
-# Literals are not compared in a float32 label's type; bracketed dimensions come out ascending; a variable is repeated over
-# dimensions that only others have.
-PENDING = {
-    "era5": ("Departures from rows by label.", "Brackets keep the order of labels."),
-    "eobs": ("Rows of a box at a time.", "A point by equal labels.", "The mean of a box over some time.", "The step before, and a running mean."),
-    "cesm": ("The weights of the latitudes.",),
-}
 
 
 def store(name, variable, y, x, small, tolerance, **own):
@@ -38,7 +29,7 @@ def store(name, variable, y, x, small, tolerance, **own):
 STORES = [
     # Latitudes descend: slices by label go with them.
     store("era5", "t2m", "latitude", "longitude", True, 1e-6, month="2019-07", box=(55, 40, 45, 180), near=(51.4, 91.0), point=(50, 90), instant="2019-07-05", span=("2020-01-01", "2020-02-29"), warm=295.0, edges=(250.01, 310.01), freq="MS"),
-    store("eobs", "tg", "latitude", "longitude", False, 1e-12, month="2019-12", box=(52.3, 52.5, 4.3, 4.6), near=(52.43, 4.41), point=(52.3, 4.4), instant="2019-12-24", span=("2020-01-01", "2020-01-20"), warm=6.0, edges=(-20.005, 20.005), freq="MS"),
+    store("eobs", "tg", "latitude", "longitude", False, 1e-12, month="2019-12", box=(52.3, 52.5, 4.3, 4.6), near=(52.43, 4.41), point=(52.3, 4.4), instant="2019-12-24", span=("2020-01-01", "2020-01-19T12"), warm=6.0, edges=(-20.005, 20.005), freq="MS"),
     store("cmip", "tas", "lat", "lon", True, 1e-6, month="2001-02", box=(-50, 20, 60, 250), near=(44.0, 93.0), point=(45, 112.5), instant="2001-02-16", span=("2001-01-01", "2001-06-30"), warm=300.0, edges=(240.01, 350.01), freq="QS"),
     store("cesm", "TS", "lat", "lon", False, 1e-12, month="2004-02", box=(-40, 40, 70, 220), near=(10.0, 100.0), point=(12, 72), instant="2004-02-15", span=("2004-01-01", "2004-06-30"), warm=300.0, edges=(230.01, 350.01), freq="QS"),
     store("gridded", "t", "lat", "lon", False, 1e-12, month="2020-07", box=(36, 48, -5, 10), near=(51.5, -0.1), point=(48, 0), instant="2020-07-01", span=("2020-02-01", "2020-03-31"), warm=295.0, edges=(240.005, 330.005), freq="MS"),
@@ -46,21 +37,17 @@ STORES = [
 
 
 class Questions:
-    """Sends each question to the script of what is right today, or to that of what is not."""
+    """The script of a store: each question with a note of what is asked."""
 
     def __init__(self, s):
-        self.s, self.scripts = s, {}
+        self.s = s
+        self.script = Script(f"real/{s.name}", f"Everyday questions to {s.name}.zarr.", s.tolerance)
         self.asked = 0
 
     def to(self, key):
-        folder = "pending" if key in PENDING.get(self.s.name, ()) else "real"
-        if folder not in self.scripts:
-            about = {"real": f"Everyday questions to {self.s.name}.zarr.", "pending": f"Questions to {self.s.name}.zarr that are answered wrongly or refused."}[folder]
-            self.scripts[folder] = Script(f"{folder}/{self.s.name}", about, self.s.tolerance)
         self.asked += 1
-        script = self.scripts[folder]
-        script.note(key)
-        return script
+        self.script.note(key)
+        return self.script
 
     def q(self, key, sql, *values, **named):
         self.to(key).q(self.text(sql), *values, **named)

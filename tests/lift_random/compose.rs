@@ -415,7 +415,7 @@ impl Composer {
     }
 
     fn comparison(&mut self) -> &'static str {
-        *self.rng.pick(&["=", "<>", "<", "<=", ">", ">="])
+        self.rng.pick::<&str>(&["=", "<>", "<", "<=", ">", ">="])
     }
 
     fn of(&mut self, relation: &Relation, kind: Kind) -> Option<String> {

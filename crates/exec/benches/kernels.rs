@@ -100,7 +100,7 @@ fn run(b: Bencher<'_, '_>, level: Level, f: &Fused) {
     let mut rest = vec![0.0; CELLS];
     let mut scratch = Scratch::new();
     let reduced = match &f.outputs[0] {
-        FusedOutput::Store { .. } => None,
+        FusedOutput::Store { .. } | FusedOutput::Certain { .. } => None,
         FusedOutput::Reduce { axes, .. } => Some(axes.clone()),
     };
     let n = match &reduced {

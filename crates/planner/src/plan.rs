@@ -313,7 +313,6 @@ pub enum FusedInput {
 
 /// What becomes of a value of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "a stage has a handful of these")]
 pub enum FusedOutput {
     /// Stored: the value, then its validity if it can be masked.
     Store {

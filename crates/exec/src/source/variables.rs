@@ -145,7 +145,7 @@ pub(crate) async fn assemble(
     }
     dataset.unreadable = unsupported
         .iter()
-        .map(|(name, error)| Arc::new(unreadable(name, error, dims.get(name))))
+        .map(|(name, error)| Arc::new(unreadable(name, error, dims.get(name).map(Vec::as_slice))))
         .collect();
     // Positions are no substitute for labels that are there and cannot be read.
     for (dim, len) in lengths {
@@ -159,7 +159,7 @@ pub(crate) async fn assemble(
         };
         let why = known.or_else(|| {
             let error = unlabelled.get(&dim).cloned().or_else(other)?;
-            Some(Arc::new(unreadable(&dim, &error, dims.get(&dim))))
+            Some(Arc::new(unreadable(&dim, &error, dims.get(&dim).map(Vec::as_slice))))
         });
         if let Some(of) = why {
             let (name, values) = (Arc::from(dim), NoLabels::new(of, len as usize));
@@ -269,15 +269,18 @@ fn companions(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeSet<Strin
     out
 }
 
+/// A dimension's name, if it has one, and its length.
+type NamedLength = (Option<Arc<str>>, u64);
+
 /// An array that cannot be read, with its error.
 pub(crate) fn unreadable(
     name: &str,
     error: &SourceError,
-    dims: Option<&Vec<(Option<Arc<str>>, u64)>>,
+    dims: Option<&[NamedLength]>,
 ) -> Unreadable {
     Unreadable {
         name: name.into(),
-        dims: dims.cloned().unwrap_or_default(),
+        dims: dims.unwrap_or_default().to_vec(),
         code: error.code(),
         reason: error.to_string(),
         hint: error.hint(),

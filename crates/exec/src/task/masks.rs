@@ -28,14 +28,17 @@ const ASSUMED_MAX: usize = 16;
 /// The most programs of one stage: operands differ in which of their inputs have masked cells.
 const VARIANTS_MAX: usize = 8;
 
+/// Programs by the set of parts that they take for true.
+type Made = SmallVec<[(u32, Arc<Variant>); 1]>;
+
 /// The programs of one fused stage.
 pub(super) struct Programs {
     rank: usize,
     general: Arc<Variant>,
     source: Fused,
     assumed: Vec<Assumed>,
-    /// Those made so far, each with the set of parts that it takes for true.
-    others: Mutex<SmallVec<[(u32, Arc<Variant>); 1]>>,
+    /// Those made so far.
+    others: Mutex<Made>,
 }
 
 /// A program and its outputs.

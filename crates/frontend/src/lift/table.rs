@@ -218,7 +218,8 @@ fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
     };
     let used: Vec<&CubeVariable> = variables().filter(is_named).collect();
     let dims = if named.all() { Vec::new() } else { named_dims(cube, named) };
-    if !named.all() && !(used.is_empty() && dims.is_empty()) {
+    let names_some = !used.is_empty() || !dims.is_empty();
+    if !named.all() && names_some {
         let mut wanted: Vec<Axis> = Vec::new();
         for axis in used.iter().flat_map(|v| axes_of(v)) {
             if !wanted.contains(&axis) {

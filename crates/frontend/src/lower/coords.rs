@@ -69,8 +69,8 @@ impl Lowerer<'_, '_> {
             if old.as_ref().is_some_and(|old| old.name == name && old.values == coord.values) {
                 continue;
             }
-            for other in 0..items.len() {
-                self.relabel(&mut items[other], &coord, old.as_deref(), span)?;
+            for other in items.iter_mut() {
+                self.relabel(other, &coord, old.as_deref(), span)?;
             }
         }
         Ok(())

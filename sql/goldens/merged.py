@@ -60,7 +60,7 @@ for kind in KINDS:
     f.note(f"{kind}: items, groups, sums, order, conditions, `*`.")
     on = f"gr l {kind} xs r USING (x)"
     same(f"SELECT x, count(*) AS n, sum(x) AS t, count(l.x) AS a, count(r.x) AS b FROM {on} GROUP BY x ORDER BY x")
-    same(f"SELECT sum(x) AS t, min(x) AS a, max(x) AS b, count(x) AS n, count(DISTINCT x) AS d FROM {on}")
+    same(f"SELECT sum(x) AS t, min(x) AS a, max(x) AS b, count(x) AS n, count(DISTINCT x) AS d, count(*) AS c FROM {on}")
     same(f"SELECT x, l.x AS a, r.x AS b, y, e FROM {on} WHERE x > 3 AND (y = 10 OR y IS NULL) ORDER BY x, y, e")
     same(f"SELECT x + 1 AS k, count(*) AS n FROM {on} GROUP BY x + 1 HAVING min(x) < 20 ORDER BY k DESC")
     same(f"SELECT DISTINCT x FROM {on} ORDER BY x")

@@ -96,7 +96,7 @@ same(f, "SELECT count(*) AS n FROM tenth WHERE '2020-07-02' - time <= INTERVAL '
 f.error("SELECT time - 'soon' AS d FROM tenth WHERE lat > 0", "type_error")
 
 f = Script("cells/unions", "ORDER BY, groups and windows over UNION ALL. Expected values from DuckDB.", setup=TABLES)
-u = "SELECT lat AS k, 1 AS side FROM tenth64 WHERE lon > 0.25 {} SELECT wide, 2 FROM stations WHERE n < 5"
+u = "SELECT lat AS k, 1 AS side FROM tenth64 WHERE lon > 0.25 AND t > -1 {} SELECT wide, 2 FROM stations WHERE n < 5"
 one = (" lon > 0.25", " lon > 0.25::DOUBLE")
 for op in ("UNION ALL", "UNION"):
     same(f, f"{u.format(op)} ORDER BY k, side", one)

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | arithmetic, functions | `WHERE -v > 100` ⇒ `WHERE one_nan(-v) > 100` |
 //! | sums, means, variances, also OVER | a projection above the aggregate: `one_nan(avg(v))` |
+//! | extremes, also OVER, which of two zeros may be either | the same: `one_zero(max(v))` |
 //! | tables of files | a projection above the scan |
 //! | cells of tensors, labels | come without it |
 //!
@@ -28,7 +29,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection};
 
-use self::rules::{Rules, makes_result};
+use self::rules::{Rules, is_extreme, makes_result};
 use super::scan::ScanSource;
 use super::table::CellSource;
 
@@ -84,26 +85,25 @@ fn results(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>>
     };
     let is_table = matches!(node, LogicalPlan::TableScan(_));
     let before = columns.saturating_sub(calls.len());
-    let wrapped: Vec<bool> = (0..columns)
-        .map(|i| {
-            let call = i.checked_sub(before).and_then(|k| calls.get(k));
-            is_float(i) && (is_table || call.is_some_and(makes_result))
-        })
-        .collect();
-    if !wrapped.contains(&true) {
-        return Ok(Transformed::no(node));
-    }
+    let mut is_changed = false;
     let exprs = schema
         .iter()
-        .zip(wrapped)
-        .map(|((relation, field), is_wrapped)| {
+        .enumerate()
+        .map(|(i, (relation, field))| {
             let column = Expr::Column(Column::from((relation, field)));
-            match is_wrapped {
-                true => rules.one_nan(column).alias_qualified(relation.cloned(), field.name()),
-                false => column,
-            }
+            let call = i.checked_sub(before).and_then(|k| calls.get(k));
+            let plain = match is_float(i) {
+                true if call.is_some_and(is_extreme) => rules.one_zero(column),
+                true if is_table || call.is_some_and(makes_result) => rules.one_nan(column),
+                _ => return column,
+            };
+            is_changed = true;
+            plain.alias_qualified(relation.cloned(), field.name())
         })
         .collect();
+    if !is_changed {
+        return Ok(Transformed::no(node));
+    }
     let plan = Projection::try_new(exprs, Arc::new(node))?;
     Ok(Transformed::yes(LogicalPlan::Projection(plan)))
 }

@@ -75,7 +75,13 @@ impl Reduction<'_> {
             "min" | "max" if dtype.is_float() || dtype == DType::Bool => {
                 let is_min = name == "min";
                 let kind = if is_min { ReduceKind::MinTotal } else { ReduceKind::MaxTotal };
-                self.reduce(node, kind)
+                let out = self.reduce(node, kind)?;
+                if !dtype.is_float() {
+                    return Ok(out);
+                }
+                // Of both zeros either may be found, and rows know one.
+                let zero = self.lower.constant(Scalar::zero(dtype))?;
+                self.lower.map(ScalarOp::Add, &[out, zero])
             }
             "min" | "max" => {
                 let kind = if name == "min" { ReduceKind::Min } else { ReduceKind::Max };

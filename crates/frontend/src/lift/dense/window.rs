@@ -287,7 +287,13 @@ impl Dense<'_> {
                         "min" => (ReduceKind::Min, 1),
                         _ => (ReduceKind::Max, 1),
                     };
-                    b.window(node, axis, span.frame(), kind, least).map_err(refused)
+                    let out = b.window(node, axis, span.frame(), kind, least).map_err(refused)?;
+                    if !dtype.is_float() || !matches!(name, "min" | "max") {
+                        return Ok(out);
+                    }
+                    // Of both zeros either may be found, and rows know one.
+                    let zero = b.constant(Scalar::zero(dtype)).map_err(refused)?;
+                    b.map(ScalarOp::Add, &[out, zero]).map_err(refused)
                 }
             }
         })

@@ -92,6 +92,11 @@ impl Rules {
         self.nan.call(vec![expr])
     }
 
+    /// The same, and -0.0 is 0.0.
+    pub(super) fn one_zero(&self, expr: Expr) -> Expr {
+        self.zero.call(vec![expr])
+    }
+
     /// A condition of WHERE: of its parts only those that are true count, so a list of plain values may be put together
     /// with others, and pushed down to files.
     pub(super) fn filter(
@@ -283,12 +288,20 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
 
 /// Does an aggregate or window function make floats of what it gets?
 pub(super) fn makes_result(call: &Expr) -> bool {
-    let name = match super::super::casts::bare(call) {
-        Expr::AggregateFunction(call) => call.func.name(),
-        Expr::WindowFunction(call) => call.fun.name(),
-        _ => return false,
-    };
-    !OF_VALUES.contains(&name)
+    name_of_call(call).is_some_and(|name| !OF_VALUES.contains(&name))
+}
+
+/// Is the result the least or the greatest value, which of two zeros may be either?
+pub(super) fn is_extreme(call: &Expr) -> bool {
+    matches!(name_of_call(call), Some("min" | "max"))
+}
+
+fn name_of_call(call: &Expr) -> Option<&str> {
+    match super::super::casts::bare(call) {
+        Expr::AggregateFunction(call) => Some(call.func.name()),
+        Expr::WindowFunction(call) => Some(call.fun.name()),
+        _ => None,
+    }
 }
 
 /// A type that cannot be told is no float: whoever runs the plan meets the same expression.

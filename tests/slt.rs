@@ -331,12 +331,12 @@ fn worlds(folder: &str) {
     if std::env::var("SLT").is_ok() {
         return;
     }
-    // Each world is what it says: tiny chunks are more operands.
+    // Each world is what it says: tiny chunks are more operands. Arrays of `stores` have a handful of cells.
     let sum = |world: World, of: fn(&Run) -> u64| -> u64 {
         all.iter().filter(|r| r.world == world).map(of).sum()
     };
     let (source, tiny) = (sum(World::Source, |r| r.operands), sum(World::Tiny, |r| r.operands));
-    if source > 200 {
+    if source > 200 && folder != "stores" {
         assert!(tiny > source * 2, "tiny chunks ran {tiny} operands, the sources' {source}");
     }
     // Arrays of these folders are larger than the memory.

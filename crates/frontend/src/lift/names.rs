@@ -34,6 +34,7 @@ use crate::error::{Error, Position};
 use crate::scope::Scope;
 use columns::Columns;
 use known::Known;
+pub(super) use ours::call;
 use used::Used;
 
 /// Names of our functions that stand for operators.

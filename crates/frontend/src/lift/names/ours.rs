@@ -160,7 +160,8 @@ fn nothing() -> Expr {
     Expr::Value(Value::Null.into())
 }
 
-fn call(name: &str, args: Vec<Expr>) -> Expr {
+/// `name(args)`.
+pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),

@@ -8,6 +8,7 @@ use sqlparser::ast::{
     With,
 };
 
+use super::super::names::call;
 use super::super::{context, error};
 use super::{Pass, names};
 use crate::error::{Error, Position};
@@ -122,7 +123,7 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
         let expr = match whose {
             Whose::Left => l,
             Whose::Right => r,
-            Whose::Both => names::call("coalesce", vec![l, r]),
+            Whose::Both => call("coalesce", vec![l, r]),
         };
         merged.push((name, expr));
     }

@@ -3,32 +3,12 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    ExceptSelectItem, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query,
+    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query,
     Select, SelectItem, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::Merged;
 use super::columns::Column;
-
-/// `name(args)`.
-pub(super) fn call(name: &str, args: Vec<Expr>) -> Expr {
-    let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args,
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
-}
 
 /// Puts what they mean in the place of merged names, in all clauses of a block but FROM.
 pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {

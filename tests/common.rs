@@ -95,6 +95,16 @@ impl Place {
         self.try_run(sql).unwrap_or_else(|e| panic!("{sql}: {}", e.render(sql)))
     }
 
+    /// The answers as golden scripts write them; an error is its code and message.
+    pub(crate) fn lines(&self, sql: &str) -> Result<Vec<String>, String> {
+        let shown = |e: Error| format!("{}: {e}", e.code());
+        let mut lines = Vec::new();
+        for reply in self.try_run(sql).map_err(shown)? {
+            lines.extend(crate::slt::answer_lines(reply.whole().map_err(shown)?.answer));
+        }
+        Ok(lines)
+    }
+
     /// Drops what statements of a test keep under their names.
     pub(crate) fn clear(&self) {
         self.run("DROP TENSOR IF EXISTS kept; DROP TENSOR IF EXISTS held");

@@ -3,20 +3,11 @@
 //! `sql/make_dtypes.py` wrote NumPy's answers into `sql/random/dtypes.txt`.
 
 use crate::common::Place;
-use crate::slt::answer_lines;
 
 #[test]
 fn of_every_ufunc_are_numpys() {
     let place = Place::open(&[]);
-    let answer = |sql: &str| -> Result<Vec<String>, String> {
-        let replies = place.try_run(sql).map_err(|e| format!("{}: {e}", e.code()))?;
-        let mut lines = Vec::new();
-        for reply in replies {
-            let whole = reply.whole().map_err(|e| format!("{}: {e}", e.code()))?;
-            lines.extend(answer_lines(whole.answer));
-        }
-        Ok(lines)
-    };
+    let answer = |sql: &str| place.lines(sql);
     answer("CREATE EXTERNAL TABLE cases STORED AS ZARR LOCATION 'tests/data/cases.zarr'").unwrap();
     let text = std::fs::read_to_string("sql/random/dtypes.txt").unwrap();
     let (mut failures, mut all) = (Vec::new(), 0);

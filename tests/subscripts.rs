@@ -4,7 +4,6 @@
 //! `SUBSCRIPTS=path` runs another file of that form.
 
 use crate::common::Place;
-use crate::slt::answer_lines;
 
 /// `2x3` as lengths; nothing is a 0-d tensor.
 fn lengths(text: &str) -> Vec<u64> {
@@ -16,15 +15,7 @@ fn as_numpy() {
     let path =
         std::env::var("SUBSCRIPTS").unwrap_or_else(|_| "sql/random/subscripts.txt".to_string());
     let place = Place::open(&[]);
-    let answer = |sql: &str| -> Result<Vec<String>, String> {
-        let replies = place.try_run(sql).map_err(|e| format!("{}: {e}", e.code()))?;
-        let mut lines = Vec::new();
-        for reply in replies {
-            let whole = reply.whole().map_err(|e| format!("{}: {e}", e.code()))?;
-            lines.extend(answer_lines(whole.answer));
-        }
-        Ok(lines)
-    };
+    let answer = |sql: &str| place.lines(sql);
     let (mut failures, mut all) = (Vec::new(), 0);
     for line in std::fs::read_to_string(path).unwrap().lines().filter(|l| !l.starts_with('#')) {
         all += 1;

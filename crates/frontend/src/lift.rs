@@ -32,6 +32,7 @@ mod lower;
 mod names;
 mod nan;
 mod order;
+mod pushdown;
 mod relation;
 mod relations;
 mod rows;
@@ -42,6 +43,7 @@ mod unreadable;
 mod unsigned;
 mod using;
 mod widen;
+mod window_keys;
 mod zones;
 
 #[cfg(test)]
@@ -211,7 +213,7 @@ pub(crate) fn plan_in(
             }
         };
         let logical = order::ordered(logical, state).map_err(error::plan)?;
-        let logical = nan::rewrite(logical).map_err(error::plan)?;
+        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(error::plan)?;
         let logical = state.optimize(&logical).map_err(error::plan)?;
         error::correlated(&logical)?;
         let logical = lift.rows(logical).map_err(error::plan)?;

@@ -195,18 +195,18 @@ impl Dense<'_> {
         let mut origins = BTreeMap::new();
         for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
             columns.push(match column {
-                Column::Label { axis, values, .. } => ScanColumn::Label {
-                    axis: *axis,
-                    values: relation.kept[*axis].apply(values).map_err(|e| e.strip_backtrace())?,
-                },
+                Column::Label { axis, values, .. } => {
+                    origins.insert(columns.len(), (*axis, values.clone()));
+                    let values = relation.kept[*axis].apply(values);
+                    let values = values.map_err(|e| e.strip_backtrace())?;
+                    ScanColumn::Label { axis: *axis, values }
+                }
                 Column::Cells(node) => {
                     nodes.push(self.of_type(*node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)
                 }
                 Column::Met { axis, values, met } => {
-                    let labels = relation.kept[*axis].apply(values);
-                    let labels = labels.map_err(|e| e.strip_backtrace())?;
-                    origins.insert(columns.len(), (*axis, labels));
+                    origins.insert(columns.len(), (*axis, values.clone()));
                     let node = self.lower(&relation).met(field.name(), *axis, values, *met)?;
                     nodes.push(self.of_type(node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)

@@ -51,7 +51,11 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     options.sql_parser.map_string_types_to_utf8view = false;
     // What is never NULL may be told as nullable by the physical plan (`b IS TRUE` over a left join), which refuses it.
     options.execution.skip_physical_aggregate_schema_check = true;
-    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_optimizer_rules(super::pushdown::rules())
+        .build();
     let mut ours: Vec<ScalarUDF> =
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
     if let Some(inner) = state.scalar_functions().get("date_part") {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow::compute::take;
+use arrow::compute::{SortOptions, take};
 use arrow::datatypes::{
     DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -178,6 +178,13 @@ pub(crate) fn canonical(labels: &ArrayRef) -> ArrayRef {
     }
 }
 
+/// Rows of columns that are [`canonical`], comparable as `ORDER BY` compares them: ascending, NULL last.
+pub(crate) fn row_converter(columns: &[ArrayRef]) -> Result<RowConverter> {
+    let options = SortOptions { descending: false, nulls_first: false };
+    let field = |c: &ArrayRef| SortField::new_with_options(c.data_type().clone(), options);
+    Ok(RowConverter::new(columns.iter().map(field).collect())?)
+}
+
 /// Positions of one axis by equal keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Factors {
@@ -192,9 +199,7 @@ impl Factors {
     /// the two zeros a third.
     pub(crate) fn of(columns: &[ArrayRef]) -> Result<Self> {
         let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
-        let sorts = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
-        let converter = RowConverter::new(sorts)?;
-        let rows = converter.convert_columns(&columns)?;
+        let rows = row_converter(&columns)?.convert_columns(&columns)?;
         let mut groups = std::collections::BTreeMap::new();
         let mut out = Self { codes: Vec::with_capacity(rows.num_rows()), first: Vec::new() };
         for (i, row) in rows.iter().enumerate() {
@@ -206,6 +211,30 @@ impl Factors {
             out.codes.push(code);
         }
         Ok(out)
+    }
+
+    /// The same groups of these columns; those with a NULL among their keys come last, by their keys.
+    pub(crate) fn nulls_last(mut self, columns: &[ArrayRef]) -> Result<Self> {
+        let has_null = |&p: &u64| columns.iter().any(|c| c.is_null(p as usize));
+        if !self.first.iter().any(has_null) {
+            return Ok(self);
+        }
+        let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
+        let rows = row_converter(&columns)?.convert_columns(&columns)?;
+        let mut order: Vec<usize> = (0..self.first.len()).collect();
+        let key = |code: usize| {
+            let place = self.first[code];
+            has_null(&place).then(|| rows.row(place as usize))
+        };
+        // `None` is before `Some`, and the sort is stable: the others keep the order of their first positions.
+        order.sort_by_key(|&code| key(code));
+        let mut new = vec![0; order.len()];
+        for (place, &code) in order.iter().enumerate() {
+            new[code] = place as u32;
+        }
+        self.first = order.iter().map(|&code| self.first[code]).collect();
+        self.codes.iter_mut().for_each(|code| *code = new[*code as usize]);
+        Ok(self)
     }
 
     /// The groups of the kept positions of an axis whose groups these are, in the same order.

@@ -12,6 +12,7 @@
 
 mod origin;
 mod rank;
+mod ties;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, Limit, LogicalPlan, Projection, Sort,
-    SortExpr, SubqueryAlias, TableScan, TableScanBuilder, Union, Window,
+    SortExpr, SubqueryAlias, TableScan, TableScanBuilder, Union, lit,
 };
 use origin::Axis;
 
@@ -155,8 +156,8 @@ impl Order<'_> {
             }
             LogicalPlan::Window(window) => {
                 let input = self.keyed(Arc::unwrap_or_clone(window.input))?;
-                let plan = Window::try_new(window.window_expr, Arc::new(input.plan))?;
-                Ok(Keyed { plan: LogicalPlan::Window(plan), keys: input.keys, is_sorted: false })
+                let plan = ties::window(window.window_expr, input.plan, &input.keys)?;
+                Ok(Keyed { plan, keys: input.keys, is_sorted: false })
             }
             LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
@@ -202,8 +203,11 @@ impl Order<'_> {
     }
 
     fn join(&mut self, join: Join) -> Result<Keyed> {
-        let left = self.keyed(Arc::unwrap_or_clone(join.left))?;
+        let mut left = self.keyed(Arc::unwrap_or_clone(join.left))?;
         let right = self.keyed(Arc::unwrap_or_clone(join.right))?;
+        if matches!(join.join_type, JoinType::Right | JoinType::Full) && left.keys.is_empty() {
+            left = self.present(left)?;
+        }
         let keys = match join.join_type {
             JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left.keys,
             JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right.keys,
@@ -260,10 +264,33 @@ impl Order<'_> {
         }
         let mut keys = Vec::new();
         for (exprs, labels) in axes.into_values() {
+            let mut tied = Vec::new();
+            for expr in &exprs {
+                if expr.nullable(plan.schema())? {
+                    tied.push(expr.clone().sort(true, false));
+                }
+            }
             keys.push(rank::rank(exprs, &labels)?.sort(true, false));
+            // Of groups without a place.
+            keys.extend(tied);
         }
         keys.extend(values.into_iter().map(|e| e.sort(true, false)));
         Ok(keys)
+    }
+
+    /// Rows without an order of their own, with a key that puts those of the other side that meet none behind them.
+    fn present(&mut self, input: Keyed) -> Result<Keyed> {
+        let name = self.name();
+        let columns = input.plan.schema().columns().into_iter().map(Expr::Column);
+        // A constant of a side that may be missing is none above the join, which the optimiser does not see.
+        let present = match self.state.scalar_functions().get("random") {
+            Some(random) => opaque().call(vec![lit(0i64), random.call(vec![])]),
+            None => lit(0i64),
+        };
+        let exprs = columns.chain([present.alias(name.clone())]).collect();
+        let plan = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input.plan))?);
+        let keys = vec![Expr::Column(Column::new_unqualified(name)).sort(true, false)];
+        Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
 
     /// The keys as columns of the plan.

@@ -39,7 +39,8 @@ pub struct TensorScan {
     pub shape: Vec<u64>,
     /// What fills each field of the schema.
     pub columns: Vec<ScanColumn>,
-    /// Columns of cells that are labels or NULL: the dimension of each, and the label at each position.
+    /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
+    /// dimension, whatever is kept of it.
     pub(crate) origins: BTreeMap<usize, (usize, ArrayRef)>,
     /// The root (`bool`) that is false for rows that are not there.
     pub presence: Option<usize>,
@@ -145,9 +146,10 @@ impl TensorScan {
             .columns
             .iter()
             .enumerate()
-            .map(|(i, column)| match column {
-                ScanColumn::Label { axis, values } => Some((*axis, values.clone())),
-                ScanColumn::Cells(_) | ScanColumn::Row => self.origins.get(&i).cloned(),
+            .map(|(i, column)| match (self.origins.get(&i), column) {
+                (Some(origin), _) => Some(origin.clone()),
+                (None, ScanColumn::Label { axis, values }) => Some((*axis, values.clone())),
+                (None, ScanColumn::Cells(_) | ScanColumn::Row) => None,
             })
             .collect();
         Arc::new(ScanSource { schema: self.schema.clone(), labels })

@@ -5,7 +5,8 @@
 //!   Filter: time >= '2020' AND t2m > 0                   ⇒      Mask(t2m > 0)
 //!     TableScan: cells [time, lat, lon]                           t2m[time from 2020 on]
 //! ```
-//! Groups come in the order of their first positions on the whole axes, whatever WHERE leaves of these.
+//! Groups come in the order of their first positions on the whole axes, whatever WHERE leaves of these; those whose key
+//! is NULL come last.
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::compute::take;
@@ -129,7 +130,8 @@ impl Dense<'_> {
             fates.push(if columns.is_empty() {
                 Fate::All
             } else {
-                let factors = Factors::of(columns).map_err(|e| e.strip_backtrace())?.kept(kept);
+                let factors = Factors::of(columns).and_then(|f| f.nulls_last(columns));
+                let factors = factors.map_err(|e| e.strip_backtrace())?.kept(kept);
                 if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) }
             });
         }

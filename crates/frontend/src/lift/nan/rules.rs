@@ -112,7 +112,10 @@ impl Rules {
                 Ok(Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }))
             }
             list if member::is_plain(&list, schema) => Ok(list),
-            other => self.visit(other, schema, false, is_changed),
+            other => {
+                let seen = self.visit(other, schema, false, is_changed)?;
+                Ok(without_circle(seen, is_changed))
+            }
         }
     }
 
@@ -284,6 +287,25 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
         _ => false,
     };
     makes && is_float(expr, schema)
+}
+
+/// `e / 2 = e` as a condition, in words of which DataFusion draws no conclusion: it would take both sides for the same
+/// wherever they stand, and not find an order by `e` again.
+fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
+        return condition;
+    };
+    let holds = |whole: &Expr, part: &Expr| {
+        !matches!(part, Expr::Literal(..)) && whole.exists(|e| Ok(e == part)).unwrap_or(false)
+    };
+    let part = match (holds(&left, &right), holds(&right, &left)) {
+        (true, _) => right.clone(),
+        (_, true) => left.clone(),
+        _ => return Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }),
+    };
+    *is_changed = true;
+    let same = Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right });
+    same.and(Expr::IsNotNull(part))
 }
 
 /// Does an aggregate or window function make floats of what it gets?

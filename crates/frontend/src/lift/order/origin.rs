@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
@@ -151,23 +151,39 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
                 let all = expr.column_refs();
                 all.into_iter().all(|c| side.schema().maybe_index_of_column(c).is_some())
             };
-            // What both sides decide is a label of neither.
-            if !is_of(&join.left) && !is_of(&join.right) {
-                return None;
-            }
-            if join.left.schema().maybe_index_of_column(column).is_some() {
+            if is_of(&join.left) {
                 return trace(&join.left, expr, before);
             }
             // The right's key is the left's label where the two are equal: in a left join, where it is not NULL.
             if matches!(join.join_type, JoinType::Inner | JoinType::Left)
-                && let Some(key) = partner(join, expr)
+                && let Some(own) = of_left(join, expr)
             {
-                return trace(&join.left, &key, before);
+                return trace(&join.left, &own, before);
             }
-            trace(&join.right, expr, before + tables(&join.left))
+            // What both sides decide is a label of neither.
+            is_of(&join.right).then(|| trace(&join.right, expr, before + tables(&join.left)))?
         }
         _ => None,
     }
+}
+
+/// The expression with the right side's columns replaced by what a join makes equal to them; none if one has no equal.
+fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
+    let mut is_known = true;
+    let new = expr.clone().transform_down(|e| {
+        let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };
+        if join.left.schema().maybe_index_of_column(column).is_some() {
+            return Ok(Transformed::no(e));
+        }
+        match partner(join, &e) {
+            Some(own) => Ok(Transformed::new(own, true, TreeNodeRecursion::Jump)),
+            None => {
+                is_known = false;
+                Ok(Transformed::no(e))
+            }
+        }
+    });
+    new.ok().filter(|_| is_known).map(|t| t.data)
 }
 
 /// The expression of the left side that a join makes equal to one of the right.

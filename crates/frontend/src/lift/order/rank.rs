@@ -4,35 +4,32 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt64Array};
+use arrow::array::{Array, ArrayRef, UInt64Array};
 use arrow::datatypes::DataType;
-use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::row::OwnedRow;
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::super::labels::canonical;
+use super::super::labels::{canonical, row_converter};
 
-/// `uint64`: the first position along the dimension at which all the expressions have these values; NULL for values
-/// that stand nowhere. `labels` holds the values at each position, one array for each expression.
+/// `uint64`: the first position along the dimension at which all the expressions have these values; NULL where one of
+/// them is NULL, or for values that stand nowhere. `labels` holds the values at each position, one array for each
+/// expression.
 pub(super) fn rank(exprs: Vec<Expr>, labels: &[ArrayRef]) -> Result<Expr> {
-    let rows =
-        converter(labels)?.convert_columns(&labels.iter().map(canonical).collect::<Vec<_>>())?;
+    let columns: Vec<ArrayRef> = labels.iter().map(canonical).collect();
+    let rows = row_converter(&columns)?.convert_columns(&columns)?;
     let mut places = BTreeMap::new();
     for (i, row) in rows.iter().enumerate() {
-        places.entry(row.owned()).or_insert(i as u64);
+        if columns.iter().all(|c| c.is_valid(i)) {
+            places.entry(row.owned()).or_insert(i as u64);
+        }
     }
     let types = labels.iter().map(|l| l.data_type().clone()).collect();
     let signature = Signature::exact(types, Volatility::Immutable);
     let udf = ScalarUDF::new_from_impl(Rank { places: Arc::new(places), signature });
     Ok(udf.call(exprs))
-}
-
-/// `columns` come canonical.
-fn converter(columns: &[ArrayRef]) -> Result<RowConverter> {
-    let sorts = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
-    Ok(RowConverter::new(sorts)?)
 }
 
 /// Values and the first place of each.
@@ -79,7 +76,7 @@ impl ScalarUDFImpl for Rank {
         if columns.is_empty() {
             return exec_err!("tessera_rank takes an argument");
         }
-        let rows = converter(&columns)?.convert_columns(&columns)?;
+        let rows = row_converter(&columns)?.convert_columns(&columns)?;
         let places: UInt64Array =
             rows.iter().map(|row| self.places.get(&row.owned()).copied()).collect();
         Ok(ColumnarValue::Array(Arc::new(places)))

@@ -56,7 +56,7 @@ for name, (calendar, units, _, numbers, _) in AXES.items():
     f.rows(f"SELECT date_part('year', time) AS y, count(*) FROM {place} WHERE time IS NOT NULL GROUP BY date_part('year', time) ORDER BY y",
            [(y, years.count(y)) for y in sorted(set(years))])
     f.rows(f"SELECT v FROM {place} WHERE time = '{cell(t[3])}'", [(30.0,)])
-    f.rows(f"SELECT time, sum(v) FROM {place} GROUP BY time", [(a, 10.0 * i) for i, a in enumerate(t)])
+    f.rows(f"SELECT time, sum(v) FROM {place} GROUP BY time", sorted([(a, 10.0 * i) for i, a in enumerate(t)], key=lambda row: row[0] is None))
     if name != "nano":
         f.q(f"SELECT v[time => '{cell(t[3])}'] FROM {place}", np.float64(30) if shown in NUMPYS else T(np.array([30.0]), ["time"]))
     pairs = [b for n in numbers for b in moments([n or 0, (n or 0) + 1], units, calendar)]

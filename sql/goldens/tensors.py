@@ -205,6 +205,14 @@ f.q("SELECT date_trunc('week', ['2024-12-29', '2024-12-30', '1969-12-28T23:59:59
 f.q("groupby(t2m[:, 0, 0], 'mean', by => date_trunc('quarter', time))", T(ma.masked_invalid(t2m[:, 0, 0].to_series().groupby(stamps.to_period("Q").start_time).mean().values), ["date_trunc"]))
 f.q("season(time)[0:12], where(season(time) = 2, t2m[:, 0, 0], NULL)[0:40]", T((at.astype("M8[M]").astype(int) % 12 + 1)[:12] % 12 // 3, ["time"]),
     T(ma.masked_where(((at.astype("M8[M]").astype(int) % 12 + 1) % 12 // 3 != 2) | ma.getmaskarray(da(t2m[:, 0, 0]).values), t2m[:, 0, 0].values)[:40], ["time"]))
+names = np.array(["DJF", "MAM", "JJA", "SON"])[(at.astype("M8[M]").astype(int) % 12 + 1) % 12 // 3]
+counts = lambda keep: int(np.isin(names, keep).sum()) * t2m.shape[1] * t2m.shape[2]
+f.q("sum(where(season(time) = 'JJA', 1, 0)), sum(where(season(time) IN ('djf', 'SON'), 1, 0))", np.int64((names == "JJA").sum()), np.int64(np.isin(names, ["DJF", "SON"]).sum()))
+f.rows("SELECT count(*) FROM era5 WHERE season(time) = 'JJA'", [[counts(["JJA"])]])
+f.rows("SELECT count(*) FROM era5 WHERE season(time) NOT IN ('JJA', 'SON') AND 'MAM' <> season(time)", [[counts(["DJF"])]])
+f.rows("SELECT CASE season(time) WHEN 'JJA' THEN 1 WHEN 'DJF' THEN 2 ELSE 0 END AS k, count(*) FROM era5 GROUP BY k ORDER BY k", [[0, counts(["MAM", "SON"])], [1, counts(["JJA"])], [2, counts(["DJF"])]])
+f.error("season(time) = 'summer'", "invalid_argument")
+f.error("SELECT count(*) FROM era5 WHERE season(time) = 'summer'", "invalid_argument")
 f.error("date_trunc('decade', time)", "invalid_argument")
 f.error("date_trunc('month', lat)", "dtype_mismatch")
 f.error("epoch(lat)", "dtype_mismatch")

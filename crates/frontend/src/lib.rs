@@ -33,6 +33,7 @@ pub mod parameters;
 mod parse;
 pub mod paths;
 pub mod scope;
+mod seasons;
 pub mod secrets;
 pub mod statement;
 pub mod surface;

@@ -195,28 +195,30 @@ pub(crate) fn plan_in(
                     Some(error) => Error::Bind { error, position: None },
                     None => {
                         let error = error::of_surface(error::plan(e), because);
+                        let error = error::of_text(error, &prepared.texts);
                         error::near(error, &prepared.variables)
                     }
                 });
             }
         };
-        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(error::plan)? {
+        let told = |e| error::of_text(error::plan(e), &prepared.texts);
+        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
         let orders = order::sources(&logical);
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {
-            Density::Auto => lift.dense(logical).map_err(error::plan)?,
+            Density::Auto => lift.dense(logical).map_err(told)?,
             Density::Off => {
                 lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
                 logical
             }
         };
-        let logical = order::ordered(logical, state).map_err(error::plan)?;
-        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(error::plan)?;
-        let logical = state.optimize(&logical).map_err(error::plan)?;
+        let logical = order::ordered(logical, state).map_err(told)?;
+        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
+        let logical = state.optimize(&logical).map_err(told)?;
         error::correlated(&logical)?;
-        let logical = lift.rows(logical).map_err(error::plan)?;
+        let logical = lift.rows(logical).map_err(told)?;
         Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes, orders })
     })
 }

@@ -1,5 +1,7 @@
 //! DataFusion's and the planner's errors in the frontend's words.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -62,7 +64,7 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
 }
 
 /// A column that the plan does not know is perhaps a variable along other dimensions.
-pub(crate) fn near(error: Error, variables: &std::collections::BTreeSet<String>) -> Error {
+pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
     match error {
         Error::UnknownName { kind: "column", name, candidates, position }
             if candidates.is_empty() =>
@@ -73,6 +75,27 @@ pub(crate) fn near(error: Error, variables: &std::collections::BTreeSet<String>)
             Error::UnknownName { kind: "column", name, candidates, position }
         }
         other => other,
+    }
+}
+
+/// A text that no type but its own can be made of, where the query has it.
+pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error {
+    let Error::Cells { code: "type_error", message, position, hint: None } = &error else {
+        return error;
+    };
+    let of_cast = message.strip_prefix("Cannot cast string '");
+    let Some((text, rest)) = of_cast.and_then(|rest| rest.rsplit_once("' to value of ")) else {
+        return error;
+    };
+    let wanted = rest.strip_suffix(" type").unwrap_or(rest).to_lowercase();
+    Error::Cells {
+        code: "type_error",
+        message: format!("'{text}' cannot be read as {wanted}, the type of what stands beside it"),
+        position: position.or_else(|| texts.get(text).copied()),
+        hint: Some(
+            "compare with a value of that type, or make a text of the other side with `::text`"
+                .to_string(),
+        ),
     }
 }
 

@@ -32,6 +32,7 @@ use super::{CellRelation, CellTables, Density};
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
 use crate::scope::Scope;
+use crate::seasons;
 use columns::Columns;
 use known::Known;
 pub(super) use ours::call;
@@ -247,10 +248,15 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        match self.refuse(expr) {
-            Some(error) => ControlFlow::Break(error),
-            None => ControlFlow::Continue(()),
+        if let Some(error) = self.refuse(expr) {
+            return ControlFlow::Break(error);
         }
+        match seasons::numbered(expr) {
+            Ok(Some(new)) => *expr = new,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Error> {

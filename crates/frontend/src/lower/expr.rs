@@ -13,6 +13,7 @@ use super::value::{Tensor, Value};
 use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsupported};
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
+use crate::seasons;
 
 impl Lowerer<'_, '_> {
     /// Lowers an expression.
@@ -33,6 +34,9 @@ impl Lowerer<'_, '_> {
                 value = self.field(value, field)?;
             }
             return Ok(value);
+        }
+        if let Some(numbered) = seasons::numbered(expr)? {
+            return self.expr(&numbered);
         }
         let span = span_of(expr);
         match expr {

@@ -71,6 +71,11 @@ impl Server {
         self.child.id()
     }
 
+    /// Waits until its process has ended.
+    pub(crate) fn wait(&mut self) {
+        self.child.wait().unwrap();
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -17,6 +17,7 @@ mod dense;
 mod docs_examples;
 mod dtypes;
 mod explain;
+mod hostile;
 mod http;
 mod invariants;
 mod islands;

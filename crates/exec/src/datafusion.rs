@@ -19,6 +19,7 @@ mod memory;
 mod pieces;
 mod scratch;
 mod single;
+mod stop;
 pub mod stream;
 mod table;
 mod top;
@@ -27,6 +28,7 @@ pub use concat::physical;
 pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
+pub use stop::{IsStopped, in_place, stoppable};
 pub use table::{Column, TableParts, TensorTable};
 pub use top::Top;
 

@@ -23,6 +23,7 @@ pub mod fill;
 pub mod fused;
 pub(crate) mod level;
 pub mod lines;
+mod look;
 mod math;
 mod ops;
 mod partial;
@@ -35,6 +36,7 @@ pub mod window;
 
 use factor::MatrixFault;
 pub use level::Level;
+pub(crate) use look::is_any;
 
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Class;

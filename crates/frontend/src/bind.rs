@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::TableSource;
@@ -76,6 +77,8 @@ pub struct View {
     pub text: u64,
     /// The query.
     pub query: Query,
+    /// Does it give tensors or rows? Found out once: views of views may name one another many times.
+    kind: OnceLock<RelationKind>,
 }
 
 impl View {
@@ -86,9 +89,12 @@ impl View {
     pub fn parse(name: &str, text: u64, sql: &str) -> Result<Self, Error> {
         let parsed = crate::parse(sql)?;
         match parsed.into_iter().map(|p| p.statement).collect::<Vec<_>>().as_slice() {
-            [crate::Statement::Query(query)] => {
-                Ok(View { name: name.to_string(), text, query: Query::clone(query) })
-            }
+            [crate::Statement::Query(query)] => Ok(View {
+                name: name.to_string(),
+                text,
+                query: Query::clone(query),
+                kind: OnceLock::new(),
+            }),
             _ => Err(Error::Unsupported {
                 construct: format!("the view `{name}`, as its text is no query: it"),
                 position: None,
@@ -112,7 +118,7 @@ impl Names for CatalogNames<'_> {
             return RelationKind::Rows;
         }
         match self.0.view(&reference) {
-            Some(view) => crate::surface::kind(&view.query, self),
+            Some(view) => *view.kind.get_or_init(|| crate::surface::kind(&view.query, self)),
             None => RelationKind::Tensor,
         }
     }

@@ -20,13 +20,19 @@ use crate::statement::Statement;
 /// [`Error::Unsupported`] with the first refused construct.
 pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
     let Some(query) = statement.query() else { return Ok(()) };
-    match query.visit(&mut Refuse) {
+    match query.visit(&mut Refuse { ctes: 0 }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
-struct Refuse;
+/// The most CTEs of one statement. Each is looked at with all that it sees.
+const CTES_MAX: usize = 500;
+
+struct Refuse {
+    /// CTEs so far.
+    ctes: usize,
+}
 
 type Flow = ControlFlow<Box<Error>>;
 
@@ -59,6 +65,16 @@ impl Visitor for Refuse {
 
     fn pre_visit_query(&mut self, query: &Query) -> Flow {
         let span = query.body.span();
+        if let Some(with) = &query.with {
+            self.ctes += with.cte_tables.len();
+            if self.ctes > CTES_MAX {
+                return ControlFlow::Break(Box::new(Error::TooComplex {
+                    what: format!("the statement has {} CTEs", self.ctes),
+                    limit: CTES_MAX,
+                    position: Position::of_span(with.with_token.0.span),
+                }));
+            }
+        }
         refuse(!query.locks.is_empty(), "FOR UPDATE", span, "queries never lock")?;
         let dml = matches!(
             *query.body,

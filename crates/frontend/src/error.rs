@@ -44,6 +44,16 @@ pub enum Error {
         /// The first token beyond the limit.
         position: Option<Position>,
     },
+    /// The statement or script has more parts than are planned.
+    #[error("{what}, and the limit is {limit}")]
+    TooComplex {
+        /// What was counted, with the count.
+        what: String,
+        /// The limit that was passed.
+        limit: usize,
+        /// The first part beyond the limit, where it is known.
+        position: Option<Position>,
+    },
     /// The construct is understood, and refused.
     #[error("{construct} is not supported")]
     Unsupported {
@@ -85,6 +95,9 @@ pub enum Error {
     /// Not a fault: lowering stopped for the island that [`crate::Islands::wanted`] gives, and goes on when it has run.
     #[error("a part of the statement has to run first")]
     Waiting,
+    /// Planning was stopped from outside: see [`crate::interruptible`].
+    #[error("planning was stopped")]
+    Stopped,
     /// More parts that have to run before the rest can be bound than a statement may have.
     #[error("the statement has more than {limit} parts that must run before the rest can be bound")]
     TooManyIslands {
@@ -129,12 +142,14 @@ impl Error {
             Self::Syntax { .. } => "syntax",
             Self::Token { .. } => "token",
             Self::NestingTooDeep { .. } => "nesting_too_deep",
+            Self::TooComplex { .. } => "too_complex",
             Self::Unsupported { .. } => "unsupported",
             Self::UnknownName { .. } => "unknown_name",
             Self::Bind { error, .. } => error.code(),
             Self::Plan { error, .. } => error.code(),
             Self::Cells { code, .. } => code,
             Self::Waiting => "internal",
+            Self::Stopped => "cancelled",
             Self::TooManyIslands { .. } => "too_many_islands",
             Self::TooManyCells { .. } => "too_many_cells",
         }
@@ -149,13 +164,15 @@ impl Error {
             | Self::UnknownName { .. }
             | Self::Bind { .. } => Class::User,
             Self::Plan { error, .. } => error.class(),
-            Self::Cells { code: "too_large", .. } => Class::Limit,
+            Self::Cells { code: "too_large" | "memory_exceeded", .. } => Class::Limit,
             Self::Cells { code: "internal", .. } => Class::Internal,
             Self::Cells { .. } => Class::User,
             Self::NestingTooDeep { .. }
+            | Self::TooComplex { .. }
             | Self::TooManyIslands { .. }
             | Self::TooManyCells { .. } => Class::Limit,
             Self::Waiting => Class::Internal,
+            Self::Stopped => Class::User,
         }
     }
 
@@ -165,12 +182,16 @@ impl Error {
             Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } | Self::Cells { hint, .. } => {
                 hint.clone()
             }
-            Self::Token { .. } | Self::Waiting => None,
+            Self::Token { .. } | Self::Waiting | Self::Stopped => None,
             Self::TooManyIslands { .. } => Some(
                 "keep intermediate results with `CREATE TEMP TENSOR` and use them in several statements".to_string(),
             ),
             Self::TooManyCells { .. } => Some(
                 "select with a mask of the tensor's own shape, as in `x[x > 0]`, which has no such limit".to_string(),
+            ),
+            Self::TooComplex { .. } => Some(
+                "keep a part of it with CREATE TEMP TENSOR name AS SELECT …, and use the name"
+                    .to_string(),
             ),
             Self::NestingTooDeep { .. } => Some(
                 "give a part of the expression a name with `WITH part AS (SELECT …)` and use the name"
@@ -192,6 +213,7 @@ impl Error {
             Self::Syntax { position, .. }
             | Self::Token { position, .. }
             | Self::NestingTooDeep { position, .. }
+            | Self::TooComplex { position, .. }
             | Self::Unsupported { position, .. }
             | Self::UnknownName { position, .. }
             | Self::Bind { position, .. }
@@ -199,7 +221,7 @@ impl Error {
             | Self::TooManyIslands { position, .. }
             | Self::TooManyCells { position, .. }
             | Self::Cells { position, .. } => *position,
-            Self::Waiting => None,
+            Self::Waiting | Self::Stopped => None,
         }
     }
 
@@ -209,6 +231,7 @@ impl Error {
             Self::Syntax { position, .. }
             | Self::Token { position, .. }
             | Self::NestingTooDeep { position, .. }
+            | Self::TooComplex { position, .. }
             | Self::Unsupported { position, .. }
             | Self::UnknownName { position, .. }
             | Self::Bind { position, .. }
@@ -216,7 +239,7 @@ impl Error {
             | Self::TooManyIslands { position, .. }
             | Self::TooManyCells { position, .. }
             | Self::Cells { position, .. } => *position = to,
-            Self::Waiting => {}
+            Self::Waiting | Self::Stopped => {}
         }
         self
     }

@@ -18,11 +18,13 @@
 //!
 //! Invariant: nothing here reads data; labels are known at bind.
 
+mod along;
 mod casts;
 mod context;
 mod cube;
 mod dense;
 mod error;
+mod expansion;
 mod float32;
 mod functions;
 mod grouping;
@@ -31,8 +33,9 @@ mod labels;
 mod lower;
 mod names;
 mod nan;
+mod optimizer;
 mod order;
-mod pushdown;
+
 mod relation;
 mod relations;
 mod rows;
@@ -47,7 +50,7 @@ mod window_keys;
 mod zones;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::str::FromStr;
@@ -186,6 +189,7 @@ pub(crate) fn plan_in(
     crate::limits::with_stack(|| {
         let mut query = query.clone();
         let prepared = names::prepare(&mut query, tables, because, density, text)?;
+        expansion::check(&query)?;
         using::rewrite(&mut query, &prepared, state)?;
         let logical = match logical(query, &prepared, state) {
             Ok(logical) => logical,
@@ -250,6 +254,7 @@ impl Lift<'_> {
     /// Replaces what has a dense form by scans of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_down_with_subqueries(|node| {
+            go_on()?;
             if let LogicalPlan::Limit(limit) = &node
                 && let Some(sort) = dense::sort_below(limit)
                 && reads_cells(&sort.input)
@@ -350,6 +355,11 @@ impl Lift<'_> {
         })
         .map(|t| t.data)
     }
+}
+
+/// Is planning to go on?
+fn go_on() -> datafusion::error::Result<()> {
+    crate::interrupt::check().map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
 }
 
 /// Does a plan read a table of cells, so that the reason why it is not dense is worth telling?

@@ -8,13 +8,16 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use crate::dialect::TesseraDialect;
-use crate::error::{Error, from_parser};
+use crate::error::{Error, Position, from_parser};
 use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
 use crate::{check, limits};
 
 /// sqlparser counts several of its calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
+
+/// The most statements of a script: all are read before the first runs.
+const STATEMENTS_MAX: usize = 10_000;
 
 /// One statement of a script.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,11 +35,19 @@ pub struct Parsed {
 /// Reads a script of statements separated by semicolons; a script without any gives none.
 ///
 /// # Errors
-/// The first fault of the script: [`Error::Syntax`], [`Error::Token`], [`Error::Unsupported`] or
-/// [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
+/// The first fault of the script: [`Error::Syntax`], [`Error::Token`], [`Error::Unsupported`],
+/// [`Error::TooComplex`] or [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
 /// run from its start or not at all.
 pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
-    tokens::split(script)?
+    let pieces = tokens::split(script)?;
+    if let Some(beyond) = pieces.get(STATEMENTS_MAX) {
+        return Err(Error::TooComplex {
+            what: format!("the script has {} statements", pieces.len()),
+            limit: STATEMENTS_MAX,
+            position: Position::of_span(beyond.span()),
+        });
+    }
+    pieces
         .iter()
         .map(|piece| {
             let mut statement = parse_piece(piece)?;

@@ -1,5 +1,8 @@
 //! CTEs in sight, as text: what one surface hands to the other with a block that it cannot plan itself.
 
+use std::sync::Arc;
+
+use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{Cte, Query, Select, SetExpr, Spanned, With};
 
 use crate::island::Site;
@@ -8,9 +11,17 @@ use crate::island::Site;
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     /// Of each enclosing query those defined so far, outermost first.
-    levels: Vec<With>,
+    levels: Vec<Level>,
     /// The text: 0 is the statement, others are views.
     pub text: u64,
+}
+
+/// The CTEs of one query. Every CTE keeps the scope that it was written in, so these share them.
+#[derive(Debug, Clone)]
+struct Level {
+    with_token: AttachedToken,
+    recursive: bool,
+    ctes: Vec<Arc<Cte>>,
 }
 
 impl Scope {
@@ -21,20 +32,17 @@ impl Scope {
 
     /// Enters a query: its CTEs become visible one after the other.
     pub(crate) fn enter(&mut self, with: Option<&With>) {
-        self.levels.push(match with {
-            Some(with) => With { cte_tables: Vec::new(), ..with.clone() },
-            None => With {
-                with_token: sqlparser::ast::helpers::attached_token::AttachedToken::empty(),
-                recursive: false,
-                cte_tables: Vec::new(),
-            },
+        self.levels.push(Level {
+            with_token: with.map_or_else(AttachedToken::empty, |with| with.with_token.clone()),
+            recursive: with.is_some_and(|with| with.recursive),
+            ctes: Vec::new(),
         });
     }
 
     /// Makes a CTE of the innermost query visible.
     pub(crate) fn define(&mut self, cte: &Cte) {
         if let Some(level) = self.levels.last_mut() {
-            level.cte_tables.push(cte.clone());
+            level.ctes.push(Arc::new(cte.clone()));
         }
     }
 
@@ -45,15 +53,19 @@ impl Scope {
 
     /// True if a CTE of that name is in sight.
     pub(crate) fn knows(&self, name: &str) -> bool {
-        let is = |cte: &Cte| cte.alias.name.value.eq_ignore_ascii_case(name);
-        self.levels.iter().any(|level| level.cte_tables.iter().any(is))
+        let is = |cte: &Arc<Cte>| cte.alias.name.value.eq_ignore_ascii_case(name);
+        self.levels.iter().any(|level| level.ctes.iter().any(is))
     }
 
     /// The same query with all that it sees, so that it means the same anywhere.
     pub(crate) fn close(&self, query: &Query) -> Query {
-        let visible = self.levels.iter().rev().filter(|level| !level.cte_tables.is_empty());
+        let visible = self.levels.iter().rev().filter(|level| !level.ctes.is_empty());
         visible.fold(query.clone(), |inner, level| Query {
-            with: Some(level.clone()),
+            with: Some(With {
+                with_token: level.with_token.clone(),
+                recursive: level.recursive,
+                cte_tables: level.ctes.iter().map(|cte| Cte::clone(cte)).collect(),
+            }),
             body: Box::new(SetExpr::Query(Box::new(inner))),
             order_by: None,
             limit_clause: None,

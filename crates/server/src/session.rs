@@ -247,6 +247,19 @@ impl Host {
         &self.scratch
     }
 
+    /// The statements of a script that is not too large: its tokens and trees take some hundred times its length.
+    fn parse(&self, script: &str) -> Result<Vec<Parsed>, tessera_frontend::Error> {
+        let limit = (self.config.memory_limit_bytes / 4 + (100 << 20)) / PARSED_BYTES;
+        if script.len() as u64 > limit {
+            return Err(tessera_frontend::Error::TooComplex {
+                what: format!("the script has {} bytes", script.len()),
+                limit: limit as usize,
+                position: None,
+            });
+        }
+        tessera_frontend::parse(script)
+    }
+
     /// What plans the cell blocks of one statement.
     fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
         let state = match self.functions.get() {
@@ -276,7 +289,7 @@ impl Host {
                 position: None,
                 hint: None,
             })?;
-        let state = tessera_frontend::lift::session_state()?;
+        let state = tessera_frontend::lift::session_state(self.config.memory_limit_bytes)?;
         let state = SessionStateBuilder::new_from_existing(state);
         Ok(state.with_runtime_env(environment).build())
     }
@@ -369,7 +382,11 @@ impl Session {
         let served = self.served(parsed, cancel);
         let reply = match settings.query_timeout_s {
             Some(limit_s) => tokio::select! {
-                reply = served => reply,
+                // What notices by itself that its time is over says that it was cancelled.
+                reply = served => reply.map_err(|e| match e.code() == "cancelled" {
+                    true if !cancel.is_cancelled() => Error::Timeout { limit_s },
+                    _ => e,
+                }),
                 () = cancel.has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),
             },
             None => served.await,
@@ -545,6 +562,9 @@ impl Session {
     }
 }
 
+/// Bytes of memory that a byte of a script takes at most while it is read: measured of lists of short numbers.
+const PARSED_BYTES: u64 = 300;
+
 /// The statements of a script that are left, and what is known about them from outside.
 struct Script {
     rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
@@ -604,7 +624,7 @@ impl Session {
 
 impl Engine for Session {
     fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a> {
-        let parsed = match tessera_frontend::parse(sql) {
+        let parsed = match self.host.parse(sql) {
             Ok(parsed) => parsed,
             Err(e) => {
                 handle.move_to(State::Failed);

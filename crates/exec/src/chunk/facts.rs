@@ -5,6 +5,7 @@
 //! no masks.
 
 use super::{Chunk, Field};
+use crate::kernels::is_any;
 use arrow::buffer::Buffer;
 use smallvec::SmallVec;
 use std::sync::{Mutex, PoisonError};
@@ -31,9 +32,6 @@ pub(crate) enum Condition {
 /// The conditions that were asked for, and whether they hold.
 #[derive(Debug, Default)]
 pub(super) struct Facts(Mutex<SmallVec<[(Condition, bool); 2]>>);
-
-/// Cells that are looked at before it is asked whether one was found: some vectors of any type.
-const BLOCK: usize = 512;
 
 impl Chunk {
     /// Does a condition hold of all cells? The first time they are looked at.
@@ -84,7 +82,7 @@ impl Chunk {
 }
 
 fn is_unmasked(valid: &Field) -> bool {
-    valid.data.as_slice().chunks(BLOCK).all(|b| b.iter().fold(1, |all, v| all & v) != 0)
+    !is_any(valid.data.as_slice(), |v: u8| v == 0)
 }
 
 #[allow(clippy::eq_op, reason = "NaN alone differs from itself")]
@@ -95,18 +93,18 @@ fn is_true(field: &Field, condition: Condition) -> bool {
             let of = $of;
             match condition {
                 Condition::Unmasked | Condition::Only(_) => false,
-                Condition::NoNan => none(values, |v: $t| v != v),
+                Condition::NoNan => !is_any(values, |v: $t| v != v),
                 Condition::Without(s) => {
                     let s: $t = of(s);
-                    none(values, move |v| v == s)
+                    !is_any(values, move |v| v == s)
                 }
                 Condition::NotBelow(s) => {
                     let s: $t = of(s);
-                    none(values, move |v| v < s)
+                    !is_any(values, move |v| v < s)
                 }
                 Condition::NotAbove(s) => {
                     let s: $t = of(s);
-                    none(values, move |v| v > s)
+                    !is_any(values, move |v| v > s)
                 }
             }
         }};
@@ -123,12 +121,6 @@ fn is_true(field: &Field, condition: Condition) -> bool {
         DType::Float32 => by!(f32, |s: Scalar| s.as_f64() as f32),
         DType::Float64 => by!(f64, |s: Scalar| s.as_f64()),
     }
-}
-
-/// True if no value is met; without a branch within a block, so that it becomes vectors.
-#[inline(always)]
-fn none<T: Copy>(values: &[T], met: impl Fn(T) -> bool) -> bool {
-    values.chunks(BLOCK).all(|b| !b.iter().fold(false, |any, &v| any | met(v)))
 }
 
 /// The most bytes of the validity that chunks without masked cells share.

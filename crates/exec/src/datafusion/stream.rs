@@ -4,7 +4,7 @@ use super::table::{Column, TableParts};
 use super::top::First;
 use super::{Piece, RunTensor};
 use arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
 };
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
@@ -248,16 +248,22 @@ impl State {
     /// Labels and cells of some rows.
     fn assemble(&self, rows: &UInt64Array, cells: &[ArrayRef]) -> Result<RecordBatch> {
         let strides = strides(&self.parts.shape);
+        let along = |axis: usize| {
+            let (stride, n) = (strides[axis] as u64, self.parts.shape[axis]);
+            rows.values().iter().map(move |row| row / stride % n)
+        };
         let mut columns = Vec::with_capacity(self.parts.columns.len());
         for column in &self.parts.columns {
             columns.push(match column {
                 Column::Cells(root) => cells[*root].clone(),
                 Column::Row => Arc::new(rows.clone()),
                 Column::Label { axis, values } => {
-                    let (stride, n) = (strides[*axis] as u64, self.parts.shape[*axis]);
-                    let positions: UInt64Array =
-                        rows.values().iter().map(|row| row / stride % n).collect();
+                    let positions: UInt64Array = along(*axis).collect();
                     take(values, &positions, None)?
+                }
+                Column::Position { axis, start } => {
+                    let positions = along(*axis).map(|p| (start + p) as i64);
+                    Arc::new(Int64Array::from_iter_values(positions))
                 }
             });
         }

@@ -29,6 +29,13 @@ pub enum Column {
         /// One value for each position.
         values: ArrayRef,
     },
+    /// The position along an axis of the table's shape, counted from `start` (`int64`).
+    Position {
+        /// The axis.
+        axis: usize,
+        /// The first one.
+        start: u64,
+    },
     /// The root with that number.
     Cells(usize),
     /// The number of the row (`uint64`).

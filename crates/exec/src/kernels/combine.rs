@@ -1,3 +1,7 @@
+#![expect(
+    unsafe_code,
+    reason = "loops are compiled for each level of instructions, and the machine's is called"
+)]
 //! Merging the states that reductions leave, and finishing them into values.
 //!
 //! States are dense arrays of the fields of [`ReduceKind::state`]. All are of one shape, so everything here is
@@ -8,8 +12,9 @@ mod merged;
 pub use merged::{Merged, Part, merged};
 
 use super::elem::{self, Elem, Kind};
+use super::level::leveled;
 use super::partial::{self, all, chan};
-use super::{KernelError, unsupported};
+use super::{KernelError, Level, unsupported};
 use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
@@ -126,8 +131,20 @@ fn fields(
 
 /// Writes `f(out, part)` to every cell of a field. Whole cells are cut off first: no index is checked in the loop, which
 /// so becomes vectors.
+fn zip<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: F) {
+    let zip = pick_zip::<T, F>(Level::detect());
+    // SAFETY: the level is the machine's.
+    unsafe { zip(out, part, n, &f) }
+}
+
+type ZipFn<F> = unsafe fn(&mut [u8], &[u8], usize, &F);
+
+leveled!(pick_zip, zip_body<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: &F) as ZipFn<F>);
+
+/// # Safety
+/// The machine has the instructions that it is compiled for.
 #[inline(always)]
-fn zip<T: Cell>(out: &mut [u8], part: &[u8], n: usize, f: impl Fn(T, T) -> T) {
+unsafe fn zip_body<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: &F) {
     let size = size_of::<T>();
     let cells = out[..n * size].chunks_exact_mut(size).zip(part[..n * size].chunks_exact(size));
     for (o, p) in cells {

@@ -40,6 +40,7 @@ impl<'a> Context<'a> {
 
 impl ContextProvider for Context<'_> {
     fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
+        super::go_on()?;
         self.tables
             .get(name.table())
             .cloned()

@@ -151,7 +151,10 @@ impl Dense<'_> {
         }
         if let Some(axis) = input.axis(expr) {
             return match input.evaluate_whole(expr, axis, self.state) {
-                Ok(values) => Column::Label { axis, values, partial: input.is_partial(expr) },
+                Ok(values) => {
+                    let partial = input.is_partial(expr);
+                    Column::Label { axis, values: values.into(), partial }
+                }
                 Err(e) => Column::Refused(e.strip_backtrace()),
             };
         }
@@ -197,16 +200,15 @@ impl Dense<'_> {
             columns.push(match column {
                 Column::Label { axis, values, .. } => {
                     origins.insert(columns.len(), (*axis, values.clone()));
-                    let values = relation.kept[*axis].apply(values);
-                    let values = values.map_err(|e| e.strip_backtrace())?;
-                    ScanColumn::Label { axis: *axis, values }
+                    let values = values.kept(&relation.kept[*axis]);
+                    ScanColumn::label(*axis, values.map_err(|e| e.strip_backtrace())?)
                 }
                 Column::Cells(node) => {
                     nodes.push(self.of_type(*node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)
                 }
                 Column::Met { axis, values, met } => {
-                    origins.insert(columns.len(), (*axis, values.clone()));
+                    origins.insert(columns.len(), (*axis, values.clone().into()));
                     let node = self.lower(&relation).met(field.name(), *axis, values, *met)?;
                     nodes.push(self.of_type(node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)

@@ -1,6 +1,7 @@
 //! Functions where the definition is ours, so that the dense and the row path share it: `//`, `^`, parts of dates in
 //! other calendars, roots without errors, sums of integers that do not wrap.
 
+mod bounded;
 mod date_part;
 mod extreme;
 mod inner;
@@ -19,6 +20,7 @@ use crate::error::Error;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use bounded::Bounded;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -41,10 +43,13 @@ pub(super) use time_text::TimeText;
 /// One partition, so that rows keep the order of the dimensions and floats add up in one order; names are spelled
 /// out before planning, so DataFusion does not lower their case.
 ///
+/// Planning writes out labels of at most a quarter of `memory` bytes where a dimension has none but its positions.
+///
 /// # Errors
 /// `internal` if DataFusion does not take a function of ours.
-pub fn session_state() -> std::result::Result<SessionState, Error> {
-    let mut config = SessionConfig::new().with_target_partitions(1);
+pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
+    let config = SessionConfig::new().with_target_partitions(1);
+    let mut config = super::along::bounded(config, memory);
     let options = config.options_mut();
     options.sql_parser.enable_ident_normalization = false;
     options.sql_parser.collect_spans = true;
@@ -54,7 +59,7 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
-        .with_optimizer_rules(super::pushdown::rules())
+        .with_optimizer_rules(super::optimizer::rules())
         .build();
     let mut ours: Vec<ScalarUDF> =
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
@@ -64,6 +69,11 @@ pub fn session_state() -> std::result::Result<SessionState, Error> {
     for name in ["sqrt", "power"] {
         if let Some(inner) = state.scalar_functions().get(name) {
             ours.push(Ieee::new(inner.clone()).into());
+        }
+    }
+    for name in bounded::NAMES {
+        if let Some(inner) = state.scalar_functions().get(name) {
+            ours.push(Bounded::new(inner.clone(), memory / 4).into());
         }
     }
     for udf in ours {

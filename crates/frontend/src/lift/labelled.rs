@@ -22,6 +22,7 @@ use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::optimize::Rooted;
 
+use super::along::Along;
 use super::labels::Factors;
 use super::relations::plan_cells_in;
 use super::scan::ScanSource;
@@ -167,7 +168,11 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     let (mut columns, mut names, mut axes) = (Vec::new(), Names::new(), BTreeSet::new());
     for (at, (name, label)) in own.into_iter().zip(labels).enumerate() {
         let is_key = label.is_some_and(|(axis, values)| {
-            Factors::of(&[values]).is_ok_and(|f| f.is_identity()) && axes.insert(axis)
+            let is_unique = match values {
+                Along::Positions { .. } => true,
+                Along::Values(values) => Factors::of(&[values]).is_ok_and(|f| f.is_identity()),
+            };
+            is_unique && axes.insert(axis)
         });
         if is_key {
             let name = name.unwrap_or_else(|| format!("dim_{at}").into());
@@ -211,7 +216,8 @@ fn text_of(item: &SelectItem) -> Option<Arc<str>> {
 /// For each column of a plan the different labels that it can have, if it comes from labels.
 pub fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Option<ArrayRef>>> {
     let labels = order::labels(&plan.logical, state).ok()?;
-    let different = |values: ArrayRef| {
+    let different = |values: Along| {
+        let values = values.array(state).ok()?;
         let factors = Factors::of(std::slice::from_ref(&values)).ok()?;
         take(&values, &UInt64Array::from(factors.first), None).ok()
     };
@@ -321,6 +327,17 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                 keys.push(DenseKey {
                     axis: *axis,
                     labels: coordinate(values, calendar)?,
+                    is_source: plan.orders.get(at).is_some_and(Option::is_some),
+                });
+            }
+            (RowsColumn::Key(_), ScanColumn::Position { axis, start }) => {
+                if keys.iter().any(|known: &DenseKey| known.axis == *axis) {
+                    return None;
+                }
+                let (start, len) = (*start as i64, *scan.shape.get(*axis)? as i64);
+                keys.push(DenseKey {
+                    axis: *axis,
+                    labels: CoordValues::Int(DType::Int64, (start..start + len).collect()),
                     is_source: plan.orders.get(at).is_some_and(Option::is_some),
                 });
             }

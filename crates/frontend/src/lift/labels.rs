@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
+};
 use arrow::compute::{SortOptions, take};
 use arrow::datatypes::{
     DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
@@ -10,16 +12,17 @@ use arrow::datatypes::{
 };
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::scalar::Scalar;
 
+use super::along::{self, Along};
 use super::table::{CellTable, Column, dtype_of};
 
 /// Which positions of an axis a filter keeps.
@@ -66,17 +69,6 @@ impl Kept {
                 Kept::of(&p.iter().map(|&p| all[p as usize]).collect::<Vec<_>>())
             }
         }
-    }
-
-    /// The positions for which `is_kept` holds, of those kept so far.
-    fn retain(&self, is_kept: impl Fn(usize) -> bool) -> Kept {
-        let all: Vec<u64> = match self {
-            Kept::Range { start, len } => (*start..start + len).collect(),
-            Kept::Take(p) => p.to_vec(),
-        };
-        let left: Vec<u64> =
-            all.into_iter().enumerate().filter(|(i, _)| is_kept(*i)).map(|(_, p)| p).collect();
-        Kept::of(&left)
     }
 
     /// The kept entries of a label array.
@@ -126,16 +118,32 @@ impl<'a> Labels<'a> {
 
     /// An expression of labels of one axis (or of none: then one value), over the kept positions.
     pub(crate) fn evaluate(&self, expr: &Expr, axis: Option<usize>) -> Result<ArrayRef> {
-        let rows = axis.map_or(1, |a| self.kept[a].len() as usize);
+        let all = axis.map_or(1, |a| self.kept[a].len());
+        self.evaluate_part(expr, axis, 0, all)
+    }
+
+    /// The same over some of the kept positions.
+    fn evaluate_part(
+        &self,
+        expr: &Expr,
+        axis: Option<usize>,
+        from: u64,
+        rows: u64,
+    ) -> Result<ArrayRef> {
+        let named = expr.column_refs();
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for (i, column) in self.table.columns.iter().enumerate() {
+            let field = self.table.schema.field(i);
             if let Column::Label { axis: a, values } = column
                 && Some(*a) == axis
+                && named.iter().any(|c| c.name == *field.name())
             {
-                fields.push(self.table.schema.field(i).clone());
-                arrays.push(self.kept[*a].apply(values)?);
+                let part = self.kept[*a].within(&Kept::Range { start: from, len: rows });
+                fields.push(field.clone());
+                arrays.push(values.kept(&part)?.array(self.state)?);
             }
         }
+        let rows = rows as usize;
         let schema = Arc::new(Schema::new(fields));
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
@@ -156,10 +164,141 @@ impl<'a> Labels<'a> {
 
     /// Narrows an axis to the positions for which the filter is true.
     pub(crate) fn filter(&mut self, filter: &Expr, axis: usize) -> Result<()> {
-        let keep = self.evaluate(filter, Some(axis))?;
-        let keep = keep.as_boolean();
-        self.kept[axis] = self.kept[axis].retain(|i| keep.is_valid(i) && keep.value(i));
+        let is_position = |column: &Expr| {
+            let Some(Column::Label { values, .. }) = self.table.column(column) else {
+                return false;
+            };
+            matches!(values, Along::Positions { .. })
+        };
+        for part in parts(filter, &is_position) {
+            let all = self.kept[axis].len();
+            let kept = select(all, part.is_monotone, self.state, |from, rows| {
+                self.evaluate_part(&part.condition, Some(axis), from, rows)
+            })?;
+            self.kept[axis] = self.kept[axis].within(&kept);
+        }
         Ok(())
+    }
+}
+
+/// A condition on the labels of one dimension.
+pub(crate) struct Part {
+    pub(crate) condition: Expr,
+    /// From some position on it is what it is not before: it compares a position with a constant.
+    pub(crate) is_monotone: bool,
+}
+
+/// The parts of a condition, all of which must be true.
+pub(crate) fn parts(condition: &Expr, is_position: &dyn Fn(&Expr) -> bool) -> Vec<Part> {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq};
+    let is_fixed = |e: &Expr| e.column_refs().is_empty() && !e.is_volatile();
+    let compares = |left: &Expr, right: &Expr| {
+        is_position(left) && is_fixed(right) || is_fixed(left) && is_position(right)
+    };
+    let whole = |is_monotone| vec![Part { condition: condition.clone(), is_monotone }];
+    let both = |low: Expr, high: Expr| {
+        [low, high].map(|condition| Part { condition, is_monotone: true }).into()
+    };
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Lt | LtEq | Gt | GtEq, right }) => {
+            whole(compares(left, right))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Eq, right }) if compares(left, right) => {
+            let (left, right) = (&**left, &**right);
+            both(left.clone().gt_eq(right.clone()), left.clone().lt_eq(right.clone()))
+        }
+        Expr::Between(Between { expr, negated: false, low, high })
+            if is_position(expr) && is_fixed(low) && is_fixed(high) =>
+        {
+            let (expr, low, high) = (&**expr, &**low, &**high);
+            both(expr.clone().gt_eq(low.clone()), expr.clone().lt_eq(high.clone()))
+        }
+        _ => whole(false),
+    }
+}
+
+/// The positions, of so many, for which a condition is true; `met` evaluates it of some next to each other.
+pub(crate) fn select(
+    all: u64,
+    is_monotone: bool,
+    state: &SessionState,
+    met: impl Fn(u64, u64) -> Result<ArrayRef>,
+) -> Result<Kept> {
+    if !is_monotone || all <= BLOCK {
+        let mut selection = Selection::default();
+        // Of no positions a condition is evaluated too, so that it fails alike.
+        for block in 0..all.div_ceil(BLOCK).max(1) {
+            super::go_on()?;
+            let from = block * BLOCK;
+            selection.add(met(from, BLOCK.min(all - from))?.as_boolean());
+            along::check_kept(selection.positions.len() as u64, state)?;
+        }
+        return Ok(selection.kept());
+    }
+    let is_met = |at: u64| {
+        let met = met(at, 1)?;
+        let met = met.as_boolean();
+        Ok::<_, DataFusionError>(met.is_valid(0) && met.value(0))
+    };
+    let first = is_met(0)?;
+    if first == is_met(all - 1)? {
+        return Ok(Kept::Range { start: 0, len: if first { all } else { 0 } });
+    }
+    // The last of those that are like the first, and the first of the others.
+    let (mut like, mut other) = (0, all - 1);
+    while other - like > 1 {
+        let middle = like + (other - like) / 2;
+        match is_met(middle)? == first {
+            true => like = middle,
+            false => other = middle,
+        }
+    }
+    Ok(match first {
+        true => Kept::Range { start: 0, len: other },
+        false => Kept::Range { start: other, len: all - other },
+    })
+}
+
+/// Positions that a condition is evaluated of at a time.
+pub(super) const BLOCK: u64 = 1 << 18;
+
+/// The positions for which a condition is true, from the first on.
+#[derive(Debug, Default)]
+struct Selection {
+    seen: u64,
+    /// A run, as long as they are one.
+    first: u64,
+    len: u64,
+    /// All of them, once they are none.
+    positions: Vec<u64>,
+}
+
+impl Selection {
+    /// What the condition says of the next positions; NULL is not true.
+    fn add(&mut self, met: &BooleanArray) {
+        for i in (0..met.len()).filter(|&i| met.is_valid(i) && met.value(i)) {
+            let position = self.seen + i as u64;
+            if self.len == 0 {
+                self.first = position;
+            }
+            if self.positions.is_empty() && position == self.first + self.len {
+                self.len += 1;
+                continue;
+            }
+            if self.positions.is_empty() {
+                self.positions.extend(self.first..self.first + self.len);
+            }
+            self.positions.push(position);
+            self.len += 1;
+        }
+        self.seen += met.len() as u64;
+    }
+
+    fn kept(self) -> Kept {
+        match self.positions.is_empty() {
+            true => Kept::Range { start: self.first, len: self.len },
+            false => Kept::Take(self.positions.into()),
+        }
     }
 }
 
@@ -304,4 +443,66 @@ pub(crate) fn constant(array: &ArrayRef, shape: &[u64]) -> Option<ConstArray> {
         })
         .collect::<Option<_>>()?;
     Some(ConstArray::new(dtype, shape, &values))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::cell::Cell;
+
+    fn state(memory: u64) -> SessionState {
+        crate::lift::session_state(memory).unwrap()
+    }
+
+    #[test]
+    fn positions_that_are_kept_are_bounded() {
+        let met = |from, rows| {
+            let met: BooleanArray = (from..from + rows).map(|p: u64| Some(p & 1 == 0)).collect();
+            Ok(Arc::new(met) as ArrayRef)
+        };
+        let kept = select(1 << 40, false, &state(0), met);
+        let error = crate::lift::error::plan(kept.unwrap_err());
+        assert_eq!(error.code(), "memory_exceeded", "{error}");
+    }
+
+    #[test]
+    fn what_is_monotone_is_found_in_few_steps() {
+        let all = 4_000_000_000_u64;
+        let kept = |is_met: &dyn Fn(u64) -> bool| {
+            let steps = Cell::new(0);
+            let kept = select(all, true, &state(1 << 30), |from, rows| {
+                steps.set(steps.get() + 1);
+                let met: BooleanArray = (from..from + rows).map(|p| Some(is_met(p))).collect();
+                Ok(Arc::new(met) as ArrayRef)
+            });
+            assert!(steps.get() < 40, "{}", steps.get());
+            kept.unwrap()
+        };
+        let range = |start, len| Kept::Range { start, len };
+        assert_eq!(kept(&|p| p < 17), range(0, 17));
+        assert_eq!(kept(&|p| p >= 17), range(17, all - 17));
+        assert_eq!(kept(&|p| p == all - 1), range(all - 1, 1));
+        assert_eq!(kept(&|_| true), range(0, all));
+        assert_eq!(kept(&|_| false), range(0, 0));
+    }
+
+    #[test]
+    fn blocks_are_put_together() {
+        let all = 3 * BLOCK + 5;
+        let kept = |is_met: &dyn Fn(u64) -> Option<bool>| {
+            let met = |from, rows| {
+                let met: BooleanArray = (from..from + rows).map(is_met).collect();
+                Ok(Arc::new(met) as ArrayRef)
+            };
+            select(all, false, &state(1 << 30), met).unwrap()
+        };
+        let last = all - 2;
+        assert_eq!(kept(&|p| Some(p >= last)), Kept::Range { start: last, len: 2 });
+        assert_eq!(
+            kept(&|p| (p % BLOCK == 1).then_some(true)),
+            Kept::Take([1, BLOCK + 1, 2 * BLOCK + 1, 3 * BLOCK + 1].into())
+        );
+        assert_eq!(kept(&|_| None), Kept::Range { start: 0, len: 0 });
+    }
 }

@@ -22,6 +22,7 @@ use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
+use super::along::Along;
 use super::dense::bound;
 use super::labels::{Kept, constant};
 use super::relation::{Column, Relation};
@@ -157,9 +158,30 @@ impl Lower<'_> {
 
     /// An expression of labels of one axis, or of none.
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
+        if let Expr::Column(column) = expr
+            && let (Some(axis), Some(Column::Label { values, .. })) =
+                (axis, self.relation.column(column))
+        {
+            let kept = values.kept(&self.relation.kept[axis]).map_err(|e| e.strip_backtrace())?;
+            if let Along::Positions { start, len } = kept {
+                return self.positions(axis, start, len);
+            }
+        }
         let values =
             self.relation.evaluate(expr, axis, self.state).map_err(|e| e.strip_backtrace())?;
         self.labels(expr, axis, &values)
+    }
+
+    /// `start`, `start + 1`, … along an axis: one chunk, as labels that are written out are.
+    fn positions(&mut self, axis: usize, start: u64, len: u64) -> Lowered {
+        let mut shape = vec![1; self.rank()];
+        shape[axis] = len;
+        let counted = self.b.iota(&shape, Some(&shape)).map_err(refused)?;
+        if start == 0 {
+            return Ok(counted);
+        }
+        let start = self.constant(Scalar::i64(start as i64))?;
+        self.map(ScalarOp::Add, &[counted, start])
     }
 
     /// Labels at the kept positions of an axis, or one value.

@@ -31,6 +31,7 @@ use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use crate::ast::{self, Relation};
 use crate::error::{Error, Position};
+use crate::interrupt;
 use crate::scope::Scope;
 use crate::seasons;
 use columns::Columns;
@@ -248,6 +249,9 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Err(error) = interrupt::check() {
+            return ControlFlow::Break(error);
+        }
         if let Some(error) = self.refuse(expr) {
             return ControlFlow::Break(error);
         }
@@ -317,8 +321,8 @@ impl Relations<'_> {
             CellRelation::Query { query, text } => {
                 self.expanded += 1;
                 if self.expanded > VIEWS_MAX {
-                    return Err(Error::NestingTooDeep {
-                        what: "views of views".to_string(),
+                    return Err(Error::TooComplex {
+                        what: format!("the query reads {} views of views", self.expanded),
                         limit: VIEWS_MAX,
                         position: None,
                     });

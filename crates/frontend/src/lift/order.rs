@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 };
 use origin::Axis;
 
+use super::along::Along;
 use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
 use super::table::CellSource;
@@ -40,7 +41,7 @@ pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<Logical
 pub(super) fn labels(
     plan: &LogicalPlan,
     state: &SessionState,
-) -> Result<Vec<Option<(Axis, ArrayRef)>>> {
+) -> Result<Vec<Option<(Axis, Along)>>> {
     let columns = plan.schema().columns().into_iter();
     columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
 }
@@ -107,6 +108,7 @@ impl Order<'_> {
     }
 
     fn operator(&mut self, plan: LogicalPlan) -> Result<Keyed> {
+        super::go_on()?;
         match plan {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
@@ -247,7 +249,7 @@ impl Order<'_> {
 
     /// The keys of groups: the places of labels, dimension by dimension, then the other columns.
     fn groups(&self, plan: &LogicalPlan, columns: Vec<Column>) -> Result<Vec<SortExpr>> {
-        let mut axes: BTreeMap<Axis, (Vec<Expr>, Vec<ArrayRef>)> = BTreeMap::new();
+        let mut axes: BTreeMap<Axis, (Vec<Expr>, Vec<Along>)> = BTreeMap::new();
         let mut values = Vec::new();
         for column in columns {
             let expr = Expr::Column(column);
@@ -270,7 +272,15 @@ impl Order<'_> {
                     tied.push(expr.clone().sort(true, false));
                 }
             }
-            keys.push(rank::rank(exprs, &labels)?.sort(true, false));
+            let place = match labels.iter().position(|l| matches!(l, Along::Positions { .. })) {
+                // A position is its own place.
+                Some(at) => exprs[at].clone(),
+                None => {
+                    let labels = labels.iter().map(|l| l.array(self.state));
+                    rank::rank(exprs, &labels.collect::<Result<Vec<_>>>()?)?
+                }
+            };
+            keys.push(place.sort(true, false));
             // Of groups without a place.
             keys.extend(tied);
         }

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef, Result};
@@ -19,7 +19,8 @@ use datafusion::logical_expr::Expr;
 use tessera_planner::build::Builder;
 use tessera_planner::ir::NodeId;
 
-use super::labels::{Kept, physical};
+use super::along::Along;
+use super::labels::{Kept, parts, physical, select as select_positions};
 use super::lower::{Reason, refused};
 use super::table::Dependence;
 
@@ -43,7 +44,7 @@ pub(crate) struct Relation {
 pub(crate) enum Column {
     /// A label at each position of the whole axis. It is `partial` if it comes from the right side of a join and is NULL
     /// where nothing met it: then its first positions say nothing of the order of groups.
-    Label { axis: usize, values: ArrayRef, partial: bool },
+    Label { axis: usize, values: Along, partial: bool },
     /// A label of the right side of a left join whose rows are met along several axes: NULL in rows where `met` (a
     /// `bool` without NULLs) is false. It is cells, and has the order of the labels.
     Met { axis: usize, values: ArrayRef, met: NodeId },
@@ -124,8 +125,8 @@ impl Relation {
         axis: Option<usize>,
         state: &SessionState,
     ) -> Result<ArrayRef> {
-        let rows = axis.map_or(1, |a| self.kept[a].len() as usize);
-        self.evaluate_over(expr, axis, rows, state, |kept, values| kept.apply(values))
+        let rows = axis.map_or(1, |a| self.kept[a].len());
+        self.evaluate_over(expr, axis, rows, state, |kept, values| values.kept(kept))
     }
 
     /// The same at all positions of the whole axis.
@@ -135,7 +136,7 @@ impl Relation {
         axis: usize,
         state: &SessionState,
     ) -> Result<ArrayRef> {
-        let rows = self.whole[axis] as usize;
+        let rows = self.whole[axis];
         self.evaluate_over(expr, Some(axis), rows, state, |_, values| Ok(values.clone()))
     }
 
@@ -143,9 +144,9 @@ impl Relation {
         &self,
         expr: &Expr,
         axis: Option<usize>,
-        rows: usize,
+        rows: u64,
         state: &SessionState,
-        cut: impl Fn(&Kept, &ArrayRef) -> Result<ArrayRef>,
+        cut: impl Fn(&Kept, &Along) -> Result<Along>,
     ) -> Result<ArrayRef> {
         // Columns go by their numbers: those of several tables may share a name.
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
@@ -170,13 +171,14 @@ impl Relation {
                 && Some(*a) == axis
             {
                 let field: &Field = self.schema.field(i);
-                let is_nullable = field.is_nullable() || values.null_count() > 0;
+                let is_nullable = field.is_nullable() || values.has_nulls();
                 let field = field.clone().with_name(format!("c{i}")).with_nullable(is_nullable);
                 fields.push(field);
-                arrays.push(cut(&self.kept[*a], values)?);
+                arrays.push(cut(&self.kept[*a], values)?.array(state)?);
             }
         }
         let schema = Arc::new(Schema::new(fields));
+        let rows = rows as usize;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
         let schema = DFSchema::try_from(schema.as_ref().clone())?;
@@ -192,33 +194,42 @@ impl Relation {
         axis: usize,
         state: &SessionState,
     ) -> std::result::Result<(), Reason> {
-        let met = self.evaluate(condition, Some(axis), state).map_err(|e| e.strip_backtrace())?;
-        let met = met.as_boolean();
-        let positions: Vec<u64> =
-            (0..met.len()).filter(|&i| met.is_valid(i) && met.value(i)).map(|i| i as u64).collect();
-        self.narrow(b, axis, &positions)
+        let is_position = |column: &Expr| {
+            let Expr::Column(column) = column else { return false };
+            let Some(Column::Label { values, .. }) = self.column(column) else { return false };
+            matches!(values, Along::Positions { .. })
+        };
+        for part in parts(condition, &is_position) {
+            let kept =
+                select_positions(self.kept[axis].len(), part.is_monotone, state, |from, rows| {
+                    self.evaluate_over(&part.condition, Some(axis), rows, state, |kept, values| {
+                        values.kept(&kept.within(&Kept::Range { start: from, len: rows }))
+                    })
+                });
+            self.narrow(b, axis, &kept.map_err(|e| e.strip_backtrace())?)?;
+        }
+        Ok(())
     }
 
-    /// Keeps some of the kept positions of an axis, given ascending by their number among these.
+    /// Keeps some of the kept positions of an axis, given by their number among these.
     pub(crate) fn narrow(
         &mut self,
         b: &mut Builder,
         axis: usize,
-        positions: &[u64],
+        after: &Kept,
     ) -> std::result::Result<(), Reason> {
         let before = self.kept[axis].len();
-        if positions.len() as u64 == before {
+        if after.len() == before {
             return Ok(());
         }
-        let after = Kept::of(positions);
-        self.kept[axis] = self.kept[axis].within(&after);
+        self.kept[axis] = self.kept[axis].within(after);
         for column in &mut self.columns {
             if let Column::Cells(node) | Column::Met { met: node, .. } = column {
-                *node = select(b, *node, axis, before, &after)?;
+                *node = select(b, *node, axis, before, after)?;
             }
         }
         if let Some(keep) = &mut self.keep {
-            *keep = select(b, *keep, axis, before, &after)?;
+            *keep = select(b, *keep, axis, before, after)?;
         }
         Ok(())
     }

@@ -62,10 +62,10 @@ pub(crate) fn rows(
     for &i in projection {
         columns.push(match table.columns.get(i) {
             None => ScanColumn::Row,
-            Some(Column::Label { axis, values }) => ScanColumn::Label {
-                axis: *axis,
-                values: labels.kept[*axis].apply(values).map_err(error::plan)?,
-            },
+            Some(Column::Label { axis, values }) => {
+                let kept = values.kept(&labels.kept[*axis]).map_err(error::plan)?;
+                ScanColumn::label(*axis, kept)
+            }
             Some(Column::Unreadable(error)) => {
                 return Err(Error::Bind { error: error.clone(), position: None });
             }

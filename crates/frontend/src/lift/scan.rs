@@ -20,6 +20,8 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::region::cells;
 
+use super::along::Along;
+
 /// The hidden column that numbers the rows of a scan.
 pub(crate) const ROW: &str = "__row";
 
@@ -41,7 +43,7 @@ pub struct TensorScan {
     pub columns: Vec<ScanColumn>,
     /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
     /// dimension, whatever is kept of it.
-    pub(crate) origins: BTreeMap<usize, (usize, ArrayRef)>,
+    pub(crate) origins: BTreeMap<usize, (usize, Along)>,
     /// The root (`bool`) that is false for rows that are not there.
     pub presence: Option<usize>,
     /// The only rows that are wanted, if not all.
@@ -78,10 +80,27 @@ pub enum ScanColumn {
         /// One value for each position.
         values: ArrayRef,
     },
+    /// The position along an axis of `shape`, counted from `start` (`int64`).
+    Position {
+        /// The axis.
+        axis: usize,
+        /// The first one.
+        start: u64,
+    },
     /// The root with that number in `rooted.roots`.
     Cells(usize),
     /// The number of the row (`uint64`).
     Row,
+}
+
+impl ScanColumn {
+    /// Labels along an axis.
+    pub(crate) fn label(axis: usize, values: Along) -> Self {
+        match values {
+            Along::Values(values) => ScanColumn::Label { axis, values },
+            Along::Positions { start, .. } => ScanColumn::Position { axis, start },
+        }
+    }
 }
 
 /// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
@@ -89,7 +108,7 @@ pub enum ScanColumn {
 pub struct ScanSource {
     pub(crate) schema: SchemaRef,
     /// For each field that is one, its dimension and the label at each position.
-    pub(crate) labels: Vec<Option<(usize, ArrayRef)>>,
+    pub(crate) labels: Vec<Option<(usize, Along)>>,
 }
 
 impl TableSource for ScanSource {
@@ -148,7 +167,11 @@ impl TensorScan {
             .enumerate()
             .map(|(i, column)| match (self.origins.get(&i), column) {
                 (Some(origin), _) => Some(origin.clone()),
-                (None, ScanColumn::Label { axis, values }) => Some((*axis, values.clone())),
+                (None, ScanColumn::Label { axis, values }) => Some((*axis, values.clone().into())),
+                (None, ScanColumn::Position { axis, start }) => {
+                    let len = self.shape.get(*axis).copied().unwrap_or(0);
+                    Some((*axis, Along::Positions { start: *start, len }))
+                }
                 (None, ScanColumn::Cells(_) | ScanColumn::Row) => None,
             })
             .collect();

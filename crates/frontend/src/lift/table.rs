@@ -19,6 +19,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
 use tessera_planner::catalog::{CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 
+use super::along::Along;
 use super::cube::{Cube, CubeVariable};
 use super::scan::row_field;
 use super::{Density, error};
@@ -67,7 +68,7 @@ pub(crate) trait Named {
 #[derive(Debug)]
 pub(crate) enum Column {
     /// Labels along one axis: known here.
-    Label { axis: usize, values: ArrayRef },
+    Label { axis: usize, values: Along },
     /// Cells of a variable; `axes` names the table's axis of each of its dimensions.
     Cells { variable: CubeVariable, axes: Vec<usize> },
     /// An array that cannot be read, which [`super::unreadable`] refuses.
@@ -92,10 +93,7 @@ impl CellTable {
                 },
                 // What is called as the dimension is known when it is read: it is a column of cells.
                 _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
-                _ => {
-                    let positions = (0..axis.len as i64).collect::<Vec<_>>().into();
-                    table.label(&axis.name, a, &CoordValues::Int(DType::Int64, positions))?;
-                }
+                _ => table.positions(axis, a),
             }
         }
         for c in &cube.coords {
@@ -137,6 +135,16 @@ impl Build<'_> {
         self.fields.iter().any(|f| f.name() == name)
     }
 
+    /// The labels of a dimension without a coordinate.
+    fn positions(&mut self, axis: &Axis, at: usize) {
+        if self.is_taken(&axis.name) {
+            return;
+        }
+        self.fields.push(field(&axis.name, DType::Int64, false));
+        let values = Along::Positions { start: 0, len: axis.len };
+        self.columns.push(Column::Label { axis: at, values });
+    }
+
     fn label(&mut self, name: &str, axis: usize, values: &CoordValues) -> Result<(), Error> {
         if self.is_taken(name) {
             return Ok(());
@@ -147,7 +155,7 @@ impl Build<'_> {
             None => Field::new(name, DataType::Utf8, false),
         };
         self.fields.push(field);
-        self.columns.push(Column::Label { axis, values: label_array(values)? });
+        self.columns.push(Column::Label { axis, values: label_array(values)?.into() });
         Ok(())
     }
 
@@ -485,6 +493,12 @@ pub(crate) struct Dependence {
 }
 
 impl CellTable {
+    /// The column that an expression is, if it is one.
+    pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
+        let Expr::Column(column) = expr else { return None };
+        self.columns.get(self.schema.index_of(&column.name).ok()?)
+    }
+
     /// What an expression depends on; `None` if that is not known before it runs: subqueries, volatile functions,
     /// columns of other tables.
     pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {

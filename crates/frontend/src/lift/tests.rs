@@ -21,8 +21,8 @@ fn query(sql: &str) -> Query {
     }
 }
 
-fn planned(sql: &str) -> Result<CellPlan, Error> {
-    let state = session_state()?;
+pub(crate) fn planned(sql: &str) -> Result<CellPlan, Error> {
+    let state = session_state(1 << 30)?;
     plan(&query(sql), &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
 }
 
@@ -43,6 +43,9 @@ fn show(sql: &str) -> String {
                         .map(|i| arrow::util::display::array_value_to_string(values, i).unwrap())
                         .collect();
                     writeln!(out, "axis {axis} [{}]", text.join(", ")).unwrap();
+                }
+                ScanColumn::Position { axis, start } => {
+                    writeln!(out, "position along axis {axis} from {start}").unwrap();
                 }
                 ScanColumn::Row => writeln!(out, "row").unwrap(),
                 ScanColumn::Cells(root) => {

@@ -13,6 +13,7 @@ use super::value::{Tensor, Value};
 use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsupported};
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
+use crate::interrupt;
 use crate::seasons;
 
 impl Lowerer<'_, '_> {
@@ -22,6 +23,7 @@ impl Lowerer<'_, '_> {
     }
 
     fn dispatch(&mut self, expr: &Expr) -> Result<Value, Error> {
+        interrupt::check()?;
         if let Some(subscript) = ast::subscript(expr) {
             return self.subscript(&subscript);
         }

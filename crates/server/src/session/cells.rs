@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::session::expected::{measured as as_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::query::operands;
+use crate::session::settings::Settings;
 use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Failure, Host, Session};
 use crate::statement::{Handle, State};
@@ -19,9 +20,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
-    BoxError, Column, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach, physical,
+    BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
+    physical, stoppable,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -135,10 +138,7 @@ impl Session {
         measured: &Measured,
         cancel: &CancelToken,
     ) -> Result<SendableRecordBatchStream, Error> {
-        let (durability, threads) = {
-            let settings = self.settings();
-            (settings.durability, settings.threads)
-        };
+        let Settings { durability, threads, query_timeout_s: timeout_s, .. } = self.settings();
         let runner = Runner {
             host: self.host.clone(),
             sources: planned.sources,
@@ -162,6 +162,12 @@ impl Session {
             .collect();
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
         let plan = physical(&planned.state, &logical).await.map_err(rows_error)?;
+        let (handle, started) = (cancel.clone(), Instant::now());
+        let is_stopped: IsStopped = Arc::new(move || {
+            let is_late = |limit| started.elapsed() >= Duration::from_secs(limit);
+            handle.is_cancelled() || timeout_s.is_some_and(is_late)
+        });
+        let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
         execute_stream(plan, Arc::new(context)).map_err(rows_error)
     }
@@ -293,6 +299,7 @@ fn parts(scan: TensorScan) -> TableParts {
         .into_iter()
         .map(|c| match c {
             ScanColumn::Label { axis, values } => Column::Label { axis, values },
+            ScanColumn::Position { axis, start } => Column::Position { axis, start },
             ScanColumn::Cells(root) => Column::Cells(root),
             ScanColumn::Row => Column::Row,
         })

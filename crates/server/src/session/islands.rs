@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tessera_exec::chunk::{Chunk, dense};
 use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
+use tessera_exec::datafusion::in_place;
 use tessera_exec::distinct::Distinct;
 use tessera_exec::schedule::Stats;
 use tessera_exec::select::{Room, Select};
@@ -54,6 +55,9 @@ pub(super) struct Binding<'a> {
     now_us: i64,
     seed: u64,
     pub(super) started: Instant,
+    cancel: CancelToken,
+    /// Seconds that the statement may take.
+    timeout_s: Option<u64>,
 }
 
 /// An island that ran.
@@ -92,19 +96,30 @@ impl Binding<'_> {
     ) -> Result<Settled<T>, Error> {
         let opener = &self.opener;
         let state = || opener.state();
-        let lowered = tessera_frontend::limits::with_stack(|| {
-            let mut context = Context {
-                catalog: &self.opener,
-                config: self.config.clone(),
-                now_us: self.now_us,
-                seed: self.seed,
-                islands: &mut self.islands,
-                density: self.density,
-                state: &state,
-            };
-            lower(&mut context)
+        let (cancel, started, timeout_s) = (self.cancel.clone(), self.started, self.timeout_s);
+        let is_late = move || timeout_s.is_some_and(|limit| started.elapsed().as_secs() >= limit);
+        let is_stopped = move || cancel.is_cancelled() || is_late();
+        let lowered = in_place(|| {
+            tessera_frontend::interruptible(is_stopped, || {
+                tessera_frontend::limits::with_stack(|| {
+                    let mut context = Context {
+                        catalog: &self.opener,
+                        config: self.config.clone(),
+                        now_us: self.now_us,
+                        seed: self.seed,
+                        islands: &mut self.islands,
+                        density: self.density,
+                        state: &state,
+                    };
+                    lower(&mut context)
+                })
+            })
         });
         match (lowered, self.islands.wanted()) {
+            (Err(tessera_frontend::Error::Stopped), _) => Err(match timeout_s {
+                Some(limit_s) if !self.cancel.is_cancelled() => Error::Timeout { limit_s },
+                _ => Error::Cancelled,
+            }),
             (Ok(lowered), _) => Ok(Settled::Ready(lowered)),
             (Err(tessera_frontend::Error::Waiting), Some(island)) => {
                 Ok(Settled::Waiting(Box::new(island)))
@@ -151,6 +166,8 @@ impl Session {
             now_us,
             seed,
             started,
+            cancel: cancel.clone(),
+            timeout_s: settings.query_timeout_s,
         })
     }
 

@@ -317,6 +317,12 @@ pub(super) fn counts(axes: &[AxisReduce], region: &Region, to: &mut [i64]) {
                 n
             }
         };
+        if done == 1 {
+            let outer = to.first().copied().unwrap_or(1);
+            to.iter_mut().zip(&brings).for_each(|(to, n)| *to = outer * n);
+            done = brings.len();
+            continue;
+        }
         let (first, rest) = to.split_at_mut(done.min(to.len()));
         for (block, n) in rest.chunks_exact_mut(done).zip(brings.iter().skip(1)) {
             block.iter_mut().zip(&*first).for_each(|(to, inner)| *to = inner * n);

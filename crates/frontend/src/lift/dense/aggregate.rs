@@ -17,6 +17,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
+use super::super::along::Along;
 use super::super::labels::{Factors, Kept, canonical};
 use super::super::lower::{Lower, Reason, refused};
 use super::super::relation::{Column, Relation};
@@ -104,7 +105,9 @@ impl Dense<'_> {
     ) -> Result<(Vec<Fate>, Vec<Column>), Reason> {
         let rank = input.kept.len();
         let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
-        let mut keys: Vec<(usize, ArrayRef)> = Vec::new();
+        let mut keys: Vec<(usize, Along)> = Vec::new();
+        // Axes of which every position is a group, whatever else is a key: a position is unlike any other.
+        let mut by_position = vec![false; rank];
         for group in groups {
             let on = input
                 .dependence(group)
@@ -117,17 +120,28 @@ impl Dense<'_> {
             let (Some(&axis), None) = (axes.next(), axes.next()) else {
                 return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
             };
+            if let Expr::Column(column) = group
+                && let Some(Column::Label { values, .. }) = input.column(column)
+                && matches!(values, Along::Positions { .. })
+            {
+                by_position[axis] = true;
+                let kept = values.kept(&input.kept[axis]).map_err(|e| e.strip_backtrace())?;
+                keys.push((axis, kept));
+                continue;
+            }
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
             // Of a group's keys any may be shown; rows show these.
             let values = canonical(&values);
             by_axis[axis].push(values.clone());
             let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
-            keys.push((axis, kept));
+            keys.push((axis, kept.into()));
         }
         let mut fates = Vec::with_capacity(rank);
-        for (columns, kept) in by_axis.iter().zip(&input.kept) {
-            fates.push(if columns.is_empty() {
+        for ((columns, kept), by_position) in by_axis.iter().zip(&input.kept).zip(by_position) {
+            fates.push(if by_position {
+                Fate::Keep
+            } else if columns.is_empty() {
                 Fate::All
             } else {
                 let factors = Factors::of(columns).and_then(|f| f.nulls_last(columns));
@@ -138,10 +152,12 @@ impl Dense<'_> {
         let keys = keys
             .into_iter()
             .map(|(axis, values)| {
-                let values = match &fates[axis] {
-                    Fate::Group(f) => take(&values, &UInt64Array::from(f.first.clone()), None)
-                        .map_err(|e| e.to_string())?,
-                    _ => values,
+                let values = match (&fates[axis], values) {
+                    (Fate::Group(f), Along::Values(values)) => {
+                        let first = UInt64Array::from(f.first.clone());
+                        take(&values, &first, None).map_err(|e| e.to_string())?.into()
+                    }
+                    (_, values) => values,
                 };
                 Ok(Column::Label { axis, values, partial: false })
             })

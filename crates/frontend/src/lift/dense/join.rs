@@ -20,6 +20,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use tessera_planner::ir::NodeId;
 
+use super::super::along::Along;
 use super::super::labels::{Kept, canonical};
 use super::super::lower::{Reason, refused};
 use super::super::relation::{Column, Relation};
@@ -224,14 +225,13 @@ impl Dense<'_> {
                 {
                     // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
                     Some((&(i, _), m)) => {
-                        let values =
-                            right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+                        let values = self.at_kept(&right, axis, &values)?;
                         let values = spread(&values, m, &left.kept[i], left.whole[i])?;
                         match self.met(matched, i, whole_rank)? {
                             Some(met) => Column::Met { axis: i, values, met },
                             None => {
                                 let partial = partial || is_left || all_right;
-                                Column::Label { axis: i, values, partial }
+                                Column::Label { axis: i, values: values.into(), partial }
                             }
                         }
                     }
@@ -239,8 +239,7 @@ impl Dense<'_> {
                         Some(axis) => Column::Label { axis, values, partial },
                         // An axis of one position: its label is that of every row.
                         None => {
-                            let values =
-                                right.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+                            let values = self.at_kept(&right, axis, &values)?;
                             let mut pairs = matched.iter();
                             match (is_left, pairs.next(), pairs.next()) {
                                 // But NULL where nothing was met.
@@ -248,7 +247,7 @@ impl Dense<'_> {
                                     let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
                                     let m = Matches { left: m.left.clone(), right: met };
                                     let values = spread(&values, &m, &left.kept[i], left.whole[i])?;
-                                    Column::Label { axis: i, values, partial: true }
+                                    Column::Label { axis: i, values: values.into(), partial: true }
                                 }
                                 (true, ..) => Column::Refused(
                                     "a label of one position beside a left join".to_string(),
@@ -256,7 +255,7 @@ impl Dense<'_> {
                                 _ => {
                                     let n = left.whole[0] as usize;
                                     let values = gathered(&values, &vec![Some(0); n])?;
-                                    Column::Label { axis: 0, values, partial }
+                                    Column::Label { axis: 0, values: values.into(), partial }
                                 }
                             }
                         }
@@ -305,6 +304,12 @@ impl Dense<'_> {
         };
         let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep };
         Ok(out)
+    }
+
+    /// The labels at the kept positions of an axis.
+    fn at_kept(&self, side: &Relation, axis: usize, values: &Along) -> Result<ArrayRef, Reason> {
+        let kept = values.kept(&side.kept[axis]).and_then(|kept| kept.array(self.state));
+        kept.map_err(|e| e.strip_backtrace())
     }
 
     /// Where the rows of the left meet one of the right as far as axes beside `own` say; `None` if these meet it

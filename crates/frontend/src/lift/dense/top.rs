@@ -15,7 +15,7 @@ use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::ir::NodeId;
 
-use super::super::labels::{Factors, canonical};
+use super::super::labels::{Factors, Kept, canonical};
 use super::super::lower::Reason;
 use super::super::relation::{Column, Relation};
 use super::super::scan::{TensorScan, Top};
@@ -119,6 +119,6 @@ impl Dense<'_> {
         }
         let mut positions: Vec<u64> = order[..end].iter().map(|&p| u64::from(p)).collect();
         positions.sort_unstable();
-        relation.narrow(&mut self.b, axis, &positions)
+        relation.narrow(&mut self.b, axis, &Kept::of(&positions))
     }
 }

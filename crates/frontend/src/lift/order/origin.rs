@@ -11,6 +11,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
+use super::super::along::Along;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
 use super::super::table::{CellSource, CellTable, Column as CellColumn};
@@ -23,7 +24,7 @@ pub(super) type Axis = (usize, usize);
 enum Base {
     Cells(Arc<CellTable>),
     /// A scan's fields, and of those that are labels the dimension and the label at each position.
-    Scan(SchemaRef, Vec<Option<(usize, ArrayRef)>>),
+    Scan(SchemaRef, Vec<Option<(usize, Along)>>),
 }
 
 /// The dimension that an expression of a plan's columns labels, with the label at each of its positions.
@@ -31,7 +32,7 @@ pub(super) fn labels(
     plan: &LogicalPlan,
     expr: &Expr,
     state: &SessionState,
-) -> Result<Option<(Axis, ArrayRef)>> {
+) -> Result<Option<(Axis, Along)>> {
     let Some((table, base, expr)) = trace(plan, expr, 0) else { return Ok(None) };
     match base {
         Base::Scan(fields, labels) => {
@@ -42,9 +43,12 @@ pub(super) fn labels(
             let Some(on) = cells.dependence(&expr).filter(|on| !on.cells) else { return Ok(None) };
             let mut axes = on.labels.iter();
             let (Some(&axis), None) = (axes.next(), axes.next()) else { return Ok(None) };
+            if let Some(CellColumn::Label { values, .. }) = cells.column(&expr) {
+                return Ok(Some(((table, axis), values.clone())));
+            }
             // What fails for a label that WHERE leaves out has no place; its groups sort by value.
             let values = Labels::new(&cells, state).evaluate(&expr, Some(axis)).ok();
-            Ok(values.map(|values| ((table, axis), values)))
+            Ok(values.map(|values| ((table, axis), values.into())))
         }
     }
 }
@@ -52,9 +56,10 @@ pub(super) fn labels(
 /// The labels that a column is, as the table of cells has them along their dimension.
 pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
     let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
-    let Expr::Column(column) = expr.unalias_nested().data else { return None };
-    match cells.columns.get(cells.schema.index_of(&column.name).ok()?)? {
-        CellColumn::Label { values, .. } => Some(values.clone()),
+    match cells.column(&expr.unalias_nested().data)? {
+        CellColumn::Label { values: Along::Values(values), .. } => Some(values.clone()),
+        // Positions are in the order of their values.
+        CellColumn::Label { values: Along::Positions { .. }, .. } => None,
         CellColumn::Cells { .. } | CellColumn::Unreadable(_) => None,
     }
 }
@@ -63,9 +68,9 @@ pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
 fn of_scan(
     expr: &Expr,
     fields: &SchemaRef,
-    labels: &[Option<(usize, ArrayRef)>],
+    labels: &[Option<(usize, Along)>],
     state: &SessionState,
-) -> Option<(usize, ArrayRef)> {
+) -> Option<(usize, Along)> {
     let columns = expr.column_refs();
     let wanted: Option<BTreeSet<usize>> =
         columns.iter().map(|column| fields.index_of(&column.name).ok()).collect();
@@ -84,13 +89,13 @@ fn of_scan(
     });
     let columns = wanted.iter().map(|&i| fields.field(i).clone().with_nullable(true));
     let schema = Arc::new(Schema::new(columns.collect::<Vec<Field>>()));
-    let arrays = known.iter().map(|(_, values)| values.clone()).collect();
     // What fails for a label has no place; its groups sort by value.
+    let arrays = known.iter().map(|(_, values)| values.array(state).ok()).collect::<Option<_>>()?;
     let batch = RecordBatch::try_new(schema.clone(), arrays).ok()?;
     let schema = DFSchema::try_from(schema.as_ref().clone()).ok()?;
     let physical = physical(state, bare.ok()?.data, &schema).ok()?;
     let values = physical.evaluate(&batch).ok()?.into_array(batch.num_rows()).ok()?;
-    Some((*axis, values))
+    Some((*axis, values.into()))
 }
 
 /// Tables in a plan.

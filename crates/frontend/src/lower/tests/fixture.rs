@@ -134,7 +134,7 @@ pub(super) fn lower(sql: &str) -> Result<Lowered, Error> {
     let mut islands = crate::Islands::new();
     let cell = std::cell::OnceCell::new();
     let state = || {
-        let state = crate::lift::session_state()?;
+        let state = crate::lift::session_state(1 << 30)?;
         Ok(cell.get_or_init(|| state))
     };
     let mut context = Context {

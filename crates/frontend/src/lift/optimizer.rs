@@ -1,4 +1,5 @@
-//! DataFusion's rule that moves filters down, but not below an aggregate that has a row for no rows.
+//! DataFusion's rules, each of which asks at every node whether planning is to go on. One of them is guarded: that which
+//! moves filters down does not move them below an aggregate that has a row for no rows.
 //!
 //! ```text
 //! Filter: 1 > 2                        a condition without columns holds for each group alike, so the rule
@@ -19,25 +20,28 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// DataFusion's rules, with that one guarded.
+/// The rules of the optimiser.
 pub(super) fn rules() -> Vec<Rule> {
-    let guarded = |rule: Rule| match rule.name() == PushDownFilter::new().name() {
-        true => Arc::new(Guarded(rule)),
-        false => rule,
+    let guarded = |rule: Rule| -> Rule {
+        let moves_filters = rule.name() == PushDownFilter::new().name();
+        Arc::new(Guarded { rule, moves_filters })
     };
     Optimizer::new().rules.into_iter().map(guarded).collect()
 }
 
 #[derive(Debug)]
-struct Guarded(Rule);
+struct Guarded {
+    rule: Rule,
+    moves_filters: bool,
+}
 
 impl OptimizerRule for Guarded {
     fn name(&self) -> &str {
-        self.0.name()
+        self.rule.name()
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
+        self.rule.apply_order()
     }
 
     fn rewrite(
@@ -45,9 +49,10 @@ impl OptimizerRule for Guarded {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        match is_kept_above(&plan) {
+        super::go_on()?;
+        match self.moves_filters && is_kept_above(&plan) {
             true => Ok(Transformed::no(plan)),
-            false => self.0.rewrite(plan, config),
+            false => self.rule.rewrite(plan, config),
         }
     }
 }

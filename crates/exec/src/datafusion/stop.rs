@@ -1,0 +1,130 @@
+//! Joins that compare every row with every row, stopped from outside.
+//!
+//! Such a join looks at billions of pairs between two batches of its result, and DataFusion asks nobody meanwhile. Its
+//! condition is evaluated for some thousand pairs at a time, so there it is asked whether to go on, and the thread's
+//! other work is handed to others.
+
+use crate::error::Error;
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use tokio::runtime::RuntimeFlavor;
+
+/// Says that a statement was cancelled, or has taken its time.
+pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Runs what takes a thread for as long as it likes: other threads take over what this one served beside.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = tokio::runtime::Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+/// The plan, whose joins without equal keys end with [`Error::Cancelled`] soon after `is_stopped` is true.
+///
+/// # Errors
+/// DataFusion's.
+pub fn stoppable(
+    plan: Arc<dyn ExecutionPlan>,
+    is_stopped: &IsStopped,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        let Some(filter) = join.filter() else { return Ok(Transformed::no(node)) };
+        let condition =
+            Stoppable { inner: filter.expression().clone(), is_stopped: is_stopped.clone() };
+        let filter = JoinFilter::new(
+            Arc::new(condition),
+            filter.column_indices().to_vec(),
+            filter.schema().clone(),
+        );
+        let (left, right) = (join.left().clone(), join.right().clone());
+        let projection = join.projection().as_ref().map(|columns| columns.to_vec());
+        let join =
+            NestedLoopJoinExec::try_new(left, right, Some(filter), join.join_type(), projection)?;
+        Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
+    })
+    .map(|t| t.data)
+}
+
+/// A condition that is not evaluated once the statement is stopped.
+struct Stoppable {
+    inner: Arc<dyn PhysicalExpr>,
+    is_stopped: IsStopped,
+}
+
+impl fmt::Debug for Stoppable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl fmt::Display for Stoppable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PartialEq for Stoppable {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Stoppable {}
+
+impl Hash for Stoppable {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl PhysicalExpr for Stoppable {
+    fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        self.inner.data_type(schema)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.inner.nullable(schema)
+    }
+
+    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
+        self.inner.return_field(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if (self.is_stopped)() {
+            return Err(DataFusionError::External(Box::new(Error::Cancelled)));
+        }
+        in_place(|| self.inner.evaluate(batch))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let inner = children.into_iter().next().unwrap_or_else(|| self.inner.clone());
+        Ok(Arc::new(Stoppable { inner, is_stopped: self.is_stopped.clone() }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
+}

@@ -1,0 +1,212 @@
+//! Functions of rows whose result may be far larger than their arguments: `repeat('x', 2000000000)`.
+//!
+//! DataFusion counts the memory of sorts, groups and joins, and not that of one expression. So what these functions are
+//! going to make of a batch is estimated from their arguments, and refused beyond a share of the memory limit.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
+};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature,
+};
+
+use crate::error::Error;
+
+/// The names of the functions.
+pub(super) const NAMES: [&str; 12] = [
+    "array_repeat",
+    "array_resize",
+    "concat",
+    "concat_ws",
+    "generate_series",
+    "lpad",
+    "range",
+    "regexp_replace",
+    "repeat",
+    "replace",
+    "rpad",
+    "string_to_array",
+];
+
+/// DataFusion's function with a bound on the bytes that it makes of one batch.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bounded {
+    inner: Arc<ScalarUDF>,
+    limit: u64,
+}
+
+impl Bounded {
+    pub(super) fn new(inner: Arc<ScalarUDF>, limit: u64) -> Self {
+        Self { inner, limit }
+    }
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        self.inner.return_field_from_args(args)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let bytes = estimate(self.name(), &args.args, args.number_rows)?;
+        if bytes > self.limit as f64 {
+            return Err(DataFusionError::External(Box::new(too_large(
+                self.name(),
+                bytes,
+                args.number_rows,
+                self.limit,
+            ))));
+        }
+        self.inner.invoke_with_args(args)
+    }
+}
+
+fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
+    let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
+    let rows = if rows == 1 { "one row".to_string() } else { format!("{rows} rows") };
+    Error::Cells {
+        code: "memory_exceeded",
+        message: format!(
+            "`{name}` would make about {} MiB of {rows}, and the limit for one function is {} MiB",
+            mib(bytes),
+            mib(limit as f64)
+        ),
+        position: None,
+        hint: Some("make less of each row, or raise `memory-limit`".to_string()),
+    }
+}
+
+/// About the bytes that a function makes of its arguments; those of a cell that is NULL are not made.
+fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
+    let constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+    let rows = if constant { 1 } else { rows };
+    let arrays: Vec<ArrayRef> =
+        args.iter().map(|a| a.to_array(rows)).collect::<Result<Vec<ArrayRef>>>()?;
+    let all: f64 = arrays.iter().map(|a| a.get_array_memory_size() as f64).sum();
+    Ok(match (name, arrays.as_slice()) {
+        ("repeat", [text, times]) => {
+            let (text, times) = (lengths(text)?, numbers(times)?);
+            text.iter().zip(&times).map(|(text, n)| text * n).sum()
+        }
+        ("lpad" | "rpad", [text, to, fill @ ..]) => {
+            let (own, to) = (lengths(text)?, numbers(to)?);
+            // Characters are counted; they have up to four bytes.
+            let is_ascii =
+                [text].into_iter().chain(fill).map(is_ascii).collect::<Result<Vec<_>>>()?;
+            let each = if is_ascii.contains(&false) { 4.0 } else { 1.0 };
+            own.iter().zip(&to).map(|(own, to)| own + each * to).sum()
+        }
+        ("array_repeat", [value, times]) => {
+            let all = value.to_data().get_slice_memory_size()? as f64;
+            let each = (all / rows.max(1) as f64).max(1.0);
+            numbers(times)?.iter().map(|n| n * each).sum()
+        }
+        ("array_resize", [list, to, ..]) => {
+            list.get_array_memory_size() as f64 + numbers(to)?.iter().map(|n| n * 16.0).sum::<f64>()
+        }
+        ("range" | "generate_series", [stop]) => numbers(stop)?.iter().map(|n| n.abs() * 8.0).sum(),
+        ("range" | "generate_series", [start, stop, step @ ..]) => {
+            let (start, stop) = (ends(start)?, ends(stop)?);
+            let step = match step.first() {
+                Some(step) => steps(step)?,
+                None => vec![1.0; rows],
+            };
+            let each = start.iter().zip(&stop).zip(&step);
+            // A step of zero is an error of the function.
+            let count = |((a, b), s): ((&f64, &f64), &f64)| match *s == 0.0 {
+                true => 0.0,
+                false => ((b - a) / s).max(0.0) + 1.0,
+            };
+            each.map(|each| count(each) * 8.0).sum()
+        }
+        ("replace", [text, from, to]) => {
+            let parts = (lengths(text)?, lengths(from)?, lengths(to)?);
+            let each = parts.0.iter().zip(&parts.1).zip(&parts.2);
+            each.map(|((text, from), to)| text + (text / from.max(1.0) + 1.0) * to).sum()
+        }
+        ("regexp_replace", [text, _, to, ..]) => {
+            let (text, to) = (lengths(text)?, lengths(to)?);
+            text.iter().zip(&to).map(|(text, to)| text + (text + 1.0) * to).sum()
+        }
+        // A list of texts: an offset and the bytes of each.
+        ("string_to_array", _) => all * 8.0,
+        _ => all,
+    })
+}
+
+/// Bytes of each text, 0 for NULL.
+fn lengths(array: &ArrayRef) -> Result<Vec<f64>> {
+    let texts = cast(array, &DataType::Utf8View)?;
+    Ok(texts.as_string_view().iter().map(|t| t.map_or(0.0, |t| t.len() as f64)).collect())
+}
+
+fn is_ascii(array: &ArrayRef) -> Result<bool> {
+    let texts = cast(array, &DataType::Utf8View)?;
+    Ok(texts.as_string_view().is_ascii())
+}
+
+/// Numbers, of which those below zero count as none, as does NULL.
+fn numbers(array: &ArrayRef) -> Result<Vec<f64>> {
+    let numbers = cast(array, &DataType::Float64)?;
+    let numbers = numbers.as_primitive::<Float64Type>();
+    Ok(numbers.iter().map(|n| n.unwrap_or(0.0).max(0.0)).collect())
+}
+
+/// Ends of a range: numbers, or times as seconds.
+fn ends(array: &ArrayRef) -> Result<Vec<f64>> {
+    let times = match array.data_type() {
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            let seconds = cast(array, &DataType::Timestamp(TimeUnit::Second, None))?;
+            cast(&seconds, &DataType::Int64)?
+        }
+        _ => {
+            let numbers = cast(array, &DataType::Float64)?;
+            let numbers = numbers.as_primitive::<Float64Type>();
+            return Ok(numbers.iter().map(|n| n.unwrap_or(0.0)).collect());
+        }
+    };
+    let times = times.as_primitive::<Int64Type>();
+    Ok(times.iter().map(|n| n.unwrap_or(0) as f64).collect())
+}
+
+/// Steps of a range, intervals as seconds.
+fn steps(array: &ArrayRef) -> Result<Vec<f64>> {
+    let DataType::Interval(_) = array.data_type() else { return ends(array) };
+    let steps = cast(array, &DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano))?;
+    let seconds = steps.as_primitive::<IntervalMonthDayNanoType>().iter().map(|step| {
+        step.map_or(0.0, |step| {
+            let days = f64::from(step.months) * 28.0 + f64::from(step.days);
+            days * 86400.0 + step.nanoseconds as f64 / 1e9
+        })
+    });
+    Ok(seconds.collect())
+}

@@ -1,0 +1,147 @@
+//! Statements that ask for more memory or time than there is, against a server with little of both: each ends with its
+//! own error, and the server answers others meanwhile.
+
+use crate::http::Server;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// A server with as little memory as there can be.
+fn small() -> Server {
+    Server::start(&["--memory-limit", "64MiB", "--threads", "2"], &[])
+}
+
+/// The code of the error that a statement ends with; `ok` if it has an answer.
+fn code(server: &Server, sql: &str) -> String {
+    let reply = server.ask("POST", "/v1/query?format=json", "", sql.as_bytes());
+    // 503: it took its time.
+    assert!(reply.status < 500 || reply.status == 503, "{sql:.200}: {}", reply.text());
+    match reply.status {
+        200 => "ok".to_string(),
+        _ => reply.json()["error"]["code"].as_str().unwrap().to_string(),
+    }
+}
+
+#[test]
+fn no_statement_takes_memory_that_nobody_counts() {
+    let server = small();
+    let many = "(SELECT arange(4000000000) AS x)";
+    let script = "SELECT 1;".repeat(300_000);
+    let mut doubled = "WITH a0 AS (SELECT x FROM CELLS(arange(4)) AS t(i, x))".to_string();
+    let mut sums = "WITH a0 AS (SELECT 1 AS x)".to_string();
+    for i in 1..26 {
+        let before = i - 1;
+        doubled +=
+            &format!(", a{i} AS (SELECT l.x FROM a{before} l JOIN a{before} r ON l.x = r.x)");
+        sums += &format!(
+            ", a{i} AS (SELECT (SELECT x FROM a{before}) + (SELECT x FROM a{before}) AS x)"
+        );
+    }
+    let statements = [
+        // Labels that are positions are not written out.
+        (format!("SELECT * FROM {many} LIMIT 1"), "ok"),
+        (format!("EXPLAIN SELECT * FROM {many} LIMIT 1"), "ok"),
+        (format!("DESCRIBE SELECT * FROM {many} LIMIT 1"), "ok"),
+        (format!("SELECT dim_0, x FROM {many} WHERE dim_0 BETWEEN 17 AND 19 AND x > 17"), "ok"),
+        (format!("SELECT x FROM {many} WHERE dim_0 = 3999999999"), "ok"),
+        (format!("CREATE VIEW v AS SELECT x FROM {many}"), "ok"),
+        (format!("SELECT count(*) FROM {many} WHERE dim_0 % 2 = 1"), "memory_exceeded"),
+        // Functions of rows whose results are far larger than their arguments.
+        ("SELECT lpad(t, 2147483647, 'y') FROM (VALUES ('x')) AS v(t)".into(), "memory_exceeded"),
+        ("SELECT max(repeat('x', 200000000 + x)) FROM CELLS(arange(4)) AS t(i, x)".into(), "memory_exceeded"),
+        ("SELECT array_length(array_repeat(1, 1000000000))".into(), "memory_exceeded"),
+        ("SELECT array_length(array_resize([1], 1000000000, 0)) FROM (VALUES (1)) v(a)".into(), "memory_exceeded"),
+        ("SELECT array_length(range(1000000000))".into(), "memory_exceeded"),
+        ("SELECT array_length(generate_series(1, 1000000000, 1))".into(), "memory_exceeded"),
+        ("SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) FROM (VALUES (1)) v(a)".into(), "memory_exceeded"),
+        ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
+        // Scripts and queries of too many parts.
+        (script, "too_complex"),
+        ("SELECT 1;".repeat(20_000), "too_complex"),
+        (format!("SELECT sum([{}1])", "1.5,".repeat(1_000_000)), "too_complex"),
+        (format!("{doubled} SELECT count(*) FROM a25"), "too_complex"),
+        (format!("{sums} SELECT x FROM a25"), "too_complex"),
+    ];
+    for (sql, expected) in &statements {
+        assert_eq!(code(&server, sql), *expected, "{sql:.200}");
+        assert_eq!(code(&server, "SELECT 1"), "ok", "after {sql:.200}");
+        let most = server.resident_most();
+        assert!(most <= 80 * MIB + 200 * MIB, "{} MiB after {sql:.200}", most / MIB);
+    }
+    assert!(server.get("/v1/tensors/v").status < 500);
+}
+
+/// Planning that takes hours: no position fulfils the condition, and all of them are looked at.
+const ENDLESS: &str =
+    "SELECT count(*) FROM (SELECT arange(4000000000000) AS x) WHERE dim_0 % 7 = 8";
+
+/// A join of 10^12 pairs.
+const PAIRS: &str = "SELECT count(*) FROM (SELECT arange(1000000) AS x) a, (SELECT arange(1000000) AS y) b \
+                     WHERE sin(a.x) > 2 + cos(b.y)";
+
+fn submit(server: &Server, sql: &str) -> String {
+    let reply = server.submit(&json!({"sql": sql, "wait_ms": 0})).json();
+    reply["id"].as_str().unwrap().to_string()
+}
+
+fn state(server: &Server, id: &str) -> Value {
+    server.get(&format!("/v1/statements/{id}")).json()["state"].clone()
+}
+
+#[test]
+fn planning_is_stopped_and_keeps_nobody_from_work() {
+    is_stopped(ENDLESS, "PLANNING");
+}
+
+#[test]
+fn joins_of_all_pairs_are_stopped_and_keep_nobody_from_work() {
+    is_stopped(PAIRS, "RUNNING");
+}
+
+/// Statements that take hours are stopped within a second, and others are answered meanwhile.
+fn is_stopped(endless: &str, doing: &str) {
+    let server = small();
+    let ids: Vec<String> = (0..2).map(|_| submit(&server, endless)).collect();
+    let begun = Instant::now();
+    while ids.iter().any(|id| state(&server, id) != doing) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", state(&server, &ids[0]));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert_eq!(server.get("/healthz").status, 200);
+        assert_eq!(code(&server, "SELECT 1"), "ok");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    for id in &ids {
+        assert_eq!(state(&server, id), doing);
+        let begun = Instant::now();
+        let stopped = server.ask("DELETE", &format!("/v1/statements/{id}"), "", b"");
+        assert!(stopped.status < 300, "{}", stopped.text());
+        let is_over = || state(&server, id) == "CANCELLED";
+        while !is_over() {
+            assert!(begun.elapsed() < Duration::from_secs(2), "{}", state(&server, id));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // By its own time too.
+    let begun = Instant::now();
+    let late = code(&server, &format!("SET tessera.query_timeout = 1; {endless}"));
+    assert_eq!(late, "timeout");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_plans_ends_when_it_is_told_to() {
+    let mut server = small();
+    submit(&server, ENDLESS);
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    let id = nix::unistd::Pid::from_raw(server.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    server.wait();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}

@@ -86,3 +86,11 @@ for lift in ("auto", "off"):
     for kind in ("FULL", "RIGHT"):
         sql = f"SELECT q.s IS NULL AS b, q.x AS a, g.x AS k FROM (SELECT 100 AS x, sum(a) AS s FROM xs) q {kind} JOIN (SELECT x, count(*) AS n FROM gr GROUP BY x) g ON q.x = g.x"
         same(sql, f"SELECT * FROM ({sql}) q ORDER BY a NULLS LAST, {place}")
+
+    f.note("What is constant in a side of an outer join is NULL where that side is missing, and ORDER BY sees it.")
+    for kind in ("LEFT", "RIGHT", "FULL"):
+        for a, b in (("(SELECT x, 1 AS k FROM gr WHERE y = 10 AND x > 2)", "(SELECT x, 2 AS j FROM xs WHERE x < 9 AND e = 0.5)"), ("(SELECT x, m AS k FROM gr WHERE y = 10 AND x > 2 AND m = (SELECT max(m) FROM gr WHERE y = 10 AND x > 2))", "(SELECT x, e AS j FROM xs WHERE e = 0.5)"),
+                     ("(SELECT count(m) AS x, 1 AS k FROM gr)", "(SELECT x, count(e) AS j FROM xs GROUP BY x)")):
+            same(f"SELECT l.x AS a, r.x AS b, l.k AS k, r.j AS j FROM {a} l {kind} JOIN {b} r ON l.x = r.x ORDER BY l.k NULLS FIRST, r.j DESC NULLS FIRST, l.x, r.x")
+            same(f"SELECT l.x AS a, r.x AS b FROM {a} l {kind} JOIN {b} r ON l.x = r.x ORDER BY r.j + l.k NULLS FIRST, l.x NULLS FIRST, r.x")
+            same(f"SELECT l.x AS a, r.x AS b FROM {a} l {kind} JOIN {b} r ON l.x < r.x ORDER BY l.k NULLS FIRST, r.j NULLS FIRST, l.x, r.x")

@@ -2,8 +2,13 @@
 //!
 //! DataFusion's union gives each input a partition of its own, and who merges partitions takes rows as they come: the
 //! answer's order, and the bits of a float's sum over it, would depend on threads.
+//!
+//! The side of an outer join whose rows may be missing is a concatenation of one input. DataFusion takes a column that
+//! is constant there (`1 AS k`, `WHERE k = 5`, a `count(*)` that statistics know) for constant above the join too, where
+//! it may be NULL, and leaves it out of ORDER BY. Of a concatenation it knows no constants.
 
 use super::single;
+use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -13,7 +18,8 @@ use datafusion::execution::{
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
@@ -23,7 +29,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
 
-/// The physical plan of a logical one, whose unions are concatenations.
+/// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants.
 ///
 /// # Errors
 /// DataFusion's.
@@ -40,7 +46,7 @@ pub async fn physical(
     state.create_physical_plan(logical).await
 }
 
-/// Replaces the unions of a physical plan by concatenations.
+/// Replaces the unions of a physical plan by concatenations, and puts these between outer joins and what may be missing.
 #[derive(Debug)]
 struct InOrder;
 
@@ -51,6 +57,9 @@ impl PhysicalOptimizerRule for InOrder {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
+            if let Some(kind) = join_type(&*node) {
+                return missing(node, kind);
+            }
             if !node.is::<UnionExec>() {
                 return Ok(Transformed::no(node));
             }
@@ -68,6 +77,34 @@ impl PhysicalOptimizerRule for InOrder {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
+    let hash = node.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
+    let sorted = || node.downcast_ref::<SortMergeJoinExec>().map(SortMergeJoinExec::join_type);
+    let pairs = || node.downcast_ref::<NestedLoopJoinExec>().map(|join| *join.join_type());
+    hash.or_else(sorted).or_else(pairs)
+}
+
+/// The join over concatenations of those inputs whose rows may be missing in its result.
+fn missing(
+    join: Arc<dyn ExecutionPlan>,
+    kind: JoinType,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let is_missing = match kind {
+        JoinType::Left => [false, true],
+        JoinType::Right => [true, false],
+        JoinType::Full => [true, true],
+        _ => return Ok(Transformed::no(join)),
+    };
+    let inputs = join.children().into_iter().zip(is_missing);
+    let inputs = inputs.map(|(input, is_missing)| match is_missing {
+        true => Arc::new(ConcatExec::new(input.schema(), vec![input.clone()])),
+        false => input.clone(),
+    });
+    let inputs = inputs.collect();
+    join.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        .map(Transformed::yes)
 }
 
 /// Inputs of one schema, one after the other, as one partition.

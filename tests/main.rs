@@ -13,6 +13,8 @@ mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod crowd;
+#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
+mod damage;
 mod dense;
 mod docs_examples;
 mod dtypes;

@@ -22,6 +22,7 @@ pub mod durable;
 pub mod error;
 pub mod fail;
 pub mod kernels;
+pub mod manifest;
 pub mod operand;
 pub mod order;
 pub mod pool;

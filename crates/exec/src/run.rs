@@ -83,6 +83,7 @@ pub struct Running {
     id: u64,
     token: CancelToken,
     outcome: oneshot::Receiver<Outcome>,
+    runner: Arc<dyn TaskRunner>,
 }
 
 /// Looks at a statement without keeping it or the runtime alive.
@@ -268,7 +269,7 @@ impl Runtime {
         let statement = Statement {
             id,
             tiling: plan,
-            runner,
+            runner: runner.clone(),
             sink,
             token: token.clone(),
             account,
@@ -297,7 +298,7 @@ impl Runtime {
                 }
             });
         }
-        Ok(Running { shared: self.shared.clone(), id, token, outcome })
+        Ok(Running { shared: self.shared.clone(), id, token, outcome, runner })
     }
 
     /// Runs a plan and waits for its end; not to be called on a tokio thread.
@@ -368,12 +369,22 @@ impl Running {
     pub fn wait(mut self) -> Outcome {
         let (_, closed) = oneshot::channel();
         let outcome = std::mem::replace(&mut self.outcome, closed);
-        outcome.blocking_recv().unwrap_or_else(|_| gone())
+        let outcome = outcome.blocking_recv().unwrap_or_else(|_| gone());
+        self.shared.io.block_on(self.believed(outcome))
     }
 
     /// Waits for the end.
     pub async fn outcome(mut self) -> Outcome {
-        (&mut self.outcome).await.unwrap_or_else(|_| gone())
+        let outcome = (&mut self.outcome).await.unwrap_or_else(|_| gone());
+        self.believed(outcome).await
+    }
+
+    /// An end that is well only if what was read is to be believed now that all is read.
+    async fn believed(&self, mut outcome: Outcome) -> Outcome {
+        if outcome.result.is_ok() {
+            outcome.result = self.runner.check_read().await;
+        }
+        outcome
     }
 }
 

@@ -103,6 +103,11 @@ pub trait TaskRunner: Send + Sync {
         index: &[u64],
     ) -> Option<BoxFuture<'static, Result<Prepared, Error>>>;
 
+    /// Asked once all operands have run: an error if what they read was not to be believed.
+    fn check_read(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Requests to storage that its operands made until now, and the bytes that came.
     fn requests(&self) -> (u64, u64) {
         (0, 0)

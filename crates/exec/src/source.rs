@@ -26,6 +26,7 @@ mod npy;
 mod npz;
 pub(crate) mod patient;
 mod reader;
+mod rests;
 mod scaled;
 mod seen;
 pub(crate) mod store;
@@ -84,21 +85,25 @@ pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opene
     let location = Location::parse(url)?;
     let store = stores.at(&location, options)?;
     let (display, group) = (&location.display, &location.group);
-    let how = (options.decode_cf, options.dropped_whole);
+    let how = (options.decode_cf, options.warehouse, &options.manifest);
     let key = format!("{display:?} {group:?} {how:?} {}", store::key_of(options));
     if let Some(opened) = stores.kept().get(&key, &store).await {
         return Ok(opened);
     }
     let seen = Seen::new();
-    let mut opened = open_anew(&location, options, store.noting(&seen)).await?;
+    let mut noting = store.noting(&seen);
+    if let Some(manifest) = &options.manifest {
+        noting = noting.listed(manifest).await?;
+    }
+    let mut opened = open_anew(&location, options, noting).await?;
     opened.read = seen.read.take();
     stores.kept().put(key, &opened, &seen);
     Ok(opened)
 }
 
 /// As [`open`], for a statement: all that it reads of an object is of one version, or the read fails with
-/// [`SourceError::Changed`]. What never changes, as the tensors of a warehouse ([`Options::dropped_whole`]), is not
-/// asked for its version.
+/// [`SourceError::Changed`]. What never changes, as the tensors of a warehouse ([`Options::warehouse`]), is not asked
+/// for its version.
 pub async fn open_for(
     versions: &Arc<Versions>,
     url: &str,
@@ -106,7 +111,7 @@ pub async fn open_for(
     stores: &Stores,
 ) -> Result<Opened, SourceError> {
     let mut opened = open(url, options, stores).await?;
-    if options.dropped_whole {
+    if options.warehouse {
         return Ok(opened);
     }
     if !versions.met_all(&opened.read) {

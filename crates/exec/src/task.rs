@@ -178,6 +178,25 @@ impl TaskRunner for PlanRunner {
         (bytes, Some(Box::new(pinned) as Prepared))
     }
 
+    fn check_read(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let mut asked: Vec<&SourceRef> = Vec::new();
+            for (stage, ready) in self.plan().stages.iter().zip(&self.stages) {
+                let (Task::Load { source, .. }, Ready::Load(Origin::Stored(reader))) =
+                    (&stage.task, ready)
+                else {
+                    continue;
+                };
+                // An array that several stages read is asked once.
+                if reader.has_absent() && !asked.contains(&&**source) {
+                    asked.push(source);
+                    reader.check_absent().await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn requests(&self) -> (u64, u64) {
         let (requests, bytes, _) = self.read.snapshot();
         (requests, bytes)

@@ -87,6 +87,8 @@ enum Command {
     Worker(worker::WorkerArgs),
     /// Prints the effective configuration, with the source of each value
     Config,
+    /// Reads all files of the warehouse and lists those that are damaged: exit status 1 if any is
+    Check,
     /// Measures statements: a warm-up, then N runs in one session
     Bench(bench::BenchArgs),
 }
@@ -207,6 +209,11 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         Some(Command::Worker(args)) => {
             args.check()?;
             runtime.block_on(args.run(config.clone()))
+        }
+        Some(Command::Check) => {
+            let mut out = std::io::stdout();
+            let damaged = runtime.block_on(crate::session::check(&config, &mut out))?;
+            Ok(u8::from(damaged > 0))
         }
         Some(Command::Config) => Ok(0),
     }

@@ -7,7 +7,8 @@
 //! ```
 //! A record is there before its statement is acknowledged, whole, and on the device. It has the text and what the text
 //! was bound to ([`Recipe`]); of the end only that it was: cells are computed again when they are asked for after a
-//! restart. It goes when the statement is forgotten.
+//! restart. It goes when the statement is forgotten. It begins with its checksum ([`crate::sealed`]): one that is damaged
+//! is not run again as something else.
 //!
 //! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
 //! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
@@ -19,6 +20,7 @@
 mod tests;
 
 use crate::error::{Class, Error, Report};
+use crate::sealed;
 use crate::statement::Recipe;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -147,6 +149,7 @@ impl Journal {
         let right = self.epoch.right().await?;
         let text = serde_json::to_vec(record)
             .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
+        let text = sealed::seal(&text);
         let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
         let is_first = before.is_none() && folder.is_remote();
         let mode = match before {
@@ -212,6 +215,22 @@ impl Journal {
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
     }
 
+    /// How many records can be read, and the errors of those that cannot.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(crate) async fn read_through(folder: &Folder) -> Result<(u64, Vec<Error>), Error> {
+        let (mut count, mut bad) = (0, Vec::new());
+        for record in read_all(folder).await?.collect::<Vec<_>>().await {
+            match record {
+                Ok(record) => count += u64::from(record.is_some()),
+                Err(e) if e.code() == "invalid_record" => bad.push(e),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((count, bad))
+    }
+
     /// Cells of the warehouse at `folder` that statements of its journal read, or may have been about to name.
     ///
     /// # Errors
@@ -250,6 +269,7 @@ async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, 
     let found = folder.get_version(&key).await.map_err(Error::stage)?;
     let Some((bytes, version)) = found else { return Ok(None) };
     let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
+    sealed::check(&folder.url(&key), &bytes).map_err(|e| bad(e.to_string()))?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
     let format = value["format_version"].as_u64();
     if format != Some(FORMAT_VERSION.into()) {

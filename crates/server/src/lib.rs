@@ -21,6 +21,7 @@ pub mod format;
 mod journal;
 mod parameters;
 pub mod routes;
+mod sealed;
 pub mod session;
 pub mod statement;
 mod workers;

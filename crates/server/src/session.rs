@@ -10,6 +10,7 @@
 //! 6. The chunks and the labels are the answer.
 
 mod cells;
+mod check;
 mod collect;
 mod copy;
 mod crowd;
@@ -28,6 +29,7 @@ mod views;
 mod waiting;
 mod warehouse;
 
+pub use check::check;
 pub(crate) use crowd::{Crowd, Place};
 pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub use failure::Failure;

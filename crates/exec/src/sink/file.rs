@@ -130,7 +130,7 @@ impl ObjectWriter {
     /// # Errors
     /// Whatever storage says, [`SinkError::Cancelled`]; then nothing is left.
     pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
-        let written = Written { objects: 1, bytes: self.bytes };
+        let written = Written { objects: 1, bytes: self.bytes, manifest: None };
         let point = fail::point("file.finish");
         point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
         match &mut self.kind {

@@ -3,6 +3,7 @@
 use super::place::{Place, remove_tree};
 use super::{Host, SinkError};
 use crate::fail;
+use crate::manifest::ManifestRef;
 use crate::source::SourceError;
 use crate::source::Stores;
 use crate::source::location::{Location, Options, Place as Storage};
@@ -23,12 +24,14 @@ pub struct Target {
 }
 
 /// What was written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// Files or objects, metadata among them.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The list of them, if there is one.
+    pub manifest: Option<ManifestRef>,
 }
 
 /// What is at a place already.

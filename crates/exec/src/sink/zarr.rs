@@ -22,11 +22,13 @@ use super::{Host, SinkError};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::fail;
+use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored, number_of};
 use crate::schedule::Sink;
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tessera_planner::catalog::{Attrs, DimLabel};
@@ -82,6 +84,8 @@ pub struct ZarrWriter {
     failure: Mutex<Option<SinkError>>,
     objects: AtomicU64,
     bytes: AtomicU64,
+    /// The objects of each array, by its name, if the store is to have a list of them.
+    listed: Mutex<BTreeMap<String, Vec<Stored>>>,
 }
 
 /// A tensor that is being written.
@@ -160,6 +164,7 @@ impl ZarrWriter {
             failure: Mutex::default(),
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            listed: Mutex::default(),
         }))
     }
 
@@ -193,14 +198,69 @@ impl ZarrWriter {
         }
         documents.extend(&coords);
         fail::point("zarr.metadata").map_err(|e| SinkError::io(self.display.as_str(), &e))?;
-        for (key, text) in document::store(self.layout.format, &self.attrs, &documents) {
+        let texts = document::store(self.layout.format, &self.attrs, &documents);
+        // Before the metadata, which make a store of it.
+        let manifest = match self.layout.listed {
+            true => Some(self.write_manifest(&documents, &texts).await?),
+            false => None,
+        };
+        for (key, text) in texts {
             self.count(text.len());
             self.place.put(&key, text.into(), self.durable).await?;
         }
         self.publish.publish(&self.display, self.durable)?;
         self.kept.store(true, Relaxed);
         self.close();
-        Ok(Written { objects: self.objects.load(Relaxed), bytes: self.bytes.load(Relaxed) })
+        let (objects, bytes) = (self.objects.load(Relaxed), self.bytes.load(Relaxed));
+        Ok(Written { objects, bytes, manifest })
+    }
+
+    /// Writes the list of all objects.
+    async fn write_manifest(
+        &self,
+        documents: &[&ArrayDocument],
+        texts: &[(String, Vec<u8>)],
+    ) -> Result<ManifestRef, SinkError> {
+        let mut listed = std::mem::take(&mut *self.listed());
+        // Of an array that was removed nothing is listed.
+        let arrays = documents.iter().map(|document| {
+            let stored = listed.remove(&document.name).unwrap_or_default();
+            (document.name.clone(), Arc::new(Chunks::new(document.grid(), stored)))
+        });
+        let manifest = Manifest {
+            arrays: arrays.collect(),
+            documents: texts.iter().map(|(key, text)| (key.clone(), Seal::of(text))).collect(),
+        };
+        let broken = |reason: String| SinkError::Internal { what: self.display.clone(), reason };
+        let contents = manifest.encode().map_err(broken)?;
+        let first = documents.first().ok_or_else(|| broken("it has no array".into()))?;
+        let list = ManifestRef::new(&first.name, &contents);
+        self.count(contents.len());
+        self.place.put(&list.file, contents.into(), self.durable).await?;
+        Ok(list)
+    }
+
+    fn listed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Stored>>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists an object, if the store is to have a list.
+    fn list(
+        &self,
+        document: &ArrayDocument,
+        index: &[u64],
+        encoded: &[u8],
+    ) -> Result<(), SinkError> {
+        if !self.layout.listed {
+            return Ok(());
+        }
+        let number = number_of(&document.grid(), index);
+        let stored = Stored::new(number, Seal::of_chunk(encoded)).ok_or_else(|| {
+            let what = self.place.show(&document.key(index));
+            SinkError::Internal { what, reason: format!("a chunk of {} bytes", encoded.len()) }
+        })?;
+        self.listed().entry(document.name.clone()).or_default().push(stored);
+        Ok(())
     }
 
     /// Stops writing and removes what is there. After [`ZarrWriter::finish`] it does nothing.
@@ -345,12 +405,17 @@ impl ZarrWriter {
                 of.written.store(true, Relaxed);
                 let yes = Scalar::bool(true);
                 let cut = of.encoder.cut(v, None, shape, yes, None)?;
-                encoded_valid = Some((of.document.key(index), of.encoder.encode(cut.bytes)?));
+                let encoded = of.encoder.encode(cut.bytes)?;
+                self.list(&of.document, index, &encoded)?;
+                encoded_valid = Some((of.document.key(index), encoded));
             }
         }
         // Zarr v2 has no value for absent chunks unless it means "missing".
         let absent = self.layout.format == 3 && array.encoder.is_fill(&cut.bytes);
         let encoded = if absent { None } else { Some(array.encoder.encode(cut.bytes)?) };
+        if let Some(bytes) = &encoded {
+            self.list(&array.document, index, bytes)?;
+        }
         drop(chunk);
         let bytes = |e: Option<&Vec<u8>>| e.map_or(0, Vec::len);
         Budget::shrink(
@@ -407,6 +472,7 @@ impl ZarrWriter {
                 }
             };
             self.count(encoded.len());
+            self.list(document, &[i as u64], &encoded)?;
             let key = document.key(&[i as u64]);
             self.place.put(&key, encoded.into(), self.durable).await?;
         }
@@ -485,6 +551,7 @@ impl Array {
                 _ => labels::fill_json(fill),
             },
             codec: layout.codec,
+            checked: layout.listed,
             dims: axes.dims,
             attrs,
         };
@@ -553,6 +620,7 @@ fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocument {
             (_, Cells::Number(d)) => labels::fill_json(Scalar::zero(d)),
         },
         codec: layout.codec,
+        checked: layout.listed,
         dims: vec![labels.name.clone()],
         attrs: labels.attrs.clone(),
     }

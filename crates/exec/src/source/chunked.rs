@@ -7,11 +7,13 @@
 mod place;
 mod requests;
 
+use crate::manifest::{Chunks, Seal};
 use crate::source::cells::Raw;
 use crate::source::codecs;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
 use crate::source::reader::{ArrayReader, Piece};
+use crate::source::store::Store;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::borrow::Cow;
@@ -40,19 +42,64 @@ pub(crate) struct Chunked {
     meta: Arc<ArrayMeta>,
     /// Key of the array in its store; empty if the store is the array.
     prefix: String,
+    /// The chunks that the store's list has, if it has one.
+    listed: Option<Arc<Chunks>>,
     /// Indices of shards read before; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
 }
 
 impl Chunked {
-    pub(crate) fn new(meta: ArrayMeta, prefix: String) -> Self {
-        Chunked { meta: Arc::new(meta), prefix, indices: Mutex::default() }
+    pub(crate) fn new(meta: ArrayMeta, prefix: String, store: &Store) -> Self {
+        let listed = store.manifest().map(|m| m.arrays.get(&prefix).cloned().unwrap_or_default());
+        // Chunks of a shard have no files of their own; a warehouse has no shards.
+        let listed = listed.filter(|_| meta.shard.is_none());
+        Chunked { meta: Arc::new(meta), prefix, listed, indices: Mutex::default() }
+    }
+
+    /// True if it is known which chunks there are.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// True if a chunk is known to have no file.
+    fn is_absent(&self, at: &[u64]) -> bool {
+        self.listed.as_ref().is_some_and(|chunks| chunks.get(at).is_none())
+    }
+
+    /// The seal of a chunk that has a file, if that is known.
+    fn seal(&self, at: &[u64]) -> Option<Seal> {
+        self.listed.as_ref()?.get(at)
+    }
+
+    /// What is to be decoded of the bytes of a chunk: they are what was written.
+    fn opened<'a>(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        bytes: &'a [u8],
+    ) -> Result<&'a [u8], SourceError> {
+        match self.seal(at) {
+            Some(seal) => {
+                seal.open(bytes).map_err(|found| reader.store.corrupt(&self.key(at), seal, found))
+            }
+            None => {
+                self.meta.codecs.opened(bytes).map_err(|reason| self.damaged(reader, at, reason))
+            }
+        }
+    }
+
+    /// The error for a chunk that has to be there and is not.
+    async fn lost(&self, reader: &ArrayReader, at: &Dims, seal: Seal) -> SourceError {
+        match reader.store.check_there().await {
+            Err(gone) => gone,
+            Ok(()) => reader.store.corrupt(&self.key(at), seal, "no such file".into()),
+        }
     }
 
     /// The same array, of which no index was read.
     pub(crate) fn fresh(&self) -> Chunked {
         let (meta, prefix) = (self.meta.clone(), self.prefix.clone());
-        Chunked { meta, prefix, indices: Mutex::default() }
+        Chunked { meta, prefix, listed: self.listed.clone(), indices: Mutex::default() }
     }
 
     pub(crate) async fn fetch(
@@ -65,8 +112,10 @@ impl Chunked {
         let Some(shard) = &self.meta.shard else {
             return stream::iter(units)
                 .map(|at| async move {
-                    let key = self.key(&at);
-                    let bytes = reader.store.get(&key, self.encoded_max()).await?;
+                    let bytes = match self.is_absent(&at) {
+                        true => None,
+                        false => self.get(reader, &at).await?,
+                    };
                     Ok(Piece { at, len: Dims::new(), bytes, range: None })
                 })
                 .buffered(CONCURRENT_MAX)
@@ -105,6 +154,19 @@ impl Chunked {
             }
         }
         Ok(out)
+    }
+
+    /// The object of a chunk; `None` if there is none and that is not known to be wrong.
+    async fn get(&self, reader: &ArrayReader, at: &Dims) -> Result<Option<Bytes>, SourceError> {
+        let (key, limit) = (self.key(at), self.encoded_max());
+        let got = reader.store.get(&key, limit).await;
+        match (got, self.seal(at)) {
+            (Ok(None), Some(seal)) => Err(self.lost(reader, at, seal).await),
+            (Err(SourceError::ObjectTooLarge { bytes, .. }), Some(seal)) => {
+                Err(reader.store.corrupt(&key, seal, format!("{bytes} bytes")))
+            }
+            (got, _) => got,
+        }
     }
 
     /// The longest object that a chunk may be. Codecs may make one longer, but not by much.
@@ -310,6 +372,13 @@ impl Chunked {
     }
 
     fn damaged(&self, reader: &ArrayReader, at: &Dims, reason: String) -> SourceError {
+        if reader.store.is_of_warehouse() {
+            return SourceError::Corrupt {
+                path: reader.store.show(&self.object(at)),
+                expected: format!("chunk {} of `{}`", show(at), reader.name),
+                found: reason,
+            };
+        }
         SourceError::Chunk {
             array: reader.name.clone(),
             chunk: show(at),
@@ -334,20 +403,25 @@ impl Chunked {
     ) -> Result<Vec<String>, SourceError> {
         let mut out = Vec::new();
         for Piece { at, bytes, .. } in self.fetch(reader, region).await? {
+            if bytes.is_none() && !self.is_listed() {
+                reader.rests.meets();
+            }
             let from = at[0] * self.meta.unit[0];
             let len = (region.end[0] - from).min(self.meta.unit[0]) as usize;
             let cells = match bytes {
                 None => vec![String::new(); len],
                 Some(b) => {
-                    self.decode_texts(&b).map_err(|reason| self.damaged(reader, &at, reason))?
+                    let b = self.opened(reader, &at, &b)?;
+                    self.decode_texts(b).map_err(|reason| self.damaged(reader, &at, reason))?
                 }
             };
             out.extend(cells.into_iter().take(len));
         }
+        reader.check_absent().await?;
         Ok(out)
     }
 
-    fn decode_texts(&self, bytes: &Bytes) -> Result<Vec<String>, String> {
+    fn decode_texts(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let decoded = self.meta.codecs.decode(bytes)?;
         match decoded {
             ArrayBytes::Variable(v) => {

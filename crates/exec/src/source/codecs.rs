@@ -3,6 +3,7 @@
 //! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
+use crate::manifest::TRAILER;
 use crate::source::{blosc, lz4, unpack};
 use std::borrow::Cow;
 use std::io::Read;
@@ -14,7 +15,7 @@ use zarrs::array::codec::api::{
     ArrayToBytesCodecTraits, BytesToBytesCodecTraits, CodecError, CodecOptions,
 };
 use zarrs::array::codec::{
-    BloscCodec, BytesCodec, Bz2Codec, CodecChain, GzipCodec, ZlibCodec, ZstdCodec,
+    BloscCodec, BytesCodec, Bz2Codec, CodecChain, Crc32cCodec, GzipCodec, ZlibCodec, ZstdCodec,
 };
 use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 
@@ -34,6 +35,8 @@ pub(crate) struct Codecs {
     plain: bool,
     /// True if numcodecs' LZ4 packs what all these codecs give.
     lz4: bool,
+    /// True if the CRC-32C of what these codecs give is behind it: see [`Codecs::opened`].
+    checked: bool,
 }
 
 impl Codecs {
@@ -59,20 +62,40 @@ impl Codecs {
                 outer.push((codec.clone(), encoded));
                 encoded = codec.encoded_representation(&encoded);
             }
-            Ok::<_, CodecError>((inner, outer))
+            let checked = !lz4 && outer.last().is_some_and(|(codec, _)| ends_with_crc32c(codec));
+            if checked {
+                outer.pop();
+            }
+            Ok::<_, CodecError>((inner, outer, checked))
         }));
-        let (inner, outer) = match fence {
+        let (inner, outer, checked) = match fence {
             Ok(made) => made.map_err(|e| e.to_string())?,
             Err(_) => return Err("the codecs do not go together".into()),
         };
         let plain = is_plain(&inner, dtype, fill);
         let (dtype, fill) = (dtype.clone(), fill.clone());
-        Ok(Codecs { inner, outer, shape, dtype, fill, limit, plain, lz4 })
+        Ok(Codecs { inner, outer, shape, dtype, fill, limit, plain, lz4, checked })
+    }
+
+    /// What the other functions take of the bytes of a chunk: all, but for the checksum at the end of chunks that have
+    /// one, which is right.
+    pub(crate) fn opened<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
+        if !self.checked {
+            return Ok(bytes);
+        }
+        let (payload, told) = bytes
+            .split_last_chunk::<TRAILER>()
+            .ok_or_else(|| format!("crc32c: {} bytes, expected at least 4", bytes.len()))?;
+        let (told, is) = (u32::from_le_bytes(*told), crc32c::crc32c(payload));
+        match told == is {
+            true => Ok(payload),
+            false => Err(format!("crc32c: its checksum is {is:08x}, expected {told:08x}")),
+        }
     }
 
     /// True if a chunk is stored as its cells lie in memory.
     pub(crate) fn is_raw(&self) -> bool {
-        self.plain && self.outer.is_empty() && !self.lz4
+        self.plain && self.outer.is_empty() && !self.lz4 && !self.checked
     }
 
     /// True if parts of a chunk are decoded without what comes before them.
@@ -195,6 +218,16 @@ impl Codecs {
             Err(_) => Err("its codec failed".into()),
         }
     }
+}
+
+/// True if a codec is Zarr's `crc32c` with the checksum at the end. It is asked with one byte, as numcodecs' codec of
+/// that name may have it in front and zarrs does not tell.
+fn ends_with_crc32c(codec: &Arc<dyn BytesToBytesCodecTraits>) -> bool {
+    let byte = [0x5a];
+    codec.as_any().is::<Crc32cCodec>()
+        && codec.encode(Cow::Borrowed(&byte), &options()).is_ok_and(|out| {
+            out.strip_prefix(&byte) == Some(&crc32c::crc32c(&byte).to_le_bytes()[..])
+        })
 }
 
 /// True if the chain leaves the bytes of cells as they are. It is asked with one cell, as byte order is its secret.

@@ -204,6 +204,16 @@ pub enum SourceError {
         /// What is wrong.
         reason: String,
     },
+    /// A file of a warehouse that is not what was written, or is missing.
+    #[error("`{path}` is damaged: expected {expected}, found {found}")]
+    Corrupt {
+        /// The file.
+        path: String,
+        /// What was written.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
     /// A fault of ours: a caller's region or buffer does not fit the array.
     #[error("reading array `{array}`: {reason}")]
     Internal {
@@ -236,6 +246,7 @@ impl SourceError {
             NoLabels { .. } => "no_labels",
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
+            Corrupt { .. } => "corrupt",
             Internal { .. } => "internal",
         }
     }
@@ -246,7 +257,7 @@ impl SourceError {
         match self {
             Unreachable { .. } | Timeout { .. } | Storage { .. } | Changed { .. } => Class::Retry,
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => Class::Limit,
-            Internal { .. } => Class::Internal,
+            Corrupt { .. } | Internal { .. } => Class::Internal,
             _ => Class::User,
         }
     }
@@ -276,6 +287,9 @@ impl SourceError {
             Changed { .. } => "run the statement again",
             ChunkTooLarge { .. } => "store the array in smaller chunks",
             Chunk { .. } => "the stored data is damaged or was written by an incompatible writer",
+            Corrupt { .. } => {
+                "restore the file, or make the tensor again; `tessera check` lists all damaged files of a warehouse"
+            }
             Internal { .. } => "this is a fault in Tessera; please report the query",
             _ => return None,
         };

@@ -1,5 +1,6 @@
 //! Where a dataset is: URLs, paths and the options of a table, parsed once.
 
+use crate::manifest::ManifestRef;
 use crate::source::error::SourceError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,8 +14,10 @@ use url::Url;
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,
-    /// See [`Options::dropped_whole`].
-    pub(crate) dropped_whole: bool,
+    /// See [`Options::warehouse`].
+    pub(crate) warehouse: bool,
+    /// The store's manifest, if it has one.
+    pub(crate) manifest: Option<ManifestRef>,
     /// `aws.endpoint`.
     pub(crate) endpoint: Option<String>,
     /// `aws.region`.
@@ -35,7 +38,8 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             decode_cf: true,
-            dropped_whole: false,
+            warehouse: false,
+            manifest: None,
             endpoint: None,
             region: None,
             access_key_id: None,
@@ -52,7 +56,8 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
-            .field("dropped_whole", &self.dropped_whole)
+            .field("warehouse", &self.warehouse)
+            .field("manifest", &self.manifest)
             .field("endpoint", &self.endpoint)
             .field("region", &self.region)
             .field("access_key_id", &self.access_key_id.is_some())
@@ -65,10 +70,11 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// For a store that is removed whole and never changes otherwise, as those of a warehouse: an absent chunk of one
-    /// that was removed meanwhile is an error, not fill values.
-    pub fn dropped_whole() -> Self {
-        Options { dropped_whole: true, ..Options::default() }
+    /// For a store of a warehouse: it is removed whole and never changes otherwise, so an absent chunk of one that was
+    /// removed meanwhile is an error, not fill values. `manifest` is the list of its files, which all have to be what
+    /// they were when they were written; stores of earlier versions have none.
+    pub fn warehouse(manifest: Option<ManifestRef>) -> Self {
+        Options { warehouse: true, manifest, ..Options::default() }
     }
 
     /// The options of `pairs`, keys in any case; an unknown key or a value that is no truth value is

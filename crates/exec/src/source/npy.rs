@@ -13,6 +13,7 @@ use crate::source::location::Location;
 use crate::source::meta::{Who, show};
 use crate::source::moments::Moments;
 use crate::source::reader::{ArrayReader, Layout};
+use crate::source::rests::Rests;
 use crate::source::store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub(crate) fn variable(
         moments: Moments::native(&flat.raw).map(Arc::new),
         layout: Layout::Flat(flat),
         ahead: Ahead::default(),
+        rests: Rests::default(),
     };
     (variable, reader)
 }

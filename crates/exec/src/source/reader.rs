@@ -5,6 +5,7 @@ use crate::source::chunked::Chunked;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
 use crate::source::moments::Moments;
+use crate::source::rests::Rests;
 use crate::source::store::Store;
 use crate::source::versions::Versions;
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub struct ArrayReader {
     pub(crate) ahead: Ahead,
     /// How cells are moments, if they are.
     pub(crate) moments: Option<Arc<Moments>>,
+    /// What has to be as it was where chunks are absent.
+    pub(crate) rests: Rests,
 }
 
 /// How cells lie in objects.
@@ -95,7 +98,11 @@ impl ArrayReader {
             Layout::Chunked(c) => c.fetch(self, region).await?,
             Layout::Flat(f) => f.fetch(self, region).await?,
         };
-        if pieces.iter().any(|p| p.bytes.is_none()) && matches!(self.layout, Layout::Chunked(_)) {
+        if let Layout::Chunked(c) = &self.layout
+            && !c.is_listed()
+            && pieces.iter().any(|p| p.bytes.is_none())
+        {
+            self.rests.meets();
             self.store.check_there().await?;
         }
         Ok(Fetched::new(pieces))
@@ -104,7 +111,7 @@ impl ArrayReader {
     /// Writes the cells of `region` to `out`, dense, row-major, native-endian, of the type `source().dtype`, on the
     /// caller's thread. `fetched` is what [`ArrayReader::fetch`] gave for the same region.
     ///
-    /// Absent chunks are the fill value. A cell that is no moment, of a variable whose cells are moments, is an error
+    /// Absent chunks are the fill value, if [`ArrayReader::check_absent`] says so afterwards. A cell that is no moment, of a variable whose cells are moments, is an error
     /// that names it. `out` has exactly `region.cells() * dtype.size()` bytes; on an error its
     /// content is undefined.
     pub fn decode(
@@ -133,6 +140,19 @@ impl ArrayReader {
         }
     }
 
+    /// Asked when all is read: whether what was absent until now never was there.
+    ///
+    /// # Errors
+    /// [`SourceError::Changed`] if the array is no longer what it was when it was opened.
+    pub async fn check_absent(&self) -> Result<(), SourceError> {
+        self.rests.check(&self.store, &self.source.path).await
+    }
+
+    /// True if a chunk was absent, so that it is to be asked.
+    pub fn has_absent(&self) -> bool {
+        self.rests.asks()
+    }
+
     /// The same reader for a statement that has read this already.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
         ArrayReader { store: self.store.read_for(versions), ..self.fresh() }
@@ -156,6 +176,7 @@ impl ArrayReader {
             layout,
             ahead: Ahead::default(),
             moments: self.moments.clone(),
+            rests: self.rests.fresh(),
         }
     }
 
@@ -181,6 +202,7 @@ impl ArrayReader {
         let fetched = self.fetch(region).await?;
         let mut out = vec![0u8; region.cells() as usize * self.source.dtype.size()];
         self.decode(fetched, region, &mut out)?;
+        self.check_absent().await?;
         Ok(out)
     }
 

@@ -11,6 +11,7 @@ use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
 use crate::source::versions::Versions;
 use futures::{StreamExt, stream};
+use object_store::ObjectMeta;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +24,9 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// Objects of one dataset that are worth asking for: beyond them opening it anew is no dearer.
 const OBJECTS_MAX: usize = 256;
+
+/// Names of documents that describe arrays.
+const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zmetadata"];
 
 /// Requests of one check at a time.
 const CONCURRENT_MAX: usize = 16;
@@ -56,6 +60,8 @@ pub(crate) struct Seen {
 #[derive(Debug, Default)]
 struct Notes {
     objects: BTreeMap<String, Version>,
+    /// Metadata documents, as [`Store::stamp`] tells them apart.
+    stamps: BTreeMap<String, u64>,
     /// Something was seen that cannot be asked for again.
     unsure: bool,
 }
@@ -83,6 +89,19 @@ impl Seen {
             }
             _ => notes.unsure = true,
         }
+    }
+
+    /// Notes a metadata document.
+    pub(crate) fn note_stamp(&self, key: &str, stamp: impl FnOnce() -> u64) {
+        let file = key.rsplit('/').next().unwrap_or(key);
+        if DOCUMENTS.contains(&file) && !self.closed.load(Relaxed) {
+            self.lock().stamps.insert(key.to_string(), stamp());
+        }
+    }
+
+    /// The stamp of a metadata document that was read.
+    pub(crate) fn stamp(&self, key: &str) -> Option<u64> {
+        self.lock().stamps.get(key).copied()
     }
 
     /// Ends the notes: cells that are read later are none of them. `None` if they do not tell all.
@@ -115,6 +134,13 @@ pub(crate) fn of_file(meta: &Metadata) -> Option<Version> {
             meta.ctime_nsec()
         ))
     })
+}
+
+/// An object's version; `None` if the store does not tell its versions apart. One that was written again is another
+/// one, also with the same contents: who rests on what is absent asks for its [stamp](Store::stamp).
+pub(crate) fn of_object(meta: &ObjectMeta) -> Option<Version> {
+    let tag = meta.e_tag.as_ref()?;
+    Some(Version::Object(format!("{tag} {}", meta.last_modified.to_rfc3339())))
 }
 
 /// Datasets by what opens them.
@@ -195,7 +221,9 @@ fn again(opened: &Opened) -> Opened {
 fn label_bytes(opened: &Opened) -> u64 {
     // A text is a pointer, two lengths, and some letters.
     let known = opened.dataset.coords.iter().filter(|c| c.values.unreadable().is_none());
-    known.map(|c| 48 * c.values.len() as u64).sum()
+    let labels: u64 = known.map(|c| 48 * c.values.len() as u64).sum();
+    let listed = opened.readers.first().and_then(|r| r.store.manifest());
+    labels + listed.map_or(0, |m| m.bytes())
 }
 
 /// True for an array that was unpacked when it was opened.

@@ -11,6 +11,7 @@ pub use counters::Counters;
 pub use failure::passing;
 pub(crate) use local::LocalFile;
 
+use crate::manifest::{Manifest, ManifestRef, Seal};
 use crate::source::error::SourceError;
 use crate::source::seen::{self, Seen, Version};
 use crate::source::versions::{self, ABSENT, Versions};
@@ -45,8 +46,10 @@ pub(crate) struct Store {
     seen: Option<Arc<Seen>>,
     /// What the statement has read until now, which has to stay what it was.
     versions: Option<Arc<Versions>>,
-    /// See [`Options::dropped_whole`](super::Options::dropped_whole).
-    dropped_whole: bool,
+    /// See [`Options::warehouse`](super::Options::warehouse).
+    warehouse: bool,
+    /// The list of all its files, if it has one.
+    manifest: Option<Arc<Manifest>>,
 }
 
 #[derive(Clone)]
@@ -88,16 +91,76 @@ impl Store {
         &self.counters
     }
 
-    /// Asked when a chunk is absent: of a store that is dropped whole, the group's metadata go first, so as long as
-    /// they are there, an absent chunk never was.
+    /// True if it is a store of a warehouse.
+    pub(crate) fn is_of_warehouse(&self) -> bool {
+        self.warehouse
+    }
+
+    /// Asked when a chunk is absent: of a store of a warehouse, the group's metadata go first, so as long as they are
+    /// there, an absent chunk never was, or was lost.
     ///
     /// # Errors
     /// [`SourceError::Changed`] if the store is gone.
     pub(crate) async fn check_there(&self) -> Result<(), SourceError> {
-        if self.dropped_whole && self.head("zarr.json").await?.is_none() {
+        if self.warehouse && self.head("zarr.json").await?.is_none() {
             return Err(SourceError::Changed { what: self.root().to_string() });
         }
         Ok(())
+    }
+
+    /// The same store with the list of its files.
+    ///
+    /// # Errors
+    /// [`SourceError::Corrupt`] if the list is another one or missing, [`SourceError::NotFound`] if all of the store is.
+    pub(crate) async fn listed(&self, list: &ManifestRef) -> Result<Store, SourceError> {
+        let (key, seal) = (list.file.as_str(), list.seal);
+        let corrupt = |found: String| self.corrupt(key, seal, found);
+        let file = match self.get(key, METADATA_BYTES_MAX.max(seal.bytes)).await {
+            Ok(Some(file)) => file,
+            Ok(None) if self.head("zarr.json").await?.is_none() => {
+                return Err(SourceError::NotFound { what: self.root().to_string() });
+            }
+            Ok(None) => return Err(corrupt("no such file".into())),
+            Err(SourceError::ObjectTooLarge { bytes, .. }) => {
+                return Err(corrupt(format!("{bytes} bytes")));
+            }
+            Err(e) => return Err(e),
+        };
+        let found = Seal::of(&file);
+        if found != seal {
+            return Err(corrupt(found.to_string()));
+        }
+        let manifest = Some(Arc::new(Manifest::decode(&file).map_err(corrupt)?));
+        Ok(Store { manifest, ..self.clone() })
+    }
+
+    /// The list of its files.
+    pub(crate) fn manifest(&self) -> Option<&Arc<Manifest>> {
+        self.manifest.as_ref()
+    }
+
+    /// A file is not the one of its seal.
+    pub(crate) fn corrupt(&self, key: &str, seal: Seal, found: String) -> SourceError {
+        SourceError::Corrupt { path: self.show(key), expected: seal.to_string(), found }
+    }
+
+    /// A document, if it is the one that the list has.
+    ///
+    /// # Errors
+    /// [`SourceError::Corrupt`] if it is another one, or the list has one and there is none.
+    pub(crate) async fn document(&self, key: &str) -> Result<Option<Bytes>, SourceError> {
+        let listed = self.manifest.as_ref().and_then(|m| m.documents.get(key)).copied();
+        let Some(seal) = listed else { return self.get(key, METADATA_BYTES_MAX).await };
+        let limit = METADATA_BYTES_MAX.max(seal.bytes);
+        match self.get(key, limit).await {
+            Ok(Some(file)) if Seal::of(&file) == seal => Ok(Some(file)),
+            Ok(Some(file)) => Err(self.corrupt(key, seal, Seal::of(&file).to_string())),
+            Ok(None) => Err(self.corrupt(key, seal, "no such file".into())),
+            Err(SourceError::ObjectTooLarge { bytes, .. }) => {
+                Err(self.corrupt(key, seal, format!("{bytes} bytes")))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// The store of what is below a key.
@@ -162,6 +225,34 @@ impl Store {
         }
     }
 
+    fn note_stamp(&self, key: &str, stamp: impl FnOnce() -> u64) {
+        if let Some(seen) = &self.seen {
+            seen.note_stamp(key, stamp);
+        }
+    }
+
+    /// The [stamp](Store::stamp) of a metadata document that was read to open the store.
+    pub(crate) fn stamp_seen(&self, key: &str) -> Option<u64> {
+        self.seen.as_ref()?.stamp(key)
+    }
+
+    /// What tells the object of a key from others that had it or will have it; `None` if there is none.
+    pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
+        match &self.kind {
+            Kind::Local(root) => match std::fs::metadata(join_path(root, key)) {
+                Ok(meta) if meta.is_file() => Ok(Some(versions::of_file(&meta))),
+                Ok(_) => Ok(None),
+                Err(e) if is_nothing(&e) => Ok(None),
+                Err(e) => Err(self.io_error(key, &e)),
+            },
+            Kind::Object { client, prefix } => {
+                let path = self.path(prefix, key)?;
+                let meta = self.guard(key, client.head(&path)).await?;
+                Ok(meta.as_ref().map(versions::stamp_of))
+            }
+        }
+    }
+
     /// What is there now under a key that was noted; `None` if that cannot be told.
     pub(crate) async fn version(&self, key: &str) -> Option<Version> {
         match (&self.kind, key.strip_suffix('/')) {
@@ -178,7 +269,7 @@ impl Store {
             (Kind::Object { client, prefix }, None) => {
                 let path = self.path(prefix, key).ok()?;
                 match self.guard(key, client.head(&path)).await.ok()? {
-                    Some(meta) => meta.e_tag.map(Version::Object),
+                    Some(meta) => seen::of_object(&meta),
                     None => Some(Version::Absent),
                 }
             }
@@ -204,7 +295,7 @@ impl Store {
             })
             .await?;
         self.note(key, || match &got {
-            Some((_, meta)) => meta.e_tag.clone().map(Version::Object),
+            Some((_, meta)) => seen::of_object(meta),
             None => Some(Version::Absent),
         });
         self.met_answer(key, got.as_ref().map(|(_, meta)| meta))?;
@@ -238,6 +329,7 @@ impl Store {
                 }
                 let bytes = self.read_at(&file, 0..file.len)?;
                 self.check_same(&file)?;
+                self.note_stamp(key, || file.version);
                 Ok(Some(bytes))
             }
             Kind::Object { client, prefix } => {
@@ -254,7 +346,7 @@ impl Store {
                     })
                     .await?;
                 self.note(key, || match &got {
-                    Some(Ok((_, meta))) => meta.e_tag.clone().map(Version::Object),
+                    Some(Ok((_, meta))) => seen::of_object(meta),
                     Some(Err(_)) => None,
                     None => Some(Version::Absent),
                 });
@@ -263,6 +355,7 @@ impl Store {
                     Some(Err(size)) => Err(too_large(size)),
                     Some(Ok((bytes, meta))) => {
                         self.met_answer(key, Some(&meta))?;
+                        self.note_stamp(key, || versions::stamp_of(&meta));
                         Ok(Some(bytes))
                     }
                 }
@@ -324,7 +417,7 @@ impl Store {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 self.note(key, || match &meta {
-                    Some(m) => m.e_tag.clone().map(Version::Object),
+                    Some(m) => seen::of_object(m),
                     None => Some(Version::Absent),
                 });
                 self.met_answer(key, meta.as_ref())?;

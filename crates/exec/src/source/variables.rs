@@ -10,6 +10,7 @@ use crate::source::error::SourceError;
 use crate::source::location::{Location, Options};
 use crate::source::moments::{CfTimes, Moments};
 use crate::source::reader::{ArrayReader, Layout};
+use crate::source::rests::Rests;
 use crate::source::store::Store;
 use crate::source::time_units::is_time;
 use crate::source::zarr::{Found, Node, Unread};
@@ -209,6 +210,7 @@ async fn role(e: &Entry) -> Result<Role, SourceError> {
         // What is wrong with the array itself; storage that fails is another matter.
         Err(
             e @ (SourceError::Chunk { .. }
+            | SourceError::Corrupt { .. }
             | SourceError::Metadata { .. }
             | SourceError::Unsupported { .. }
             | SourceError::UnsupportedDType { .. }
@@ -383,7 +385,7 @@ fn entry(
     options: &Options,
     axis: Option<&BoundedAxis>,
 ) -> Result<Entry, SourceError> {
-    let Node { key, meta, version } = node;
+    let Node { key, meta, version, document } = node;
     let is_text = meta.dtype().is_none();
     let dtype = meta.dtype().unwrap_or(DType::UInt8);
     let mut attrs = meta.attrs.clone();
@@ -438,8 +440,9 @@ fn entry(
             Some(times) => Some(Arc::new(Moments::Cf(Box::new(times.clone())))),
             None => Moments::native(&meta.raw).map(Arc::new),
         },
-        layout: Layout::Chunked(Box::new(Chunked::new(meta, key))),
+        layout: Layout::Chunked(Box::new(Chunked::new(meta, key, store))),
         ahead: Ahead::default(),
+        rests: Rests::on(store, document),
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));

@@ -2,7 +2,7 @@
 
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, Who, json_object};
-use crate::source::store::{METADATA_BYTES_MAX, Store};
+use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) meta: ArrayMeta,
     /// Digest of its metadata.
     pub(crate) version: String,
+    /// The object that they were read from.
+    pub(crate) document: String,
 }
 
 /// An array whose metadata cannot be read as a whole, and what they tell all the same.
@@ -86,7 +88,8 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
                 }
             }
             Some("array") | None => {
-                node(who, group, Document::V3(doc)).map(|n| Some(Found::Array(Box::new(n))))
+                let own = key(group, "zarr.json");
+                node(who, &own, group, Document::V3(doc)).map(|n| Some(Found::Array(Box::new(n))))
             }
             Some(other) => {
                 Err(who.bad(format!("`node_type` is `{other}`, expected array or group")))
@@ -100,7 +103,8 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
         let shown = store.show(&key(group, ".zarray"));
         let attrs = document(store, &key(group, ".zattrs")).await?.map(Value::Object);
         let who = Who { array: name_of(store, group), path: &shown };
-        let n = node(who, group, Document::V2 { array: doc, attrs })?;
+        let own = key(group, ".zarray");
+        let n = node(who, &own, group, Document::V2 { array: doc, attrs })?;
         return Ok(Some(Found::Array(Box::new(n))));
     }
     if document(store, &key(group, ".zgroup")).await?.is_some() {
@@ -130,7 +134,7 @@ fn inline(
             Some(found) if is(found, "array") => {
                 let shown = store.show(&v3_key);
                 let who = Who { array: name_of(store, group), path: &shown };
-                let n = node(who, &key(base, group), Document::V3(found.clone()))?;
+                let n = node(who, &v3_key, &key(base, group), Document::V3(found.clone()))?;
                 return Ok(Some(Found::Array(Box::new(n))));
             }
             Some(found) => attributes(found),
@@ -168,7 +172,7 @@ async fn consolidated(
         let shown = store.show(&v2_key);
         let who = Who { array: name_of(store, group), path: &shown };
         let n = Document::V2 { array: array.clone(), attrs: attrs_of(group) };
-        let n = node(who, &key(base, group), n)?;
+        let n = node(who, &v2_key, &key(base, group), n)?;
         return Ok(Some(Found::Array(Box::new(n))));
     }
     if !group.is_empty() && !nodes.contains_key(&key(group, ".zgroup")) {
@@ -229,8 +233,8 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
             let at = key(group, &name);
             let made = document.map_err(Unread::from).and_then(|d| {
                 let file = if matches!(d, Document::V3(_)) { "zarr.json" } else { ".zarray" };
-                let shown = store.show(&key(&at, file));
-                member(Who { array: &name, path: &shown }, &at, d)
+                let own = key(&at, file);
+                member(Who { array: &name, path: &store.show(&own) }, &own, &at, d)
             });
             arrays.insert(name, made);
         }
@@ -274,7 +278,8 @@ fn group_of(
     let arrays = documents
         .into_iter()
         .map(|(name, d)| {
-            let made = member(Who { array: &name, path: &shown }, &key(at, &name), d);
+            let who = Who { array: &name, path: &shown };
+            let made = member(who, document_key, &key(at, &name), d);
             (name, made)
         })
         .collect();
@@ -282,7 +287,7 @@ fn group_of(
 }
 
 /// An array of a group.
-fn member(who: Who<'_>, at: &str, document: Document) -> Result<Node, Unread> {
+fn member(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, Unread> {
     let (mut attrs, shape, names) = match &document {
         Document::V3(doc) => (attributes(doc), doc.get("shape"), doc.get("dimension_names")),
         Document::V2 { array, attrs } => {
@@ -297,17 +302,18 @@ fn member(who: Who<'_>, at: &str, document: Document) -> Result<Node, Unread> {
     let dim = |(n, name): (&Value, &Value)| Some((name.as_str().map(Arc::from), n.as_u64()?));
     let dims: Option<Vec<_>> = lengths.iter().zip(&names).map(dim).collect();
     let dims = dims.filter(|dims| dims.len() == lengths.len()).unwrap_or_default();
-    node(who, at, document).map_err(|error| Unread { error, attrs, dims })
+    node(who, key, at, document).map_err(|error| Unread { error, attrs, dims })
 }
 
-fn node(who: Who<'_>, at: &str, document: Document) -> Result<Node, SourceError> {
+/// An array by its metadata, which were read from the object `key`.
+fn node(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, SourceError> {
     let version = digest(&document);
     let meta = match document {
         Document::V3(doc) => ArrayMeta::parse_v3(who, doc)?,
         Document::V2 { array, attrs } => ArrayMeta::parse_v2(who, array, attrs.as_ref())?,
         Document::Other(_) => return Err(who.bad("it is no JSON object")),
     };
-    Ok(Node { key: at.to_string(), meta, version })
+    Ok(Node { key: at.to_string(), meta, version, document: key.to_string() })
 }
 
 /// A digest of metadata that is the same in every process: 64-bit FNV-1a of its JSON.
@@ -326,7 +332,7 @@ fn digest(document: &Document) -> String {
 }
 
 async fn document(store: &Store, key: &str) -> Result<Option<Map<String, Value>>, SourceError> {
-    let Some(bytes) = store.get(key, METADATA_BYTES_MAX).await? else { return Ok(None) };
+    let Some(bytes) = store.document(key).await? else { return Ok(None) };
     let shown = store.show(key);
     let at = key.rsplit_once('/').map_or("", |(at, _)| at);
     json_object(Who { array: name_of(store, at), path: &shown }, &bytes).map(Some)

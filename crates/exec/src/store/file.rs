@@ -34,6 +34,7 @@ const STAGING: u64 = WINDOW + 2 * BLOCK + 4 * (WINDOW / BLOCK + 2);
 #[derive(Debug)]
 pub struct Spilled {
     path: PathBuf,
+    number: u64,
     shape: Dims,
     fields: SmallVec<[DType; 2]>,
     bytes: u64,
@@ -48,6 +49,14 @@ pub struct Spilled {
 /// Length of a field with its padding.
 fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
+}
+
+/// The checksum of a block: that of its bytes in this place of this file, so that a block of another file, or of another
+/// place, is not taken for it.
+fn sum(file: u64, block: u64, bytes: &[u8]) -> u32 {
+    // An odd factor leaves numbers distinct.
+    let place = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(block);
+    crc32fast::hash(bytes) ^ (place ^ place >> 32) as u32
 }
 
 /// Bytes of the file of a chunk.
@@ -72,7 +81,8 @@ impl Spilled {
         directory: Arc<Directory>,
     ) -> Result<Self, Error> {
         let store = space.store.clone();
-        let path = directory.file(&format!("{}.chunk", store.number()));
+        let number = store.number();
+        let path = directory.file(&format!("{number}.chunk"));
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -83,6 +93,7 @@ impl Spilled {
         // From here on dropping it removes the file.
         let spilled = Spilled {
             path,
+            number,
             shape: chunk.shape().into(),
             fields: chunk.fields().iter().map(Field::dtype).collect(),
             bytes: chunk.bytes(),
@@ -102,8 +113,8 @@ impl Spilled {
         for field in chunk.fields() {
             let bytes = field.buffer().as_slice();
             file.write_all_at(bytes, at)?;
-            for block in bytes.chunks(BLOCK as usize) {
-                sums.extend(crc32fast::hash(block).to_le_bytes());
+            for (i, block) in bytes.chunks(BLOCK as usize).enumerate() {
+                sums.extend(sum(self.number, at / BLOCK + i as u64, block).to_le_bytes());
             }
             at += padded(bytes.len() as u64);
         }
@@ -235,8 +246,9 @@ impl Reader<'_> {
         let first = (of.field_at(field) + start) / BLOCK;
         self.sums.resize(4 * to.len().div_ceil(BLOCK as usize), 0);
         self.file.read_exact_at(&mut self.sums, end + 4 * first).map_err(io)?;
-        for (block, sum) in to.chunks(BLOCK as usize).zip(self.sums.chunks(4)) {
-            if crc32fast::hash(block).to_le_bytes() != sum {
+        let blocks = to.chunks(BLOCK as usize).zip(self.sums.chunks(4));
+        for (i, (block, told)) in blocks.enumerate() {
+            if sum(of.number, first + i as u64, block).to_le_bytes() != told {
                 return Err(of.corrupt("its checksum is another one"));
             }
         }

@@ -32,7 +32,7 @@ impl Session {
                         Definition::External { stored_as, location, .. } => {
                             (format!("external {stored_as}"), location)
                         }
-                        Definition::Tensor { data } => {
+                        Definition::Tensor { data, .. } => {
                             ("tensor".into(), self.host.warehouse.url(&data))
                         }
                         Definition::View { query } => ("view".into(), query),

@@ -55,13 +55,14 @@ impl Session {
         let (data, target, _claim) = warehouse.room().await?;
         let write = ZarrWrite {
             target: &target,
-            layout: Layout::default(),
+            layout: Layout::warehouse(),
             name: Some(&key),
             overwrite: false,
             warehouse: true,
         };
         let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
-        let definition = Definition::Tensor { data: data.clone() };
+        let definition =
+            Definition::Tensor { data: data.clone(), manifest: written.manifest.clone() };
         if let Err(e) = self.define(&key, definition.clone(), create.or_replace, cancel).await {
             // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
             match warehouse.entry(&key).await {
@@ -188,7 +189,7 @@ impl Session {
         }
         let Some(entry) = (match entry {
             // What cannot be read can still be removed.
-            Err(e) if e.code() == "invalid_definition" => {
+            Err(e) if matches!(e.code(), "invalid_definition" | "corrupt") => {
                 warehouse.remove(&key).await?;
                 return Ok(Answer::Done(format!("dropped {name}")).into());
             }

@@ -335,12 +335,12 @@ impl<'a> Opener<'a> {
                     }
                     self.url(location, options).await
                 }
-                Definition::Tensor { data } => {
+                Definition::Tensor { data, manifest } => {
                     let warehouse = &self.session.host.warehouse;
                     self.handle.pin(warehouse.pin(data));
                     // Nothing of it changes, but another process may drop it while it is read.
                     let url = warehouse.url(data);
-                    self.store(&url, &Options::dropped_whole()).await
+                    self.store(&url, &Options::warehouse(manifest.clone())).await
                 }
             };
             match found {
@@ -352,8 +352,16 @@ impl<'a> Opener<'a> {
                 Err(e) => {
                     // It may have been replaced between the look at its entry and that at its cells.
                     let now = self.look_up(&key).await?;
-                    if is_noted || tries.is_empty() || now.as_ref() == Some(&entry) {
+                    if now.as_ref() == Some(&entry) {
                         return Err(e);
+                    }
+                    if is_noted || tries.is_empty() {
+                        // Files of cells that are being removed are missing, and not damaged.
+                        let data = entry.definition.data().filter(|_| e.code() == "corrupt");
+                        return Err(data.map_or(e, |data| {
+                            let url = self.session.host.warehouse.url(data);
+                            Error::stage(Failure::SourceChanged { url })
+                        }));
                     }
                     self.handle.step(|s| s.names.remove(&key));
                 }

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!   warehouse.json            the format of all this
-//!   catalog/<name>.json       an entry: there whole or not at all
+//!   catalog/<name>.json       an entry: there whole or not at all; it begins with its checksum ([`crate::sealed`])
 //!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it. A server's has its
-//!                             epoch before: `data/s<epoch>-<uuid>.zarr/`
+//!                             epoch before: `data/s<epoch>-<uuid>.zarr/`. Its entry has the checksum of the list of its
+//!                             files, and the list has those of the files ([`tessera_exec::manifest`])
 //!   data/<uuid>.lock          held by who writes them, until then
 //!   statements/, epochs/      what servers remember ([`crate::journal`])
 //! ```
@@ -16,20 +17,22 @@
 
 use crate::error::Error;
 use crate::journal::{EPOCHS, Epoch, Journal, STATEMENTS};
+use crate::sealed;
 use crate::session::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tessera_exec::manifest::ManifestRef;
 use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target, Version};
-use tessera_exec::source::{Options, Stores};
+use tessera_exec::source::{Options, SourceError, Stores};
 
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 
 /// Where the format of the warehouse is told.
-const MARK: &str = "warehouse.json";
+pub(super) const MARK: &str = "warehouse.json";
 
 /// Where the entries are.
 const CATALOG: &str = "catalog";
@@ -75,6 +78,9 @@ pub(crate) enum Definition {
     Tensor {
         /// Its store, from the warehouse's root.
         data: String,
+        /// The list of its files; stores of earlier versions have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        manifest: Option<ManifestRef>,
     },
     /// Of `CREATE VIEW`.
     View {
@@ -96,7 +102,7 @@ impl Definition {
     /// Its cells in the warehouse, from the root, if it has some there.
     pub(crate) fn data(&self) -> Option<&str> {
         match self {
-            Definition::Tensor { data } => Some(data),
+            Definition::Tensor { data, .. } => Some(data),
             Definition::External { .. } | Definition::View { .. } => None,
         }
     }
@@ -180,6 +186,20 @@ impl Warehouse {
             waiting: Mutex::default(),
             io,
         })
+    }
+
+    /// The folder of all that it has.
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Keys of all stores of cells, from the root.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(super) async fn stores(&self) -> Result<Vec<String>, Error> {
+        let names = self.folder.stores(DATA).await.map_err(Error::stage)?;
+        Ok(names.into_iter().map(|name| format!("{DATA}/{name}")).collect())
     }
 
     /// The folder of what belongs to statements.
@@ -291,9 +311,10 @@ impl Warehouse {
         let found = self.folder.get_version(&key).await.map_err(Error::stage)?;
         let Some((bytes, at)) = found else { return Ok(None) };
         self.check().await?;
+        sealed::check(&self.folder.url(&key), &bytes).map_err(Error::stage)?;
         let bad = |reason: String| Failure::definition(&key, reason);
-        let mut value: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+        let mut value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|e| self.corrupt(&key, "a definition".into(), format!("no JSON: {e}")))?;
         let version = value.get("format_version").and_then(serde_json::Value::as_u64);
         if version != Some(FORMAT_VERSION.into()) {
             return Err(bad(unknown_version(version)));
@@ -302,8 +323,19 @@ impl Warehouse {
         if let Some(map) = value.as_object_mut() {
             map.entry("kind").or_insert_with(|| "external".into());
         }
-        let entry = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
-        Ok(Some((entry, at)))
+        let entry: Entry = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
+        match entry.name == name {
+            true => Ok(Some((entry, at))),
+            false => {
+                let of = |name: &str| format!("the definition of `{name}`");
+                Err(self.corrupt(&key, of(name), of(&entry.name)))
+            }
+        }
+    }
+
+    /// A document is not what was written.
+    fn corrupt(&self, key: &str, expected: String, found: String) -> Error {
+        Error::stage(SourceError::Corrupt { path: self.folder.url(key), expected, found })
     }
 
     /// Writes an entry.
@@ -330,7 +362,7 @@ impl Warehouse {
         let entry = Entry { format_version: FORMAT_VERSION, name: name.into(), definition };
         let text = serde_json::to_vec_pretty(&entry)
             .map_err(|e| Failure::definition(name, e.to_string()))?;
-        match self.folder.put(&key(name), text, mode).await {
+        match self.folder.put(&key(name), sealed::seal(&text), mode).await {
             Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {
                 Err(Error::stage(Failure::Exists { name: name.into() }))
             }
@@ -458,14 +490,25 @@ impl Warehouse {
         self.folder.remove_all(data).await.map_err(Error::stage)
     }
 
+    /// True if the document is there that says its format.
+    pub(super) async fn is_marked(&self) -> Result<bool, Error> {
+        Ok(self.folder.get(MARK).await.map_err(Error::stage)?.is_some())
+    }
+
+    /// Its format is not looked at any more.
+    pub(super) fn is_ours(&self) {
+        self.checked.store(true, Ordering::Relaxed);
+    }
+
     /// Refuses a warehouse of another format.
-    async fn check(&self) -> Result<(), Error> {
+    pub(super) async fn check(&self) -> Result<(), Error> {
         if self.checked.load(Ordering::Relaxed) {
             return Ok(());
         }
         if let Some(bytes) = self.folder.get(MARK).await.map_err(Error::stage)? {
-            let value: serde_json::Value = serde_json::from_slice(&bytes)
-                .map_err(|e| Failure::definition(MARK, e.to_string()))?;
+            let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| {
+                self.corrupt(MARK, "the format of the warehouse".into(), format!("no JSON: {e}"))
+            })?;
             let version = value.get("format_version").and_then(serde_json::Value::as_u64);
             if version != Some(FORMAT_VERSION.into()) {
                 return Err(Failure::definition(MARK, unknown_version(version)));

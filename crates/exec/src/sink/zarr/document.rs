@@ -77,6 +77,8 @@ pub(super) struct ArrayDocument {
     /// What absent chunks and the cells beyond the end hold; null in Zarr v2 for no such value.
     pub(super) fill: Value,
     pub(super) codec: Codec,
+    /// Chunks end with their CRC-32C; in Zarr v3 alone.
+    pub(super) checked: bool,
     pub(super) dims: Vec<String>,
     pub(super) attrs: Attrs,
 }
@@ -103,6 +105,9 @@ impl ArrayDocument {
             Cells::Number(_) => json!({"name": "bytes", "configuration": {"endian": "little"}}),
         }];
         chain.extend(self.codec.v3(size));
+        if self.checked {
+            chain.push(json!({"name": "crc32c"}));
+        }
         if let Some(inner) = &self.inner {
             chain = vec![json!({"name": "sharding_indexed", "configuration": {
                 "chunk_shape": inner.as_slice(),
@@ -132,6 +137,11 @@ impl ArrayDocument {
             None => ArrayMeta::parse_v3(who, document),
             Some(a) => ArrayMeta::parse_v2(who, document, Some(&Value::Object(a))),
         }
+    }
+
+    /// Objects along each axis.
+    pub(super) fn grid(&self) -> Dims {
+        self.shape.iter().zip(&self.object).map(|(n, each)| n.div_ceil((*each).max(1))).collect()
     }
 
     /// The key of an object, below the array's name.

@@ -10,6 +10,7 @@
 use super::Codec;
 use super::document::{ArrayDocument, Cells};
 use crate::kernels::copy::{Strided, copy_box};
+use crate::manifest::TRAILER;
 use crate::sink::SinkError;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -36,11 +37,11 @@ thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Compresses with the thread's context.
+/// Compresses with the thread's context; there is room for a checksum behind it.
 fn compress(level: i32, cells: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = SPARE.take();
     out.clear();
-    out.reserve(zstd_safe::compress_bound(cells.len()));
+    out.reserve(zstd_safe::compress_bound(cells.len()) + TRAILER);
     COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some((of, compressor)) if *of == level => compressor,
@@ -70,6 +71,8 @@ pub(super) struct Encoder {
     size: usize,
     /// The level, if an object is its cells as they lie in memory and zstd over them.
     zstd: Option<i32>,
+    /// The checksum of what zstd gives is behind it.
+    checked: bool,
 }
 
 /// The cells of an object.
@@ -102,6 +105,7 @@ impl Encoder {
                 }
                 _ => None,
             },
+            checked: document.checked,
         })
     }
 
@@ -166,10 +170,14 @@ impl Encoder {
     /// The encoded object, in a buffer that [`again`] takes back.
     pub(super) fn encode(&self, cells: Cow<'_, [u8]>) -> Result<Vec<u8>, SinkError> {
         if let Some(level) = self.zstd {
-            return compress(level, &cells).map_err(|e| SinkError::Internal {
+            let mut out = compress(level, &cells).map_err(|e| SinkError::Internal {
                 what: self.name.clone(),
                 reason: format!("zstd: {e}"),
-            });
+            })?;
+            if self.checked {
+                out.extend(crc32c::crc32c(&out).to_le_bytes());
+            }
+            return Ok(out);
         }
         self.run(ArrayBytes::new_flen(cells))
     }

@@ -18,11 +18,14 @@ pub struct Layout {
     pub chunks: Option<Vec<u64>>,
     /// Lengths of shards, each a multiple of the chunk's; one object holds a shard.
     pub shards: Option<Vec<u64>>,
+    /// In a warehouse: chunks end with their checksum, and a list says which files there are
+    /// ([`crate::manifest`]). For Zarr v3 without shards.
+    pub listed: bool,
 }
 
 impl Default for Layout {
     fn default() -> Self {
-        Layout { format: 3, codec: Codec::default(), chunks: None, shards: None }
+        Layout { format: 3, codec: Codec::default(), chunks: None, shards: None, listed: false }
     }
 }
 
@@ -48,6 +51,11 @@ impl Shards {
 }
 
 impl Layout {
+    /// That of the tensors of a warehouse.
+    pub fn warehouse() -> Self {
+        Layout { listed: true, ..Layout::default() }
+    }
+
     /// The chunks of one tensor that is computed on `grid`. No length is beyond that of its axis.
     ///
     /// # Errors

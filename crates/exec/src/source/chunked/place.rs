@@ -87,11 +87,12 @@ impl Chunked {
                 (None, _) => false,
             };
             if !there {
-                absent |= fetched.later;
+                absent |= fetched.later && !self.is_listed();
                 fill_box(goal.out, (&shape, &goal.to), &goal.len, &fill);
             }
         }
         if absent {
+            reader.rests.meets();
             // A local directory answers without waiting.
             match reader.store.check_there().now_or_never() {
                 Some(there) => there?,
@@ -110,15 +111,23 @@ impl Chunked {
         last: &mut Option<LocalFile>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
+        if self.is_absent(at) {
+            return Ok(false);
+        }
         let (store, key) = (&reader.store, self.object(at));
         if last.as_ref().is_none_or(|l| l.key != key) {
             *last = store.local_file(&key)?;
         }
         let Some(local) = last else {
-            return match range {
+            return match (range, self.seal(at)) {
                 // Its index was there.
-                Some(_) => Err(SourceError::Changed { what: store.show(&key) }),
-                None => Ok(false),
+                (Some(_), _) => Err(SourceError::Changed { what: store.show(&key) }),
+                // A local directory answers without waiting.
+                (None, Some(seal)) => match self.lost(reader, at, seal).now_or_never() {
+                    Some(lost) => Err(lost),
+                    None => Err(reader.internal("a local directory did not answer at once")),
+                },
+                (None, None) => Ok(false),
             };
         };
         let (start, bytes) = match range {
@@ -133,6 +142,9 @@ impl Chunked {
             None => (0, local.len),
         };
         let limit = self.encoded_max();
+        if let Some(seal) = self.seal(at).filter(|seal| seal.bytes != bytes) {
+            return Err(store.corrupt(&key, seal, format!("{bytes} bytes")));
+        }
         if bytes > limit {
             return Err(SourceError::ObjectTooLarge { what: store.show(&local.key), bytes, limit });
         }
@@ -254,6 +266,7 @@ impl Chunked {
         bytes: &[u8],
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
+        let bytes = self.opened(reader, at, bytes)?;
         if self.meta.is_in_memory_order() && self.put_plain(reader, at, bytes, goal)? {
             return Ok(());
         }

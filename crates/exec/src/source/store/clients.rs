@@ -158,7 +158,8 @@ impl Stores {
             origin: origin_of(options),
             seen: None,
             versions: None,
-            dropped_whole: options.dropped_whole,
+            warehouse: options.warehouse,
+            manifest: None,
         })
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct LocalFile {
     /// Bytes that it had when it was opened.
     pub(crate) len: u64,
     /// Its version then.
-    version: u64,
+    pub(super) version: u64,
 }
 
 impl LocalFile {

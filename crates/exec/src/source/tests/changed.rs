@@ -219,7 +219,7 @@ fn what_never_changes_is_not_asked_for_its_version() {
     let place = Local::new(ARRAY);
     write(&place.path("a.zarr/c/0"), &[1, 2], 5);
     let (path, versions) = (place.path("a.zarr"), Versions::new(false));
-    let options = Options::dropped_whole();
+    let options = Options::warehouse(None);
     let opened = run(open_for(&versions, path.to_str().unwrap(), &options, &place.stores));
     assert_eq!(whole(&opened.unwrap().readers[0]), [1, 2, 9, 9]);
     assert!(versions.read().is_none());

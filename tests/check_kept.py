@@ -88,6 +88,28 @@ def check(directory):
     (kept,) = (Path(directory) / "warehouse/data").iterdir()
     want = (air.t2m - air.t2m.mean("time")).values
     np.testing.assert_allclose(xr.open_zarr(kept).a.values, want, rtol=1e-5, atol=1e-4)
+    # Readers of Zarr read the checksums of a warehouse and see nothing of its list of files.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group = zarr.open_group(kept, mode="r", use_consolidated=False)
+        assert sorted(dict(group.arrays())) == ["a", "lat", "lon", "time"], sorted(group)
+    assert all(type(array.metadata.codecs[-1]).__name__ == "Crc32cCodec" for _, array in group.arrays())
+    tessera(directory, "CREATE TENSOR whole AS SELECT t2m FROM 'tests/data/cf/air.zarr'")
+    (whole,) = set((Path(directory) / "warehouse/data").iterdir()) - {kept}
+    got = xr.open_zarr(whole).load()
+    np.testing.assert_array_equal(got.t2m.values, air.t2m.values)
+    for dim in got.t2m.dims:
+        np.testing.assert_array_equal(got[dim].values, air[dim].values)
+    chunk = next(f for f in sorted((whole / "t2m/c").rglob("*")) if f.is_file())
+    damaged = bytearray(chunk.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    chunk.write_bytes(damaged)
+    try:
+        zarr.open_group(whole, mode="r")["t2m"][...]
+        raise AssertionError("zarr-python did not see the damage")
+    except ValueError as e:
+        assert "checksum" in str(e), e
+    n += 2
     text = f"{directory}/text.zarr"
     xr.Dataset({"v": ("city", [1.0, 2.0, 3.0])}, {"city": ["Oslo", "", "Zürich"]}).to_zarr(text)
     for zarr_format in (2, 3):

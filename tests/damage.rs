@@ -38,7 +38,7 @@ const KNOWN: [(&str, f64); 5] = [
 ];
 
 /// Questions for all cells with their labels, so that those that change places are seen.
-const WHOLE: [&str; 8] = [
+const WHOLE: [&str; 11] = [
     "SELECT a FROM a",
     "SELECT b FROM b",
     "SELECT m FROM m",
@@ -47,6 +47,10 @@ const WHOLE: [&str; 8] = [
     "SELECT t2m FROM t",
     "SELECT w FROM v",
     "SELECT s FROM s",
+    // Rows take another way.
+    "SELECT y, x, a FROM a WHERE a > 5",
+    "SELECT lat, avg(t2m) AS mean, count(*) AS n FROM t GROUP BY lat ORDER BY lat",
+    "SELECT count(*) AS n FROM m WHERE m > 3",
 ];
 
 /// What becomes of files.

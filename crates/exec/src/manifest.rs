@@ -160,7 +160,8 @@ impl Chunks {
 
 /// The row-major number of a chunk in its grid.
 pub(crate) fn number_of(grid: &[u64], index: &[u64]) -> u64 {
-    grid.iter().zip(index).fold(0, |number, (n, i)| number * n + i)
+    let axes = grid.iter().zip(index);
+    axes.fold(0u64, |number, (n, i)| number.saturating_mul(*n).saturating_add(*i))
 }
 
 /// The list of a store's files.

@@ -106,6 +106,23 @@ fn a_changed_file_is_noticed() {
 }
 
 #[test]
+fn files_that_changed_places_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), 1 << 20);
+    let files = [spill(&store, &chunk(&[2000])), spill(&store, &chunk(&[2000]))];
+    let (pool, read) = (Pool::new(Quota::new(1 << 30), 0), AtomicU64::new(0));
+    let [one, other] = [files[0].path(), files[1].path()];
+    let aside = dir.path().join("aside");
+    for (from, to) in [(one, aside.as_path()), (other, one), (aside.as_path(), other)] {
+        fs::rename(from, to).unwrap();
+    }
+    // They are of the same shape, and each is whole.
+    for file in &files {
+        assert_eq!(file.load(&pool, &read).unwrap_err().code(), "scratch_corrupt");
+    }
+}
+
+#[test]
 fn what_the_dead_left_is_removed_and_the_living_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let dead = dir.path().join("tessera-spill-1-0");

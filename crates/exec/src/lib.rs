@@ -11,6 +11,8 @@
 //!    a failure finds them ([`durable`]).
 //! 6. On a worker of a cluster the same threads run a part of a plan ([`order`]); chunks of other parts are fetched.
 //!
+//! What is kept in a warehouse is written by [`sink`] with a [`manifest`] of its files, which [`source`] holds them to.
+//!
 //! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
 
 pub mod cancel;

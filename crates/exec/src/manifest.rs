@@ -84,16 +84,24 @@ impl Seal {
 /// Which file is the manifest of a store, and its seal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestRef {
-    /// Its key in the store.
-    pub(crate) file: String,
+    file: String,
     #[serde(flatten)]
-    pub(crate) seal: Seal,
+    seal: Seal,
 }
 
 impl ManifestRef {
     /// Of a manifest beside the chunks of `array`.
     pub(crate) fn new(array: &str, contents: &[u8]) -> Self {
         ManifestRef { file: format!("{array}/{NAME}"), seal: Seal::of(contents) }
+    }
+
+    /// Its key in the store.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(crate) fn seal(&self) -> Seal {
+        self.seal
     }
 }
 

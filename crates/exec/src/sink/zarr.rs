@@ -10,6 +10,7 @@ mod document;
 mod encode;
 mod labels;
 mod layout;
+mod listed;
 
 pub use codec::Codec;
 pub(crate) use labels::{UNNAMED_KEY, VALID_KEY};
@@ -22,13 +23,13 @@ use super::{Host, SinkError};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::fail;
-use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored, number_of};
+use crate::manifest::ManifestRef;
 use crate::schedule::Sink;
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
+use listed::Listed;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tessera_planner::catalog::{Attrs, DimLabel};
@@ -84,8 +85,8 @@ pub struct ZarrWriter {
     failure: Mutex<Option<SinkError>>,
     objects: AtomicU64,
     bytes: AtomicU64,
-    /// The objects of each array, by its name, if the store is to have a list of them.
-    listed: Mutex<BTreeMap<String, Vec<Stored>>>,
+    /// The objects of each array, if the store is to have a list of them.
+    listed: Listed,
 }
 
 /// A tensor that is being written.
@@ -164,7 +165,7 @@ impl ZarrWriter {
             failure: Mutex::default(),
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            listed: Mutex::default(),
+            listed: Listed::default(),
         }))
     }
 
@@ -221,27 +222,12 @@ impl ZarrWriter {
         documents: &[&ArrayDocument],
         texts: &[(String, Vec<u8>)],
     ) -> Result<ManifestRef, SinkError> {
-        let mut listed = std::mem::take(&mut *self.listed());
-        // Of an array that was removed nothing is listed.
-        let arrays = documents.iter().map(|document| {
-            let stored = listed.remove(&document.name).unwrap_or_default();
-            (document.name.clone(), Arc::new(Chunks::new(document.grid(), stored)))
-        });
-        let manifest = Manifest {
-            arrays: arrays.collect(),
-            documents: texts.iter().map(|(key, text)| (key.clone(), Seal::of(text))).collect(),
-        };
-        let broken = |reason: String| SinkError::Internal { what: self.display.clone(), reason };
-        let contents = manifest.encode().map_err(broken)?;
-        let first = documents.first().ok_or_else(|| broken("it has no array".into()))?;
-        let list = ManifestRef::new(&first.name, &contents);
+        let made = self.listed.manifest(documents, texts);
+        let (list, contents) =
+            made.map_err(|reason| SinkError::Internal { what: self.display.clone(), reason })?;
         self.count(contents.len());
-        self.place.put(&list.file, contents.into(), self.durable).await?;
+        self.place.put(list.file(), contents.into(), self.durable).await?;
         Ok(list)
-    }
-
-    fn listed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Stored>>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists an object, if the store is to have a list.
@@ -254,13 +240,10 @@ impl ZarrWriter {
         if !self.layout.listed {
             return Ok(());
         }
-        let number = number_of(&document.grid(), index);
-        let stored = Stored::new(number, Seal::of_chunk(encoded)).ok_or_else(|| {
+        self.listed.add(document, index, encoded).map_err(|reason| {
             let what = self.place.show(&document.key(index));
-            SinkError::Internal { what, reason: format!("a chunk of {} bytes", encoded.len()) }
-        })?;
-        self.listed().entry(document.name.clone()).or_default().push(stored);
-        Ok(())
+            SinkError::Internal { what, reason }
+        })
     }
 
     /// Stops writing and removes what is there. After [`ZarrWriter::finish`] it does nothing.

@@ -113,7 +113,7 @@ impl Store {
     /// # Errors
     /// [`SourceError::Corrupt`] if the list is another one or missing, [`SourceError::NotFound`] if all of the store is.
     pub(crate) async fn listed(&self, list: &ManifestRef) -> Result<Store, SourceError> {
-        let (key, seal) = (list.file.as_str(), list.seal);
+        let (key, seal) = (list.file(), list.seal());
         let corrupt = |found: String| self.corrupt(key, seal, found);
         let file = match self.get(key, METADATA_BYTES_MAX.max(seal.bytes)).await {
             Ok(Some(file)) => file,

@@ -1,0 +1,58 @@
+//! What becomes the manifest of a store: each object is listed when it is encoded.
+
+use super::document::ArrayDocument;
+use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored, number_of};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The objects of each array, by its name.
+#[derive(Debug, Default)]
+pub(super) struct Listed(Mutex<BTreeMap<String, Vec<Stored>>>);
+
+impl Listed {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Stored>>> {
+        // Each change is complete before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object of an array.
+    ///
+    /// # Errors
+    /// One of more than 4 GiB, which nothing makes.
+    pub(super) fn add(
+        &self,
+        document: &ArrayDocument,
+        index: &[u64],
+        encoded: &[u8],
+    ) -> Result<(), String> {
+        let number = number_of(&document.grid(), index);
+        let stored = Stored::new(number, Seal::of_chunk(encoded))
+            .ok_or_else(|| format!("a chunk of {} bytes", encoded.len()))?;
+        self.lock().entry(document.name.clone()).or_default().push(stored);
+        Ok(())
+    }
+
+    /// The manifest of a store of these arrays and documents, and the file. Of an array that is not among them, as it
+    /// was removed, nothing is listed.
+    ///
+    /// # Errors
+    /// A store without arrays.
+    pub(super) fn manifest(
+        &self,
+        arrays: &[&ArrayDocument],
+        documents: &[(String, Vec<u8>)],
+    ) -> Result<(ManifestRef, Vec<u8>), String> {
+        let mut listed = std::mem::take(&mut *self.lock());
+        let chunks = arrays.iter().map(|array| {
+            let stored = listed.remove(&array.name).unwrap_or_default();
+            (array.name.clone(), Arc::new(Chunks::new(array.grid(), stored)))
+        });
+        let manifest = Manifest {
+            arrays: chunks.collect(),
+            documents: documents.iter().map(|(key, text)| (key.clone(), Seal::of(text))).collect(),
+        };
+        let contents = manifest.encode()?;
+        let first = arrays.first().ok_or("it has no array")?;
+        Ok((ManifestRef::new(&first.name, &contents), contents))
+    }
+}

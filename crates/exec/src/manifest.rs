@@ -10,7 +10,7 @@
 //! number is row-major in the grid; one that is not listed was never written, and its cells are the fill value. So a
 //! file that is missing, cut off, changed or in the place of another one is known as damaged, whatever is in it.
 //!
-//! Chunks end with the CRC-32C of what is before ([`TRAILER`] bytes, the Zarr codec `crc32c`), and that is the one that
+//! Chunks end with the CRC-32C of what is before (four bytes, the Zarr codec `crc32c`), and that is the one that
 //! is listed: a chunk is looked through once. Documents are sealed as a whole. The manifest's own seal is in the catalog.
 //! It lies beside the chunks of the first array, where readers of Zarr look for nothing: those that list the members of a
 //! group would warn of it there.

@@ -3,7 +3,7 @@
 //! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use crate::common::{Random, binary, number, until};
+use crate::common::{Random, SERVE, binary, number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -110,8 +110,9 @@ impl Cluster {
     fn start_server(&mut self) {
         let mut command = self.command();
         command
-            .args(["--memory-limit", "256MiB", "serve", "--cluster"])
-            .args(["--listen", &self.http, "--cluster-listen", &self.join])
+            .args(["--memory-limit", "256MiB"])
+            .args(SERVE)
+            .args(["--cluster", "--listen", &self.http, "--cluster-listen", &self.join])
             .env("TESSERA_WORKER_TIMEOUT", "2")
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -15,6 +15,9 @@ use tessera_server::session::{Host, Session};
 /// How long threads may take to let go before a test calls it a leak.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a server of a test is started with: it may touch what the test makes, wherever that is.
+pub(crate) const SERVE: [&str; 5] = ["serve", "--allow-read", "*", "--allow-write", "*"];
+
 /// A number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -1,7 +1,7 @@
 //! Many statements at once that together need far more than there is: all end with the right answers, the process
 //! stays near its limit, and a trivial statement is answered meanwhile.
 
-use crate::common::{binary, number};
+use crate::common::{SERVE, binary, number};
 use crate::http::Server;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
@@ -54,7 +54,8 @@ impl Crowd {
             .arg(directory.path())
             .args(["--memory-limit", &limit.to_string()])
             .env("TESSERA_MAX_QUERIES", self.statements.to_string())
-            .args(["serve", "--listen", "127.0.0.1:0"]);
+            .args(SERVE)
+            .args(["--listen", "127.0.0.1:0"]);
         Server::spawn(command)
     }
 

@@ -1,5 +1,6 @@
 //! The server as clients see it: statements, sessions, slow and broken clients, and `--connect`.
 
+use crate::common::SERVE;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -42,13 +43,18 @@ impl Reply {
 
 impl Server {
     pub(crate) fn start(flags: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::start_as(&[&SERVE, flags].concat(), environment)
+    }
+
+    /// One that is started with these arguments alone.
+    pub(crate) fn start_as(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let warehouse = tempfile::tempdir().unwrap();
         let mut command = tessera();
         command
             .arg("--warehouse")
             .arg(warehouse.path())
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(flags)
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0"])
             .envs(environment.iter().copied());
         let mut server = Server::spawn(command);
         server._warehouse = Some(warehouse);

@@ -19,6 +19,7 @@ mod dense;
 mod docs_examples;
 mod dtypes;
 mod explain;
+mod fences;
 mod hostile;
 mod http;
 mod invariants;

@@ -1,5 +1,6 @@
 //! What results are called, whose cells a table has, and what a day's use asks of the command line and the server.
 
+use crate::common::SERVE;
 use crate::http::Server;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -254,7 +255,7 @@ fn who_waits_for_a_finished_statement_is_answered_at_once() {
     let warehouse = tempfile::tempdir().unwrap();
     let serve = || {
         let mut command = tessera(root(), warehouse.path());
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(SERVE).args(["--listen", "127.0.0.1:0"]);
         Server::spawn(command)
     };
     let s = serve();

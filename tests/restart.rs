@@ -1,6 +1,6 @@
 //! Servers that are killed and started again on the same warehouse: what they acknowledged ends as if nothing had been.
 
-use crate::common::names;
+use crate::common::{SERVE, names};
 use crate::http::Server;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Place {
 
     fn serve_with(&self, environment: &[(&str, &str)]) -> Server {
         let mut command = self.tessera();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "2"]);
+        command.args(SERVE).args(["--listen", "127.0.0.1:0", "--threads", "2"]);
         command.envs(environment.iter().copied());
         let server = Server::spawn(command);
         until("the server is ready", || server.get("/readyz").status == 200);

@@ -1,5 +1,6 @@
 //! The binary as a user runs it: command line, files, HTTP, Ctrl-C.
 
+use crate::common::SERVE;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
@@ -221,7 +222,8 @@ impl Server {
         let mut child = tessera()
             .arg("--warehouse")
             .arg(warehouse.path())
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(SERVE)
+            .args(["--listen", "127.0.0.1:0"])
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()

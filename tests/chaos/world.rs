@@ -1,6 +1,6 @@
 //! A warehouse, and servers on it that are killed and started again while clients ask.
 
-use crate::common::{Random, files, names};
+use crate::common::{Random, SERVE, files, names};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -126,7 +126,7 @@ impl World {
             Some(s3) => command.arg("s3://bkt/warehouse").envs(s3.environment(Some((KEY, SECRET)))),
             None => command.arg(self.path("warehouse")),
         };
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(SERVE).args(["--listen", "127.0.0.1:0"]);
         command
     }
 

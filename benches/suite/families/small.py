@@ -68,7 +68,8 @@ def workloads(context):
 
     def server():
         process = subprocess.Popen(
-            [str(context.binary), "--warehouse", str(context.data / "warehouse"), "serve", "--listen", "127.0.0.1:0"],
+            [str(context.binary), "--warehouse", str(context.data / "warehouse"), "serve", "--listen", "127.0.0.1:0",
+             "--allow-read", "*"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         address = listening(process)

@@ -276,7 +276,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
     let mut sources = Sources::default();
     let stored = opened.dataset.variables[0].source.clone();
     sources.add(stored.clone(), Origin::Stored(opened.readers[0].clone()));
-    sources.opened_at(stored.clone(), Arc::new(Place { url, options }));
+    sources.opened_at(stored.clone(), Arc::new(Place { url, options, rules: None }));
     // The other one is made here.
     let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
     let grid = t.plan().output(t.plan().results[0]).grid.clone();

@@ -319,8 +319,10 @@ impl Worker {
         // All that this worker reads for the plan is of one version.
         let versions = Versions::new(false);
         for (source, place) in &message.sources {
-            let opened =
-                source::open_for(&versions, &place.url, &place.options, &self.stores).await?;
+            let fenced = place.rules.clone().map(|rules| self.stores.fenced(rules, None, &[]));
+            let fenced = fenced.transpose()?;
+            let stores = fenced.as_ref().unwrap_or(&self.stores);
+            let opened = source::open_for(&versions, &place.url, &place.options, stores).await?;
             // The same array in all but how the path to it is written.
             let is_it = |r: &&Arc<ArrayReader>| {
                 let found = r.source();

@@ -16,6 +16,7 @@ mod chunked;
 mod codecs;
 mod coords;
 mod error;
+mod fence;
 mod flat;
 mod json;
 pub(crate) mod location;
@@ -39,10 +40,12 @@ mod versions;
 mod zarr;
 
 pub use error::SourceError;
+pub(crate) use fence::Access;
+pub use fence::{Lent, Rules};
 pub use location::Options;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
-pub use store::{Client, Counters, Found, Stores, passing};
+pub use store::{Client, Counters, Found, Reached, Stores, passing};
 pub use table_store::{Local, TableStore};
 pub use versions::{Noted, Read, Versions};
 
@@ -81,12 +84,18 @@ impl Opened {
 /// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy` or an `.npz`; `url#group/path` is a nested group.
 ///
 /// What was opened before with the same options is used again if all that was read for it is as it was.
+///
+/// # Errors
+/// `not_allowed` for what the [rules](Rules) of the stores do not let statements read; those of the storage and the
+/// format.
 pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
     let location = Location::parse(url)?;
-    let store = stores.at(&location, options)?;
+    let access = if options.warehouse { Access::Own } else { Access::Read };
+    let store = stores.at(&location, options, access)?;
     let (display, group) = (&location.display, &location.group);
     let how = (options.decode_cf, options.warehouse, &options.manifest);
-    let key = format!("{display:?} {group:?} {how:?} {}", store::key_of(options));
+    let fence = stores.fence().rules();
+    let key = format!("{display:?} {group:?} {how:?} {fence:?} {}", store::key_of(options));
     if let Some(opened) = stores.kept().get(&key, &store).await {
         return Ok(opened);
     }

@@ -17,7 +17,7 @@ mod heap;
 mod promise;
 mod resident;
 
-pub use directory::Directory;
+pub use directory::{Directory, PREFIX};
 pub(crate) use file::staging_of;
 pub use file::{Reader, Spilled};
 pub(crate) use heap::Heap;

@@ -33,7 +33,7 @@ use crate::fail;
 use crate::kernels::copy::Stores;
 use crate::pool::PooledBuf;
 use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
-use crate::source::{ArrayReader, Counters, Options};
+use crate::source::{ArrayReader, Counters, Options, Rules};
 use futures::future::BoxFuture;
 use masks::Programs;
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,8 @@ pub struct Place {
     pub url: String,
     /// How.
     pub options: Options,
+    /// What the statement may read; `None` for everything.
+    pub rules: Option<Rules>,
 }
 
 /// The sources that a statement's plans may name.

@@ -60,6 +60,18 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Token that HTTP clients must send.
     pub token: Option<Secret>,
+    /// Must HTTP clients send none, not even one that the server makes?
+    pub no_token: bool,
+    /// May others than this machine ask over plain HTTP, and without a token if that is said too?
+    pub insecure: bool,
+    /// Certificates of the server, and their key: PEM files. With both HTTP is HTTPS.
+    pub certificate: Option<std::path::PathBuf>,
+    /// See `certificate`.
+    pub key: Option<std::path::PathBuf>,
+    /// Roots and URL prefixes that statements may read; `None` is everything.
+    pub allow_read: Option<Vec<String>>,
+    /// The same for writing; what may be written may be read.
+    pub allow_write: Option<Vec<String>>,
     /// Queries that the server runs at a time.
     pub max_queries: usize,
     /// Queries that may wait for one of those places.
@@ -110,7 +122,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 33] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -119,6 +131,12 @@ pub const KEYS: [&str; 27] = [
     "log",
     "listen",
     "token",
+    "no-token",
+    "insecure",
+    "certificate",
+    "key",
+    "allow-read",
+    "allow-write",
     "max-queries",
     "max-queued",
     "query-timeout",
@@ -154,6 +172,12 @@ struct RawConfig {
     log: String,
     listen: String,
     token: Option<Text>,
+    no_token: Truth,
+    insecure: Truth,
+    certificate: String,
+    key: String,
+    allow_read: Option<Texts>,
+    allow_write: Option<Texts>,
     max_queries: Text,
     max_queued: Text,
     query_timeout: Text,
@@ -181,6 +205,26 @@ struct RawConfig {
 enum Truth {
     Bool(bool),
     Text(String),
+}
+
+/// A list, or a text with commas between: TOML has lists, the environment and flags write texts.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    List(Vec<String>),
+    Text(String),
+}
+
+impl Texts {
+    fn list(self) -> Vec<String> {
+        match self {
+            Texts::List(list) => list,
+            Texts::Text(text) => {
+                let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+                parts.map(String::from).collect()
+            }
+        }
+    }
 }
 
 /// A number or a text: TOML tells them apart, the environment and flags do not.
@@ -307,13 +351,19 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
             _ => Err(at.error(key, format!("{n} is too many"), Some("the most is 65536"))),
         }
     };
-    let cluster = match &raw.cluster {
-        Truth::Bool(is) => *is,
+    let truth = |key: &str, value: &Truth| match value {
+        Truth::Bool(is) => Ok(*is),
         Truth::Text(text) => text.trim().parse().map_err(|_| {
             let reason = format!("`{text}` is neither `true` nor `false`");
-            at.error("cluster", reason, None)
-        })?,
+            at.error(key, reason, None)
+        }),
     };
+    let cluster = truth("cluster", &raw.cluster)?;
+    let no_token = truth("no-token", &raw.no_token)?;
+    if no_token && token.is_some() {
+        let hint = Some("leave one of them out");
+        return Err(at.error("no-token", "there is a token too", hint));
+    }
     let cluster_listen: SocketAddr = raw.cluster_listen.trim().parse().map_err(|_| {
         let reason = format!("`{}` is not an address and a port", raw.cluster_listen);
         at.error("cluster-listen", reason, Some("write `127.0.0.1:50050`"))
@@ -332,6 +382,12 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         key: file(&raw.cluster_key),
         authority: file(&raw.cluster_authority),
     };
+    let (certificate, key) = (file(&raw.certificate), file(&raw.key));
+    if certificate.is_some() != key.is_some() {
+        let which = if certificate.is_some() { "key" } else { "certificate" };
+        let hint = Some("HTTPS wants both: `certificate` and `key`, PEM files");
+        return Err(at.error(which, "it is not set, but the other one is", hint));
+    }
     let threads = small("threads", &raw.threads)?;
     let slots = match raw.slots.to_string().trim() {
         "" => threads,
@@ -370,6 +426,12 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         log: raw.log,
         listen,
         token,
+        no_token,
+        insecure: truth("insecure", &raw.insecure)?,
+        certificate,
+        key,
+        allow_read: raw.allow_read.map(Texts::list),
+        allow_write: raw.allow_write.map(Texts::list),
         sources: Vec::new(),
         ignored,
     };
@@ -455,6 +517,13 @@ fn durable_limit(raw: &RawConfig, at: &Origins<'_>) -> Result<u64, Error> {
 }
 
 impl Config {
+    /// The same for a server, whose statements come from others: they touch what is said, and the warehouse.
+    pub fn serving(mut self) -> Self {
+        self.allow_read.get_or_insert_default();
+        self.allow_write.get_or_insert_default();
+        self
+    }
+
     /// The effective value of a key as text; a secret is hidden.
     fn value(&self, key: &str) -> String {
         match key {
@@ -466,6 +535,12 @@ impl Config {
             "log" => self.log.clone(),
             "listen" => self.listen.to_string(),
             "token" => if self.token.is_some() { "(hidden)" } else { "(none)" }.into(),
+            "no-token" => self.no_token.to_string(),
+            "insecure" => self.insecure.to_string(),
+            "certificate" => shown(&self.certificate),
+            "key" => shown(&self.key),
+            "allow-read" => listed(&self.allow_read),
+            "allow-write" => listed(&self.allow_write),
             "max-queries" => self.max_queries.to_string(),
             "max-queued" => self.max_queued.to_string(),
             "query-timeout" => self.query_timeout_s.to_string(),
@@ -492,8 +567,17 @@ impl Config {
     /// The text that `tessera config` prints: a TOML file of this configuration, the origin of each value behind it. A
     /// token is not shown, so it stands there as a comment.
     pub fn describe(&self) -> String {
+        let lines = |key: &str, list: &Option<Vec<String>>, shown: &str| match list {
+            Some(list) => {
+                let list: Vec<String> = list.iter().map(|t| toml_text(t)).collect();
+                format!("{key} = [{}]", list.join(", "))
+            }
+            None => format!("# {key} {shown}"),
+        };
         let line = |s: &Setting| match s.key {
             "token" => format!("# token {}", s.value),
+            "allow-read" => lines("allow-read", &self.allow_read, &s.value),
+            "allow-write" => lines("allow-write", &self.allow_write, &s.value),
             key => format!("{key} = {}", toml_text(&s.value)),
         };
         let left: Vec<String> = self.sources.iter().map(line).collect();
@@ -507,6 +591,13 @@ impl Config {
             out.push_str(&format!("# ignored: environment variable {name} is no setting\n"));
         }
         out
+    }
+}
+
+fn listed(list: &Option<Vec<String>>) -> String {
+    match list {
+        None => "(everything; of a server, the warehouse)".into(),
+        Some(list) => list.join(","),
     }
 }
 

@@ -505,6 +505,7 @@ impl Error {
             | Error::MemoryBusy { .. } => 429,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::ShuttingDown => 503,
             _ if self.code() == "cancelled" => 409,
+            _ if self.code() == "not_allowed" => 403,
             _ => match self.class() {
                 Class::User => 400,
                 Class::Limit => 413,

@@ -61,7 +61,7 @@ use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::durable::DurableStore;
 use tessera_exec::quota::Quota;
 use tessera_exec::run::Runtime;
-use tessera_exec::source::{Counters, Stores};
+use tessera_exec::source::{Counters, Lent, Rules, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
@@ -137,7 +137,15 @@ impl Host {
         // The first seed is drawn from the clock, once for the process: two runs draw different ones.
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
-        let stores = Arc::new(stores);
+        let rules = Rules { read: config.allow_read.clone(), write: config.allow_write.clone() };
+        let private = [config.spill_dir.join(tessera_exec::store::PREFIX)];
+        let fenced = stores.fenced(rules, Some(&config.warehouse), &private);
+        let stores = Arc::new(fenced.map_err(|e| Error::Config {
+            key: "allow-read".into(),
+            origin: "the configuration".into(),
+            reason: e.to_string(),
+            hint: Some("write a directory, or the beginning of a URL".into()),
+        })?);
         let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
         let scratch = Scratch::new(runtime.store().clone());
         let quota = runtime.quota().clone();
@@ -201,6 +209,19 @@ impl Host {
     /// Requests to storage and bytes that came from it, since the start.
     pub fn counters(&self) -> &Arc<Counters> {
         self.stores.counters()
+    }
+
+    /// Makes the directory for files of statements in a warehouse that is one.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(crate) fn make_files(&self) -> Result<(), Error> {
+        self.warehouse.make_files()
+    }
+
+    /// Lets statements read a file of this process's own until the answer is dropped.
+    pub(crate) fn lend(&self, path: &std::path::Path) -> Lent {
+        self.stores.lend(path)
     }
 
     /// Threads and memory.

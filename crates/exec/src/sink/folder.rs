@@ -13,7 +13,7 @@ use super::target::{Target, staging};
 use crate::fail;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
-use crate::source::{SourceError, Stores};
+use crate::source::{Access, SourceError, Stores};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
@@ -55,7 +55,7 @@ impl Folder {
             let scheme = origin.split("://").next().unwrap_or("http");
             return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
         }
-        let store = stores.at(&location, options)?;
+        let store = stores.at(&location, options, Access::Own)?;
         let place = match store.parts() {
             Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
             Parts::Object { client, prefix, timeout } => {
@@ -94,6 +94,18 @@ impl Folder {
             },
         };
         Target { display: self.url(key), place }
+    }
+
+    /// Makes a directory in it, if it is one itself.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub fn make(&self, key: &str) -> Result<(), SinkError> {
+        match &self.place {
+            Place::Local { root, .. } => fs::create_dir_all(root.join(key))
+                .map_err(|e| SinkError::io(self.place.show(key), &e)),
+            Place::Object { .. } => Ok(()),
+        }
     }
 
     /// Names of the documents directly in `key`, sorted; none if there is no such folder.

@@ -4,10 +4,9 @@ use super::place::{Place, remove_tree};
 use super::{Host, SinkError};
 use crate::fail;
 use crate::manifest::ManifestRef;
-use crate::source::SourceError;
-use crate::source::Stores;
 use crate::source::location::{Location, Options, Place as Storage};
 use crate::source::store::Parts;
+use crate::source::{Access, SourceError, Stores};
 use crate::store::Promise;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +83,7 @@ impl Target {
                 reason: "it names a bucket, not what to write in it".into(),
             }));
         }
-        let store = stores.at(&location, options)?;
+        let store = stores.at(&location, options, Access::Write)?;
         let place = match store.parts() {
             Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
             Parts::Object { client, prefix, timeout } => {

@@ -52,6 +52,16 @@ pub enum SourceError {
         /// The store's code for it.
         reason: String,
     },
+    /// A place that whoever runs the server does not let statements touch.
+    #[error("statements may not {} `{what}` here", if *.writes { "write" } else { "read" })]
+    NotAllowed {
+        /// The URL or object.
+        what: String,
+        /// True if it was to be written.
+        writes: bool,
+        /// The roots and prefixes that are allowed.
+        allowed: Vec<String>,
+    },
     /// No connection.
     #[error("the storage of `{what}` cannot be reached: {reason}")]
     Unreachable {
@@ -235,6 +245,7 @@ impl SourceError {
             BadOption { .. } => "unknown_option",
             NotFound { .. } | NoBucket { .. } => "not_found",
             PermissionDenied { .. } => "permission_denied",
+            NotAllowed { .. } => "not_allowed",
             Unreachable { .. } => "unreachable",
             Timeout { .. } => "storage_timeout",
             Storage { .. } | Refused { .. } => "storage_error",
@@ -265,6 +276,17 @@ impl SourceError {
     /// The way out, if there is one to tell.
     pub fn hint(&self) -> Option<String> {
         use SourceError::*;
+        if let NotAllowed { writes, allowed, .. } = self {
+            let (flag, verb) = if *writes { ("write", "written") } else { ("read", "read") };
+            let here = match allowed.is_empty() {
+                true => "nothing outside of the warehouse".to_string(),
+                false => allowed.join(", "),
+            };
+            return Some(format!(
+                "what may be {verb}: {here}; who runs the server allows more with \
+                 `tessera serve --allow-{flag} PATH`"
+            ));
+        }
         let text = match self {
             Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
             NotFound { .. } => {

@@ -95,6 +95,13 @@ impl Options {
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
+                // It becomes a part of a host's name.
+                "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
+                    return Err(SourceError::BadOption {
+                        key: key.to_string(),
+                        reason: "a region has letters, digits and `-` only".into(),
+                    });
+                }
                 "aws.region" => o.region = Some(value.to_string()),
                 "aws.access_key_id" => o.access_key_id = Some(value.to_string()),
                 "aws.secret_access_key" => o.secret_access_key = Some(value.to_string()),
@@ -292,5 +299,7 @@ mod tests {
         assert!(!format!("{o:?}").contains("s3kret"));
         assert_eq!(Options::parse([("colour", "red")]).unwrap_err().code(), "unknown_option");
         assert_eq!(Options::parse([("decode_cf", "maybe")]).unwrap_err().code(), "unknown_option");
+        let region = Options::parse([("aws.region", "x.evil.example/")]);
+        assert_eq!(region.unwrap_err().code(), "unknown_option");
     }
 }

@@ -5,7 +5,7 @@ mod counters;
 mod failure;
 mod local;
 
-pub use clients::{Client, Found, Stores};
+pub use clients::{Client, Found, Reached, Stores};
 pub(crate) use clients::{key_of, origin_of};
 pub use counters::Counters;
 pub use failure::passing;
@@ -13,6 +13,7 @@ pub(crate) use local::LocalFile;
 
 use crate::manifest::{Manifest, ManifestRef, Seal};
 use crate::source::error::SourceError;
+use crate::source::fence::Fenced;
 use crate::source::seen::{self, Seen, Version};
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
@@ -50,6 +51,8 @@ pub(crate) struct Store {
     warehouse: bool,
     /// The list of all its files, if it has one.
     manifest: Option<Arc<Manifest>>,
+    /// What is asked of each object, if statements may not read everything and this is read for one.
+    fence: Option<Arc<Fenced>>,
 }
 
 #[derive(Clone)]
@@ -445,7 +448,11 @@ impl Store {
         let mut out = Listing::default();
         match &self.kind {
             Kind::Local(root) => {
-                let entries = self.io(key, std::fs::read_dir(join_path(root, key)))?;
+                let directory = join_path(root, key);
+                if let Some(fence) = &self.fence {
+                    fence.listed(&directory, &self.show(key))?;
+                }
+                let entries = self.io(key, std::fs::read_dir(directory))?;
                 for entry in entries {
                     let entry = self.io(key, entry)?;
                     // Names that are no UTF-8 cannot be named in a query either.
@@ -477,6 +484,9 @@ impl Store {
             (_, true) => prefix.to_string(),
             _ => format!("{prefix}/{key}"),
         };
+        if let Some(fence) = &self.fence {
+            fence.object(&full, &self.show(key))?;
+        }
         object_store::path::Path::parse(&full)
             .map_err(|e| SourceError::BadUrl { url: self.show(key), reason: e.to_string() })
     }

@@ -4,8 +4,9 @@
 //! opened is asked for (`If-Match`) and compared. Local files are read in blocks, and looked at after each.
 
 use crate::source::error::SourceError;
+use crate::source::fence::Fenced;
 use crate::source::location::Options;
-use crate::source::store::{Client, origin_of};
+use crate::source::store::{Client, Reached, origin_of};
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -49,6 +50,8 @@ struct Inner {
     ending: &'static str,
     local: Option<Local>,
     versions: Arc<Versions>,
+    /// What is asked of each file.
+    fence: Option<Arc<Fenced>>,
     lists: Mutex<BTreeMap<String, Arc<Vec<ObjectMeta>>>>,
     /// Files that were found, and their versions.
     found: Mutex<BTreeMap<String, u64>>,
@@ -57,23 +60,26 @@ struct Inner {
 impl TableStore {
     /// The storage of a client that was made with these options; `root` is what its URLs begin with.
     pub fn remote(
+        reached: &Reached,
         client: &Client,
         root: &str,
         options: &Options,
         ending: &'static str,
         versions: &Arc<Versions>,
     ) -> Self {
-        Self::new(client.store.clone(), (root, origin_of(options)), ending, None, versions)
+        let fence = reached.fence.clone();
+        Self::new(client.store.clone(), (root, origin_of(options)), ending, None, versions, fence)
     }
 
     /// Local files, through a store that is rooted at `/`.
     pub fn local(
+        reached: &Reached,
         store: Arc<dyn ObjectStore>,
         how: Local,
         ending: &'static str,
         versions: &Arc<Versions>,
     ) -> Self {
-        Self::new(store, ("", 0), ending, Some(how), versions)
+        Self::new(store, ("", 0), ending, Some(how), versions, reached.fence.clone())
     }
 
     fn new(
@@ -82,6 +88,7 @@ impl TableStore {
         ending: &'static str,
         local: Option<Local>,
         versions: &Arc<Versions>,
+        fence: Option<Arc<Fenced>>,
     ) -> Self {
         TableStore(Arc::new(Inner {
             store,
@@ -90,6 +97,7 @@ impl TableStore {
             ending,
             local,
             versions: versions.clone(),
+            fence,
             lists: Mutex::default(),
             found: Mutex::default(),
         }))
@@ -133,18 +141,32 @@ impl TableStore {
     }
 
     fn changed(&self, at: &Path) -> Error {
-        let what = format!("{}/{at}", self.0.root);
+        let what = self.shown(at);
         Error::Precondition {
             path: at.to_string(),
             source: Box::new(SourceError::Changed { what }),
         }
     }
 
+    fn shown(&self, at: &Path) -> String {
+        format!("{}/{at}", self.0.root)
+    }
+
     /// Asks for a file in the version that was found.
     async fn ask(&self, at: &Path, mut options: GetOptions) -> Result<GetResult> {
+        if let (None, Some(fence)) = (self.0.local, &self.0.fence) {
+            fence.object(at.as_ref(), &self.shown(at)).map_err(|e| refused(at, e))?;
+        }
         options.if_match = options.if_match.or_else(|| self.0.versions.tag(self.object(at)));
         match self.0.store.get_opts(at, options).await {
-            Ok(got) => self.met(&got.meta).map(|()| got),
+            Ok(got) => {
+                if let (GetResultPayload::File(file, path), Some(fence)) =
+                    (&got.payload, &self.0.fence)
+                {
+                    fence.opened(file, path, &self.shown(at)).map_err(|e| refused(at, e))?;
+                }
+                self.met(&got.meta).map(|()| got)
+            }
             Err(Error::Precondition { .. }) => Err(self.changed(at)),
             Err(e @ Error::NotFound { .. }) => {
                 match self.0.versions.met(self.object(at), ABSENT, None) {
@@ -189,6 +211,10 @@ impl TableStore {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(at: &Path, source: SourceError) -> Error {
+    Error::PermissionDenied { path: at.to_string(), source: Box::new(source) }
 }
 
 fn failed(at: &Path, source: std::io::Error) -> Error {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// How the names of our directories begin.
-const PREFIX: &str = "tessera-spill-";
+pub const PREFIX: &str = "tessera-spill-";
 /// The file whose lock says that the process lives.
 const LOCK: &str = "lock";
 /// How the names of files in it end, and of those that lose their name as soon as they are made begin.

@@ -18,6 +18,12 @@ pub(super) struct ServeArgs {
     /// Where to listen for Flight SQL
     #[arg(long, value_name = "ADDRESS")]
     flight: Option<String>,
+    /// Directory or URL prefix that statements may read, beside the warehouse; `*` for everything (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    allow_read: Vec<String>,
+    /// The same for COPY and reading
+    #[arg(long, value_name = "PATH")]
+    allow_write: Vec<String>,
     /// Accept workers
     #[arg(long)]
     cluster: bool,
@@ -30,6 +36,11 @@ impl ServeArgs {
     pub(super) fn flags(&self, flags: &mut BTreeMap<&'static str, String>) {
         if let Some(l) = &self.listen {
             flags.insert("listen", l.clone());
+        }
+        for (key, list) in [("allow-read", &self.allow_read), ("allow-write", &self.allow_write)] {
+            if !list.is_empty() {
+                flags.insert(key, list.join(","));
+            }
         }
         if self.cluster {
             flags.insert("cluster", "true".into());
@@ -49,7 +60,9 @@ impl ServeArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) async fn run(config: Config) -> Result<(), Error> {
+    let config = config.serving();
     let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
+    host.make_files()?;
     let who = match config.token {
         Some(_) => "with a token",
         None => "on loopback only, as no token is configured",

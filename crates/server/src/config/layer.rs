@@ -11,6 +11,8 @@ use std::path::Path;
 const DEFAULTS: &str = "default";
 const ENVIRONMENT: &str = "environment";
 const FLAGS: &str = "flag";
+/// A table of a file: its `read` and `write` are the settings `allow-read` and `allow-write`.
+const PATHS: &str = "allowed-paths";
 
 /// Settings by key (with `_`), and the name of where they came from.
 pub(super) struct Layer {
@@ -55,6 +57,10 @@ impl Layer {
             ("threads", threads.to_string()),
             ("log", "warn".into()),
             ("listen", "127.0.0.1:8080".into()),
+            ("no_token", "false".into()),
+            ("insecure", "false".into()),
+            ("certificate", String::new()),
+            ("key", String::new()),
             ("max_queries", "16".into()),
             ("max_queued", "64".into()),
             ("query_timeout", "3600".into()),
@@ -94,7 +100,14 @@ impl Layer {
         })?;
         let mut values = Dict::new();
         for (key, value) in data.into_values().flatten() {
-            insert(&mut values, &key, value, &name)?;
+            match value {
+                Value::Dict(_, lists) if key.replace('_', "-") == PATHS => {
+                    for (verb, list) in lists {
+                        insert(&mut values, &format!("allow-{verb}"), list, &name)?;
+                    }
+                }
+                value => insert(&mut values, &key, value, &name)?,
+            }
         }
         Ok(Layer { name, values })
     }

@@ -39,6 +39,33 @@ fn flags_beat_environment_beats_file_beats_defaults() {
 }
 
 #[test]
+fn what_statements_may_touch_is_a_list() {
+    let list = |l: &[&str]| Some(l.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+    let c = load("", &[], &[]).unwrap();
+    assert_eq!((&c.allow_read, &c.allow_write), (&None, &None));
+    assert!(c.describe().contains("# allow-read (everything"), "{}", c.describe());
+    // A server has the warehouse alone, if nothing is said.
+    let s = c.serving();
+    assert_eq!((s.allow_read, s.allow_write), (list(&[]), list(&[])));
+    for file in [
+        "[allowed-paths]\nread = ['/a,b', 's3://c']\nwrite = ['/d']",
+        "allow-read = ['/a,b', 's3://c']\nallow_write = '/d'",
+    ] {
+        let c = load(file, &[], &[]).unwrap();
+        assert_eq!(c.allow_read, list(&["/a,b", "s3://c"]), "{file}");
+        assert_eq!(c.allow_write, list(&["/d"]));
+        let again = load(&c.describe(), &[], &[]).unwrap();
+        assert_eq!((again.allow_read, again.allow_write), (c.allow_read, c.allow_write));
+    }
+    let c = load("", &[("TESSERA_ALLOW_READ", "/a, s3://c")], &[("allow-write", "/d,/e")]).unwrap();
+    assert_eq!((c.allow_read, c.allow_write), (list(&["/a", "s3://c"]), list(&["/d", "/e"])));
+    let e = load("[allowed-paths]\nexecute = ['/a']", &[], &[]).unwrap_err();
+    assert!(e.to_string().contains("there is no such setting"), "{e}");
+    let e = load("certificate = 'c.pem'", &[], &[]).unwrap_err();
+    assert!(e.to_string().contains("setting `key`"), "{e}");
+}
+
+#[test]
 fn the_file_may_be_named_by_the_environment() {
     let mut f = tempfile::NamedTempFile::new().unwrap();
     f.write_all(b"threads = 2").unwrap();

@@ -113,6 +113,7 @@ pub(super) async fn put(
         }
     };
     let path = directory.path().join(file_name(kind));
+    let _lent = host.lend(&path);
     let file = path.display().to_string();
     let quoted_file = file.replace('\'', "''");
     let blocked = |e| Error::Internal { what: format!("reading an upload ended: {e}") };

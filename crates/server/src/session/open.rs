@@ -279,7 +279,11 @@ impl<'a> Opener<'a> {
         let opened = source::open_for(&versions, url, options, stores).await;
         self.add(
             opened.map_err(Error::stage)?,
-            &Arc::new(Place { url: absolute(url), options: options.clone() }),
+            &Arc::new(Place {
+                url: absolute(url),
+                options: options.clone(),
+                rules: stores.rules_for(url, options),
+            }),
         )
     }
 

@@ -131,7 +131,9 @@ pub(super) async fn open(
     let ending = if place.is_collection() { format.ending() } else { "" };
     let listing = ListingOptions::new(reading).with_file_extension(ending);
     let failed = |e: DataFusionError| match passing(&e) {
-        Some(changed @ SourceError::Changed { .. }) => Error::stage(changed),
+        Some(told @ (SourceError::Changed { .. } | SourceError::NotAllowed { .. })) => {
+            Error::stage(told)
+        }
         _ => Error::stage(Failure::Table {
             url: shown(url),
             format: format.name(),
@@ -209,25 +211,27 @@ async fn place(
     let ending = if found.is_directory { format.ending() } else { "" };
     let environment = state.runtime_env();
     let versions = handle.versions();
-    let (files, authority, path) = match host
-        .stores
-        .client_of(url, options)
-        .map_err(Error::stage)?
-    {
-        None => {
-            let path = url.strip_prefix("file://").unwrap_or(url);
+    let reached = host.stores.reach(url, options).map_err(Error::stage)?;
+    let (files, authority, path) = match &reached.place {
+        Err(path) => {
+            let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
             let parsed = ListingTableUrl::parse(path).map_err(failed)?;
             let local = environment.object_store(&parsed).map_err(failed)?;
             let path = AsRef::<Url>::as_ref(&parsed).path().to_string();
-            (TableStore::local(local, format.local(), ending, &versions), String::new(), path)
+            (
+                TableStore::local(&reached, local, format.local(), ending, &versions),
+                String::new(),
+                path,
+            )
         }
-        Some(client) => {
+        Ok(client) => {
             let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
             let authority = parsed.authority().rsplit('@').next().unwrap_or_default();
             let slash = if found.is_directory { "/" } else { "" };
             let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
             let root = format!("{}://{authority}", parsed.scheme());
-            (TableStore::remote(&client, &root, options, ending, &versions), authority.into(), path)
+            let files = TableStore::remote(&reached, client, &root, options, ending, &versions);
+            (files, authority.into(), path)
         }
     };
     // Each has a name of its own: what another statement reads, or reads with other options, is not taken for it.

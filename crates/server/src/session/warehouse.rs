@@ -8,6 +8,7 @@
 //!                             epoch before: `data/s<epoch>-<uuid>.zarr/`. Its entry has the checksum of the list of its
 //!                             files, and the list has those of the files ([`tessera_exec::manifest`])
 //!   data/<uuid>.lock          held by who writes them, until then
+//!   files/                    what statements copy there; of all the others they reach only data/ by path
 //!   statements/, epochs/      what servers remember ([`crate::journal`])
 //! ```
 //! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. Cells
@@ -39,6 +40,9 @@ const CATALOG: &str = "catalog";
 
 /// Where the cells are.
 const DATA: &str = "data";
+
+/// What statements write by path, and read.
+const FILES: &str = "files";
 
 /// How the names of cells begin that a server made; its epoch follows. No name of another process begins so.
 const SERVER: &str = "s";
@@ -206,6 +210,14 @@ impl Warehouse {
     pub(super) fn statements(&self, stores: &Stores) -> Result<Folder, Error> {
         let url = self.folder.url(crate::journal::STATEMENTS);
         Folder::open(&url, &Options::default(), stores).map_err(Error::stage)
+    }
+
+    /// Makes the directory that statements write files to, if the warehouse is one: a bucket has no directories.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub(super) fn make_files(&self) -> Result<(), Error> {
+        self.folder.make(FILES).map_err(Error::stage)
     }
 
     /// What a server remembers in it.

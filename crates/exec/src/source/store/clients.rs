@@ -2,15 +2,19 @@
 
 use super::{Counters, Kind, Store};
 use crate::source::error::SourceError;
+use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
 use crate::source::location::{Location, Options, Place};
 use crate::source::patient::Patient;
 use crate::source::seen::Kept;
 use crate::source::versions;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::{HttpClient, HttpConnector};
 use object_store::http::HttpBuilder;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use reqwest::redirect::Policy;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -37,8 +41,22 @@ pub struct Client {
     pub key: String,
 }
 
+/// What is at a URL, as [`Stores::reach`] finds it.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// The key in an object store, or a path.
+    pub place: Result<Client, PathBuf>,
+    /// What is asked of each object there.
+    pub(crate) fence: Option<Arc<Fenced>>,
+}
+
 /// Connections to storages, kept between statements.
 pub struct Stores {
+    shared: Arc<Shared>,
+    fence: Arc<Fence>,
+}
+
+struct Shared {
     clients: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     environment: BTreeMap<String, String>,
     timeout: Duration,
@@ -50,7 +68,7 @@ pub struct Stores {
 impl std::fmt::Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Neither clients nor environment are shown: both hold credentials.
-        f.debug_struct("Stores").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("Stores").field("timeout", &self.shared.timeout).finish_non_exhaustive()
     }
 }
 
@@ -65,24 +83,58 @@ impl Stores {
         timeout: Duration,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
-        Stores {
+        let shared = Shared {
             clients: Mutex::default(),
             environment: environment.into_iter().filter(|(k, _)| k.starts_with("AWS_")).collect(),
             timeout,
             counters: Arc::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             kept: Kept::default(),
+        };
+        Stores { shared: Arc::new(shared), fence: Arc::default() }
+    }
+
+    /// The same storages, of which statements touch what `rules` allow. The `warehouse` is the engine's own, and so are
+    /// the directories in `private`.
+    ///
+    /// # Errors
+    /// A rule that is neither a path nor a URL that can be read.
+    pub fn fenced(
+        &self,
+        rules: Rules,
+        warehouse: Option<&str>,
+        private: &[PathBuf],
+    ) -> Result<Stores, SourceError> {
+        let fence = Fence::new(rules, warehouse, private)?;
+        Ok(Stores { shared: self.shared.clone(), fence: Arc::new(fence) })
+    }
+
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// What another process is to check that opens a URL for a statement of this one; `None` for nothing.
+    pub fn rules_for(&self, url: &str, options: &Options) -> Option<Rules> {
+        let is_lent = || Location::parse(url).is_ok_and(|l| self.fence.is_lent(&l));
+        match self.fence.is_open() || options.warehouse || is_lent() {
+            true => None,
+            false => Some(self.fence.rules().clone()),
         }
+    }
+
+    /// Lets statements read a file of the process's own until the answer is dropped.
+    pub fn lend(&self, path: &std::path::Path) -> Lent {
+        self.fence.lend(path)
     }
 
     /// Datasets that were opened before.
     pub(crate) fn kept(&self) -> &Kept {
-        &self.kept
+        &self.shared.kept
     }
 
     /// What all reads through these stores have cost.
     pub fn counters(&self) -> &Arc<Counters> {
-        &self.counters
+        &self.shared.counters
     }
 
     /// Whether something is there: a file or object, or a directory of some.
@@ -91,7 +143,7 @@ impl Stores {
     /// [`SourceError::NotFound`] if nothing is; those of the storage.
     pub async fn exists(&self, url: &str, options: &Options) -> Result<Found, SourceError> {
         let location = Location::parse(url)?;
-        let store = self.at(&location, options)?;
+        let store = self.at(&location, options, Access::Read)?;
         let not_found = || SourceError::NotFound { what: location.display.clone() };
         match &store.kind {
             Kind::Local(path) => match std::fs::metadata(path) {
@@ -109,40 +161,52 @@ impl Stores {
         }
     }
 
-    /// The client for a URL of an object store and the key below its root; `None` for a local path. Equal options give
-    /// the same client, so connections are kept.
+    /// The client for a URL of an object store and the key below its root, or a local path. Equal options give the same
+    /// client, so connections are kept.
     ///
     /// # Errors
-    /// A URL that cannot be read, options from which no client can be made.
-    pub fn client_of(&self, url: &str, options: &Options) -> Result<Option<Client>, SourceError> {
+    /// A URL that cannot be read, what statements may not read, options from which no client can be made.
+    pub fn reach(&self, url: &str, options: &Options) -> Result<Reached, SourceError> {
         let location = Location::parse(url)?;
-        let store = self.at(&location, options)?;
-        Ok(match store.kind {
-            Kind::Local(_) => None,
-            Kind::Object { client, prefix } => Some(Client { store: client, key: prefix }),
-        })
+        let store = self.at(&location, options, Access::Read)?;
+        let place = match store.kind {
+            Kind::Local(path) => Err(path),
+            Kind::Object { client, prefix } => Ok(Client { store: client, key: prefix }),
+        };
+        Ok(Reached { place, fence: store.fence })
     }
 
-    /// The store of a location, rooted at it.
-    pub(crate) fn at(&self, location: &Location, options: &Options) -> Result<Store, SourceError> {
-        let kind = match &location.place {
+    /// The store of a location, rooted at it, for who may touch it so.
+    pub(crate) fn at(
+        &self,
+        location: &Location,
+        options: &Options,
+        access: Access,
+    ) -> Result<Store, SourceError> {
+        let (place, fence) = self.fence.check(location, options, access)?;
+        // Who follows redirects of a fenced client asks the fence: it is another client.
+        let rules = fence.as_ref().map(|_| self.fence.rules());
+        let kind = match &place {
             Place::Local(path) => Kind::Local(path.clone()),
             Place::S3 { bucket, prefix } => Kind::Object {
-                client: self.client(format!("s3://{bucket} {}", key_of(options)), || {
-                    self.s3(bucket, options).map_err(|e| config_error(&location.display, &e))
+                client: self.client(client_key(bucket, options, rules), || {
+                    let s3 = self.s3(bucket, options, rules.is_some());
+                    s3.map_err(|e| config_error(&location.display, &e))
                 })?,
                 prefix: prefix.clone(),
             },
             Place::Http { origin, prefix } => Kind::Object {
-                client: self.client(origin.clone(), || {
-                    let built = HttpBuilder::new()
+                client: self.client(format!("{origin} {rules:?}"), || {
+                    let allow_http = origin.starts_with("http://");
+                    let mut builder = HttpBuilder::new()
                         .with_url(origin.as_str())
-                        .with_client_options(
-                            self.client_options().with_allow_http(origin.starts_with("http://")),
-                        )
-                        .with_retry(self.retry())
-                        .build();
-                    built
+                        .with_client_options(self.client_options().with_allow_http(allow_http))
+                        .with_retry(self.retry());
+                    if rules.is_some() {
+                        builder = builder.with_http_connector(self.hops(false));
+                    }
+                    builder
+                        .build()
                         .map(|s| Arc::new(s) as Arc<dyn ObjectStore>)
                         .map_err(|e| config_error(&location.display, &e))
                 })?,
@@ -152,9 +216,10 @@ impl Stores {
         Ok(Store {
             kind,
             display: location.display.as_str().into(),
-            timeout: self.timeout,
-            counters: self.counters.clone(),
-            requests: self.requests.clone(),
+            timeout: self.shared.timeout,
+            counters: self.shared.counters.clone(),
+            requests: self.shared.requests.clone(),
+            fence,
             origin: origin_of(options),
             seen: None,
             versions: None,
@@ -168,11 +233,11 @@ impl Stores {
         key: String,
         make: impl FnOnce() -> Result<Arc<dyn ObjectStore>, SourceError>,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(c) = clients.get(&key) {
             return Ok(c.clone());
         }
-        let client: Arc<dyn ObjectStore> = Arc::new(Patient::new(make()?, self.timeout / 2));
+        let client: Arc<dyn ObjectStore> = Arc::new(Patient::new(make()?, self.shared.timeout / 2));
         clients.insert(key, client.clone());
         Ok(client)
     }
@@ -180,19 +245,24 @@ impl Stores {
     /// Requests to a bucket go to that client.
     #[cfg(test)]
     pub(crate) fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
-        let key = format!("s3://{bucket} {}", key_of(&Options::default()));
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
+        let key = client_key(bucket, &Options::default(), None);
+        self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
     }
 
-    fn s3(&self, bucket: &str, o: &Options) -> object_store::Result<Arc<dyn ObjectStore>> {
+    fn s3(
+        &self,
+        bucket: &str,
+        o: &Options,
+        is_fenced: bool,
+    ) -> object_store::Result<Arc<dyn ObjectStore>> {
         let mut b = AmazonS3Builder::new();
-        for (name, value) in &self.environment {
+        for (name, value) in &self.shared.environment {
             // Variables that object_store does not know are for other programs.
             if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                 b = b.with_config(key, value);
             }
         }
-        let env = |name: &str| self.environment.get(name).filter(|v| !v.is_empty());
+        let env = |name: &str| self.shared.environment.get(name).filter(|v| !v.is_empty());
         if let Some(v) = &o.region {
             b = b.with_region(v);
         } else if env("AWS_REGION").is_none() && env("AWS_DEFAULT_REGION").is_none() {
@@ -233,6 +303,9 @@ impl Stores {
             env("AWS_SKIP_SIGNATURE").map(|v| v.eq_ignore_ascii_case("true") || v == "1")
         });
         b = b.with_skip_signature(skip.unwrap_or(!known));
+        if is_fenced {
+            b = b.with_http_connector(self.hops(true));
+        }
         let store = b
             .with_bucket_name(bucket)
             .with_client_options(self.client_options().with_allow_http(allow_http))
@@ -245,21 +318,82 @@ impl Stores {
     fn client_options(&self) -> ClientOptions {
         ClientOptions::new()
             // One attempt does not take all the time that there is.
-            .with_timeout(self.timeout / 2)
-            .with_connect_timeout(self.timeout.min(Duration::from_secs(5)))
+            .with_timeout(self.shared.timeout / 2)
+            .with_connect_timeout(self.connect_timeout())
+    }
+
+    fn connect_timeout(&self) -> Duration {
+        self.shared.timeout.min(Duration::from_secs(5))
+    }
+
+    fn hops(&self, home: bool) -> Hops {
+        Hops {
+            fence: self.fence.clone(),
+            home,
+            timeout: self.shared.timeout / 2,
+            connect_timeout: self.connect_timeout(),
+        }
     }
 
     fn retry(&self) -> RetryConfig {
         RetryConfig {
             max_retries: RETRIES_MAX,
-            retry_timeout: self.timeout / 2,
+            retry_timeout: self.shared.timeout / 2,
             backoff: BackoffConfig {
                 init_backoff: Duration::from_millis(100),
-                max_backoff: (self.timeout / 10).min(Duration::from_secs(2)),
+                max_backoff: (self.shared.timeout / 10).min(Duration::from_secs(2)),
                 base: 2.0,
             },
         }
     }
+}
+
+/// Redirects that are followed, as many as browsers follow.
+const HOPS_MAX: usize = 10;
+
+/// Makes clients that ask the fence before they follow a redirect.
+#[derive(Debug)]
+struct Hops {
+    fence: Arc<Fence>,
+    /// True if the server that was asked first may lead on to itself.
+    home: bool,
+    timeout: Duration,
+    connect_timeout: Duration,
+}
+
+impl HttpConnector for Hops {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // What gives credentials to a machine of a cloud is asked over HTTP, whatever the bucket is.
+        let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
+        let allow_http = allow_http.is_some_and(|text| text == "true");
+        let (fence, home) = (self.fence.clone(), self.home);
+        let policy = Policy::custom(move |hop| {
+            let first = hop.previous().first().map(|u| u.origin().ascii_serialization());
+            match fence.hop(hop.url(), first.as_deref().filter(|_| home)) {
+                Err(refused) => hop.error(refused),
+                Ok(()) if hop.previous().len() > HOPS_MAX => hop.error("too many redirects"),
+                Ok(()) => hop.follow(),
+            }
+        });
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")))
+            .timeout(self.timeout)
+            .connect_timeout(self.connect_timeout)
+            .https_only(!allow_http)
+            .http1_only()
+            .redirect(policy)
+            .build();
+        let client = client.map_err(|e| object_store::Error::Generic {
+            store: "HTTP client",
+            source: Box::new(e),
+        })?;
+        Ok(HttpClient::new(client))
+    }
+}
+
+/// What tells clients of buckets apart.
+fn client_key(bucket: &str, options: &Options, rules: Option<&Rules>) -> String {
+    format!("s3://{bucket} {rules:?} {}", key_of(options))
 }
 
 /// What tells two sets of options, and their credentials, apart. In memory only, never shown.

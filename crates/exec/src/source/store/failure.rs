@@ -82,6 +82,9 @@ impl Store {
         use object_store::Error as E;
         let what = self.show(key);
         let code = server_code(text);
+        if let Some(refused) = refused(e) {
+            return refused;
+        }
         match e {
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
                 SourceError::PermissionDenied {
@@ -113,15 +116,18 @@ impl Store {
     }
 }
 
-/// The failure of a storage among the causes of an error, if it may pass when all is run again: for readers that know
-/// no errors of ours.
+/// The failure of a storage among the causes of an error, if it may pass when all is run again, or is a refusal: for
+/// readers that know no errors of ours.
 pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e @ SourceError::Changed { .. }) = e.downcast_ref() {
+        if let Some(e @ (SourceError::Changed { .. } | SourceError::NotAllowed { .. })) =
+            e.downcast_ref()
+        {
             return Some(e.clone());
         }
         if let Some(e) = e.downcast_ref::<object_store::Error>()
+            && refused(e).is_none()
             && !matches!(e, object_store::Error::Precondition { .. })
         {
             let (what, text) = ("a file of a table".to_string(), texts(e));
@@ -132,6 +138,18 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
                     SourceError::Storage { what, reason }
                 }
             });
+        }
+        next = e.source();
+    }
+    None
+}
+
+/// What was not allowed, if that is why a request failed: a redirect.
+pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        if let Some(e @ SourceError::NotAllowed { .. }) = e.downcast_ref() {
+            return Some(e.clone());
         }
         next = e.source();
     }

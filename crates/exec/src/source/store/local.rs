@@ -115,7 +115,12 @@ impl Store {
             self.note(key, || Some(Version::Absent));
             self.met(key, ABSENT, None).map(|()| None)
         };
-        match File::open(join_path(root, key)) {
+        let path = join_path(root, key);
+        let opened = File::open(&path);
+        if let (Ok(file), Some(fence)) = (&opened, &self.fence) {
+            fence.opened(file, &path, &self.show(key))?;
+        }
+        match opened {
             Ok(file) => match file.metadata() {
                 Ok(meta) if meta.is_file() => {
                     self.note(key, || seen::of_file(&meta));

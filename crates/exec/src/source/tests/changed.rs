@@ -197,7 +197,7 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
     let chunk = place.path("a.zarr/c/0");
     write(&chunk, &[1, 2], 5);
     let location = Location::parse(place.path("a.zarr").to_str().unwrap()).unwrap();
-    let store = place.stores.at(&location, &Options::default()).unwrap();
+    let store = place.stores.at(&location, &Options::default(), Access::Read).unwrap();
     let watched = store.read_for(&Versions::new(false));
     let mut out = [0; 2];
     for (store, is_watched) in [(&store, false), (&watched, true)] {

@@ -49,12 +49,20 @@ impl Place {
 
     /// The place as a statement sees it.
     fn seen(&self, versions: &Arc<Versions>) -> TableStore {
+        let client = Client { store: self.store.clone(), key: self.root.clone() };
+        let reached = Reached { place: Ok(client.clone()), fence: None };
         match &self.directory {
-            Some(_) => TableStore::local(self.store.clone(), Local::Blocks, ".csv", versions),
-            None => {
-                let client = Client { store: self.store.clone(), key: self.root.clone() };
-                TableStore::remote(&client, "s3://b", &Options::default(), ".csv", versions)
+            Some(_) => {
+                TableStore::local(&reached, self.store.clone(), Local::Blocks, ".csv", versions)
             }
+            None => TableStore::remote(
+                &reached,
+                &client,
+                "s3://b",
+                &Options::default(),
+                ".csv",
+                versions,
+            ),
         }
     }
 

@@ -1,0 +1,633 @@
+//! What statements may touch: roots and URL prefixes that whoever runs the server allows.
+//!
+//! ```text
+//!   FROM, read_*, tables, views, COPY ─▶ Stores::at ─▶ Fence::check ─▶ the place, links and `..` resolved
+//!   each file that is opened there     ─────────────▶ Fenced::opened   where it really is
+//!   each redirect of a server          ─────────────▶ Fence::hop       where it leads
+//! ```
+//! Without rules (the command line, the shell) nothing is checked. The warehouse is opened by the engine for itself,
+//! and of its directory statements reach nothing by path but `data/` and `files/`: what else is there (the catalog,
+//! records of statements, keys) is what other users said.
+
+use crate::source::error::SourceError;
+use crate::source::location::{Location, Options, Place};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use url::Url;
+
+/// The rule that allows everything.
+const ALL: &str = "*";
+/// Links on the way to a file, as many as systems follow.
+const LINKS_MAX: usize = 40;
+/// What statements read of a warehouse by path, and the part of that which they write too.
+const DATA: &str = "data";
+const FILES: &str = "files";
+
+/// Who asks for a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A statement reads it.
+    Read,
+    /// A statement writes it.
+    Write,
+    /// The engine, for what is its own.
+    Own,
+}
+
+/// Roots and URL prefixes, as they were written; `None` allows everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// What may be read.
+    pub read: Option<Vec<String>>,
+    /// What may be written, and read too.
+    pub write: Option<Vec<String>>,
+}
+
+/// Rules that can be asked.
+#[derive(Debug, Default)]
+pub(crate) struct Fence {
+    rules: Rules,
+    read: Option<Vec<Rule>>,
+    write: Option<Vec<Rule>>,
+    /// Where the warehouse is, if there are rules.
+    warehouse: Option<Rule>,
+    /// What is the process's own: all whose path begins so.
+    private: Vec<PathBuf>,
+    /// Files that a statement of the server's own reads, once for each.
+    lent: Mutex<Vec<PathBuf>>,
+}
+
+/// A place that a statement may touch, to be asked for what is found in it.
+#[derive(Debug)]
+pub(crate) struct Fenced {
+    fence: Arc<Fence>,
+    /// The bucket or server.
+    root: Place,
+}
+
+/// One root or prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rule {
+    All,
+    /// All of a scheme: `s3://`.
+    Scheme(String),
+    Local(PathBuf),
+    S3 {
+        bucket: String,
+        prefix: String,
+    },
+    Http {
+        origin: String,
+        prefix: String,
+    },
+}
+
+/// A file that is lent until this is dropped.
+#[derive(Debug)]
+pub struct Lent {
+    fence: Arc<Fence>,
+    path: PathBuf,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut lent = self.fence.lent();
+        if let Some(at) = lent.iter().position(|p| *p == self.path) {
+            lent.swap_remove(at);
+        }
+    }
+}
+
+impl Rule {
+    fn parse(text: &str) -> Result<Rule, SourceError> {
+        if text == ALL {
+            return Ok(Rule::All);
+        }
+        if let Some(scheme) = text.strip_suffix("://")
+            && ["s3", "http", "https"].contains(&scheme)
+        {
+            return Ok(Rule::Scheme(scheme.into()));
+        }
+        let location = Location::parse(text)?;
+        Ok(match location.place {
+            Place::Local(path) => {
+                let resolved = resolve(&path).map_err(|e| SourceError::Storage {
+                    what: location.display,
+                    reason: e.to_string(),
+                })?;
+                Rule::Local(resolved)
+            }
+            Place::S3 { bucket, prefix } => Rule::S3 { bucket, prefix },
+            Place::Http { origin, prefix } => Rule::Http { origin, prefix },
+        })
+    }
+
+    /// What is directly in it.
+    fn child(&self, name: &str) -> Rule {
+        let join = |prefix: &str| match prefix.is_empty() {
+            true => name.to_string(),
+            false => format!("{prefix}/{name}"),
+        };
+        match self {
+            Rule::Local(root) => Rule::Local(root.join(name)),
+            Rule::S3 { bucket, prefix } => {
+                Rule::S3 { bucket: bucket.clone(), prefix: join(prefix) }
+            }
+            Rule::Http { origin, prefix } => {
+                Rule::Http { origin: origin.clone(), prefix: join(prefix) }
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// True if a place, which is resolved, is this one or below it.
+    fn has(&self, place: &Place) -> bool {
+        match (self, place) {
+            (Rule::All, _) => true,
+            (Rule::Scheme(scheme), Place::S3 { .. }) => scheme == "s3",
+            (Rule::Scheme(scheme), Place::Http { origin, .. }) => {
+                origin.split_once("://").is_some_and(|(s, _)| s == scheme)
+            }
+            (Rule::Local(root), Place::Local(path)) => path.starts_with(root),
+            (Rule::S3 { bucket, prefix }, Place::S3 { bucket: b, prefix: p }) => {
+                bucket == b && is_below(prefix, p)
+            }
+            (Rule::Http { origin, prefix }, Place::Http { origin: o, prefix: p }) => {
+                origin == o && is_below(prefix, p)
+            }
+            _ => false,
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Rule::All => ALL.into(),
+            Rule::Scheme(scheme) => format!("{scheme}://"),
+            Rule::Local(path) => path.display().to_string(),
+            Rule::S3 { bucket, prefix } => {
+                format!("s3://{bucket}/{prefix}").trim_end_matches('/').into()
+            }
+            Rule::Http { origin, prefix } => format!("{origin}/{prefix}"),
+        }
+    }
+}
+
+/// True if a key is a prefix or below it, by whole names.
+fn is_below(prefix: &str, key: &str) -> bool {
+    match key.strip_prefix(prefix) {
+        Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    }
+}
+
+impl Rules {
+    /// True if nothing is refused.
+    pub fn is_open(&self) -> bool {
+        self.read.is_none() && self.write.is_none()
+    }
+}
+
+impl Fence {
+    /// The fence of a process with that warehouse, if it has one; `private` is what its own paths begin with.
+    ///
+    /// # Errors
+    /// A rule that is neither a path nor a URL that can be read.
+    pub(crate) fn new(
+        rules: Rules,
+        warehouse: Option<&str>,
+        private: &[PathBuf],
+    ) -> Result<Fence, SourceError> {
+        if rules.is_open() {
+            return Ok(Fence::default());
+        }
+        let parse = |list: &Option<Vec<String>>| -> Result<Option<Vec<Rule>>, SourceError> {
+            let Some(list) = list else { return Ok(None) };
+            list.iter().map(|text| Rule::parse(text)).collect::<Result<_, _>>().map(Some)
+        };
+        let (read, write) = (parse(&rules.read)?, parse(&rules.write)?);
+        let warehouse = warehouse.map(|url| Rule::parse(url.trim_end_matches('/'))).transpose()?;
+        let shown = |list: &Option<Vec<Rule>>, own: &[&str]| {
+            let own = own.iter().flat_map(|name| warehouse.iter().map(|w| w.child(name).show()));
+            list.as_ref().map(|list| list.iter().map(Rule::show).chain(own).collect())
+        };
+        let rules = Rules { read: shown(&read, &[FILES, DATA]), write: shown(&write, &[FILES]) };
+        let at = |path: &PathBuf| resolve(path).unwrap_or_else(|_| path.clone());
+        let private = private.iter().map(at).collect();
+        Ok(Fence { rules, read, write, warehouse, private, lent: Mutex::default() })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.rules.is_open()
+    }
+
+    /// The rules, as a process in another directory that reads on behalf of this one has to take them.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The one check: the place of a location if a statement may touch it so, with links and `..` resolved.
+    ///
+    /// # Errors
+    /// [`SourceError::NotAllowed`], which tells nothing of what is there.
+    pub(crate) fn check(
+        self: &Arc<Self>,
+        location: &Location,
+        options: &Options,
+        access: Access,
+    ) -> Result<(Place, Option<Arc<Fenced>>), SourceError> {
+        if self.is_open() || access == Access::Own {
+            return Ok((location.place.clone(), None));
+        }
+        let refused = || self.refusal(&location.display, access);
+        let place = match &location.place {
+            Place::Local(path) => Place::Local(resolve(path).map_err(|_| refused())?),
+            other => other.clone(),
+        };
+        let (root, key) = match (&place, &options.endpoint) {
+            // A bucket of another endpoint is another bucket: what is asked is a URL there.
+            (Place::S3 { bucket, prefix }, Some(endpoint)) => {
+                let endpoint = endpoint.trim_end_matches('/');
+                match Location::parse(&format!("{endpoint}/{bucket}")).map(|l| l.place) {
+                    Ok(at @ Place::Http { .. }) if bucket != ".." => (at, prefix.as_str()),
+                    _ => return Err(refused()),
+                }
+            }
+            (Place::S3 { bucket, prefix }, None) => {
+                (Place::S3 { bucket: bucket.clone(), prefix: String::new() }, prefix.as_str())
+            }
+            (Place::Http { origin, prefix }, _) => {
+                (Place::Http { origin: origin.clone(), prefix: String::new() }, prefix.as_str())
+            }
+            (Place::Local(_), _) => (place.clone(), ""),
+        };
+        match self.allows(&below(&root, key), access) {
+            true => Ok((place, Some(Arc::new(Fenced { fence: self.clone(), root })))),
+            false => Err(refused()),
+        }
+    }
+
+    /// May a request be led on to that URL? One to the server that was asked first may, if that is a bucket's:
+    /// `home` is its origin.
+    ///
+    /// # Errors
+    /// [`SourceError::NotAllowed`] with the server of the URL.
+    pub(crate) fn hop(&self, to: &Url, home: Option<&str>) -> Result<(), SourceError> {
+        let origin = to.origin().ascii_serialization();
+        if home == Some(origin.as_str()) {
+            return Ok(());
+        }
+        let place = Location::parse(to.as_str()).map(|l| l.place);
+        match place.is_ok_and(|p| self.allows(&p, Access::Read)) {
+            true => Ok(()),
+            false => Err(self.refusal(&format!("{origin}{}", to.path()), Access::Read)),
+        }
+    }
+
+    /// Allows reading a file as long as the answer lives.
+    pub(crate) fn lend(self: &Arc<Self>, path: &Path) -> Lent {
+        let path = resolve(path).unwrap_or_else(|_| path.to_path_buf());
+        self.lent().push(path.clone());
+        Lent { fence: self.clone(), path }
+    }
+
+    /// True if a location is lent.
+    pub(crate) fn is_lent(&self, location: &Location) -> bool {
+        match &location.place {
+            Place::Local(path) => resolve(path).is_ok_and(|p| self.lends(&p)),
+            _ => false,
+        }
+    }
+
+    fn lends(&self, path: &Path) -> bool {
+        self.lent().iter().any(|lent| path.starts_with(lent))
+    }
+
+    fn lent(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allows(&self, place: &Place, access: Access) -> bool {
+        if let Some(warehouse) = &self.warehouse
+            && warehouse.has(place)
+        {
+            return warehouse.child(FILES).has(place)
+                || access == Access::Read && warehouse.child(DATA).has(place);
+        }
+        if let Place::Local(path) = place {
+            if access == Access::Read && self.lends(path) {
+                return true;
+            }
+            if self.private.iter().any(|own| begins(path, own)) {
+                return false;
+            }
+        }
+        let any = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.has(place));
+        match access {
+            Access::Write => self.write.as_ref().is_none_or(any),
+            // What was written can be read again.
+            Access::Read | Access::Own => {
+                self.read.as_ref().is_none_or(any) || self.write.as_ref().is_some_and(any)
+            }
+        }
+    }
+
+    fn refusal(&self, what: &str, access: Access) -> SourceError {
+        let lists = match access {
+            Access::Write => vec![&self.write],
+            Access::Read | Access::Own => vec![&self.read, &self.write],
+        };
+        let mut allowed: Vec<String> =
+            self.warehouse.iter().map(|w| w.child(FILES).show()).collect();
+        for rule in lists.into_iter().flatten().flatten() {
+            let shown = rule.show();
+            if !allowed.contains(&shown) {
+                allowed.push(shown);
+            }
+        }
+        SourceError::NotAllowed { what: what.into(), writes: access == Access::Write, allowed }
+    }
+}
+
+impl Fenced {
+    fn asked(&self, is_allowed: bool, shown: &str) -> Result<(), SourceError> {
+        match is_allowed {
+            true => Ok(()),
+            false => Err(self.fence.refusal(shown, Access::Read)),
+        }
+    }
+
+    /// Where a file is that was opened below the place: a link in it may lead elsewhere.
+    ///
+    /// # Errors
+    /// [`SourceError::NotAllowed`] if it is not among what may be read.
+    pub(crate) fn opened(&self, file: &File, path: &Path, shown: &str) -> Result<(), SourceError> {
+        let allows = |at| self.fence.allows(&Place::Local(at), Access::Read);
+        self.asked(where_is(file, path).is_ok_and(allows), shown)
+    }
+
+    /// The same of a directory, by its path.
+    pub(crate) fn listed(&self, path: &Path, shown: &str) -> Result<(), SourceError> {
+        let allows = |at| self.fence.allows(&Place::Local(at), Access::Read);
+        self.asked(resolve(path).is_ok_and(allows), shown)
+    }
+
+    /// The same of an object, by its key in the bucket or at the server.
+    pub(crate) fn object(&self, key: &str, shown: &str) -> Result<(), SourceError> {
+        self.asked(self.fence.allows(&below(&self.root, key), Access::Read), shown)
+    }
+}
+
+/// True if a path is below the directory of `with`, and the next name begins as that of `with`.
+fn begins(path: &Path, with: &Path) -> bool {
+    let (Some(parent), Some(name)) = (with.parent(), with.file_name()) else { return false };
+    let Ok(rest) = path.strip_prefix(parent) else { return false };
+    let first = rest.components().next().map(|c| c.as_os_str().as_encoded_bytes());
+    first.is_some_and(|first| first.starts_with(name.as_encoded_bytes()))
+}
+
+/// What has that key in a bucket or at a server.
+fn below(root: &Place, key: &str) -> Place {
+    let join = |prefix: &str| match (prefix.is_empty(), key.is_empty()) {
+        (true, _) => key.to_string(),
+        (_, true) => prefix.to_string(),
+        _ => format!("{prefix}/{key}"),
+    };
+    match root {
+        Place::Local(_) => root.clone(),
+        Place::S3 { bucket, prefix } => Place::S3 { bucket: bucket.clone(), prefix: join(prefix) },
+        Place::Http { origin, prefix } => {
+            Place::Http { origin: origin.clone(), prefix: join(prefix) }
+        }
+    }
+}
+
+/// Where an open file is.
+fn where_is(file: &File, path: &Path) -> io::Result<PathBuf> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let _ = path;
+        std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        resolve(path)
+    }
+}
+
+/// A path from the root on, without `.`, `..` and links. What is not there yet is taken as it is written.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let mut rest: VecDeque<OsString> = parts(&absolute).collect();
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = rest.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&part);
+        match std::fs::symlink_metadata(&next) {
+            Ok(meta) if meta.is_symlink() => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(io::Error::other("too many links"));
+                }
+                let to = std::fs::read_link(&next)?;
+                if to.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                for part in parts(&to).collect::<Vec<_>>().into_iter().rev() {
+                    rest.push_front(part);
+                }
+            }
+            Ok(_) => at = next,
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                at = next;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(at)
+}
+
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|c| match c {
+        Component::Normal(name) => Some(name.to_os_string()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn rules(read: &[&str], write: &[&str]) -> Rules {
+        let list = |l: &[&str]| Some(l.iter().map(|s| s.to_string()).collect());
+        Rules { read: list(read), write: list(write) }
+    }
+
+    fn check(fence: &Arc<Fence>, url: &str, endpoint: Option<&str>, access: Access) -> bool {
+        let options = Options { endpoint: endpoint.map(String::from), ..Options::default() };
+        match fence.check(&Location::parse(url).unwrap(), &options, access) {
+            Ok(_) => true,
+            Err(e) => {
+                assert_eq!(e.code(), "not_allowed", "{url}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn links_and_dots_are_resolved_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["open/in", "shut", "wh/data", "wh/files", "wh/statements"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::fs::write(at("shut/x.npy"), "x").unwrap();
+        symlink(at("shut"), at("open/link")).unwrap();
+        symlink("../shut/x.npy", at("open/x.npy")).unwrap();
+        symlink("in", at("open/same")).unwrap();
+        symlink("loop", at("open/loop")).unwrap();
+        let root = at("open").display().to_string();
+        let wh = at("wh").display().to_string();
+        let fence = Arc::new(Fence::new(rules(&[&root], &[]), Some(&wh), &[]).unwrap());
+        let mut seen = Vec::new();
+        for (path, reads, writes) in [
+            ("open", true, false),
+            ("open/in/new.npy", true, false),
+            ("open/same/x.npy", true, false),
+            ("open/../open/x.zarr", true, false),
+            ("open/none/../in", true, false),
+            ("opener", false, false),
+            ("open/x.npy", false, false),
+            ("open/link/x.npy", false, false),
+            ("open/link/../open/in", true, false),
+            ("open/../shut/x.npy", false, false),
+            ("open/none/../../shut/x.npy", false, false),
+            ("open/loop", false, false),
+            ("wh", false, false),
+            ("wh/catalog/t.json", false, false),
+            ("wh/statements/1.json", false, false),
+            ("wh/data/1.zarr", true, false),
+            ("wh/data/../statements/1.json", false, false),
+            ("wh/files/x.npy", true, true),
+        ] {
+            let url = at(path).display().to_string();
+            let found =
+                (check(&fence, &url, None, Access::Read), check(&fence, &url, None, Access::Write));
+            assert_eq!(found, (reads, writes), "{path}");
+            assert!(check(&fence, &url, None, Access::Own));
+            seen.push(found.0);
+        }
+        assert!(seen.contains(&true) && seen.contains(&false));
+        // A file that was opened through a link is where the link leads.
+        let location = Location::parse(&root).unwrap();
+        let (_, fenced) = fence.check(&location, &Options::default(), Access::Read).unwrap();
+        let fenced = fenced.unwrap();
+        let opened = |path: &str| {
+            let file = File::open(at(path)).unwrap();
+            fenced.opened(&file, &at(path), path).is_ok()
+        };
+        std::fs::write(at("open/in/y.npy"), "y").unwrap();
+        assert!(opened("open/same/y.npy") && !opened("open/x.npy") && !opened("open/link/x.npy"));
+    }
+
+    #[test]
+    fn all_but_what_is_the_servers_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let private = [directory.path().join("scratch-")];
+        let fence = Arc::new(Fence::new(rules(&["*"], &["*"]), Some(&at("wh")), &private).unwrap());
+        for (path, allowed) in
+            [("x.npy", true), ("wh/catalog/x.json", false), ("scratch-1/a/data.npy", false)]
+        {
+            assert_eq!(check(&fence, &at(path), None, Access::Read), allowed, "{path}");
+            assert_eq!(check(&fence, &at(path), None, Access::Write), allowed, "{path}");
+        }
+        let lent = fence.lend(Path::new(&at("scratch-1/a/data.npy")));
+        assert!(check(&fence, &at("scratch-1/a/data.npy"), None, Access::Read));
+        assert!(!check(&fence, &at("scratch-1/b/data.npy"), None, Access::Read));
+        assert!(!check(&fence, &at("scratch-1/a/data.npy"), None, Access::Write));
+        drop(lent);
+        assert!(!check(&fence, &at("scratch-1/a/data.npy"), None, Access::Read));
+    }
+
+    #[test]
+    fn another_process_is_told_all_that_may_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let fence = Fence::new(rules(&[&at("open")], &[&at("out")]), Some(&at("wh")), &[]).unwrap();
+        let there = Arc::new(Fence::new(fence.rules().clone(), None, &[]).unwrap());
+        for (path, reads, writes) in [
+            ("open/x.npy", true, false),
+            ("out/x.npy", true, true),
+            ("wh/data/x.zarr", true, false),
+            ("wh/files/x.npy", true, true),
+            ("wh/catalog/x.json", false, false),
+            ("shut/x.npy", false, false),
+        ] {
+            assert_eq!(check(&there, &at(path), None, Access::Read), reads, "{path}");
+            assert_eq!(check(&there, &at(path), None, Access::Write), writes, "{path}");
+        }
+        // One list alone leaves the other free.
+        let reading = Rules { read: Some(vec![at("open")]), write: None };
+        let fence = Arc::new(Fence::new(reading, None, &[]).unwrap());
+        assert!(check(&fence, &at("x"), None, Access::Write));
+        assert!(!check(&fence, &at("x"), None, Access::Read));
+        assert!(Fence::new(Rules::default(), None, &[]).unwrap().is_open());
+    }
+
+    #[test]
+    fn prefixes_end_where_names_end() {
+        let read = ["s3://open/era5", "https://data.example/public/", "http://minio:9000/open"];
+        let fence = Fence::new(rules(&read, &["s3://out"]), Some("s3://wh/w"), &[]).unwrap();
+        let fence = Arc::new(fence);
+        for (url, endpoint, reads, writes) in [
+            ("s3://open/era5/x.zarr", None, true, false),
+            ("s3://open/era5x", None, false, false),
+            ("s3://open", None, false, false),
+            ("s3://out/x", None, true, true),
+            ("s3://outer/x", None, false, false),
+            ("s3://wh/w/catalog/x.json", None, false, false),
+            ("s3://wh/w/files/x.npy", None, true, true),
+            ("https://data.example/public/x.zarr", None, true, false),
+            ("https://data.example/public/%2e%2e/x", None, false, false),
+            ("https://data.example/publicx", None, false, false),
+            ("https://data.example:444/public/x", None, false, false),
+            ("https://data.example@evil.example/public/x", None, false, false),
+            ("http://data.example/public/x", None, false, false),
+            ("http://169.254.169.254/latest", None, false, false),
+            // The bucket of another endpoint is another bucket.
+            ("s3://open/era5/x.zarr", Some("http://169.254.169.254"), false, false),
+            ("s3://open/x", Some("http://minio:9000"), true, false),
+            ("s3://shut/x", Some("http://minio:9000/"), false, false),
+            ("s3://../shut/x", Some("http://minio:9000/open"), false, false),
+            ("s3://open/x", Some("minio"), false, false),
+        ] {
+            assert_eq!(check(&fence, url, endpoint, Access::Read), reads, "{url} {endpoint:?}");
+            assert_eq!(check(&fence, url, endpoint, Access::Write), writes, "{url} {endpoint:?}");
+        }
+        let hop = |to: &str, home| fence.hop(&Url::parse(to).unwrap(), home).is_ok();
+        assert!(hop("https://data.example/public/y?sig=1", None));
+        assert!(!hop("https://data.example/private", Some("https://other.example")));
+        assert!(!hop("http://127.0.0.1:6379/", None));
+        assert!(hop("http://minio:9000/any", Some("http://minio:9000")));
+        let all = Arc::new(Fence::new(rules(&["https://", "s3://"], &[]), None, &[]).unwrap());
+        assert!(check(&all, "https://any.example/x", None, Access::Read));
+        assert!(!check(&all, "http://any.example/x", None, Access::Read));
+        assert!(check(&all, "s3://any/x", None, Access::Read));
+        assert!(!check(&all, "s3://any/x", Some("http://any.example"), Access::Read));
+    }
+}

@@ -108,7 +108,7 @@ class Cluster:
             command = [binary, "--warehouse", f"{self.home.name}/warehouse", *arguments]
             self.processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
 
-        start("--threads", str(workers), "--memory-limit", "8GiB", "serve", "--allow-read", "*", "--cluster",
+        start("--threads", str(workers), "--memory-limit", "8GiB", "serve", "--no-token", "--allow-read", "*", "--cluster",
               "--cluster-listen", join, "--listen", f"127.0.0.1:{self.http}")
         self.wait(lambda: self.ask("SELECT 1 AS a"))
         for _ in range(workers):

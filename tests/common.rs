@@ -16,7 +16,8 @@ use tessera_server::session::{Host, Session};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a server of a test is started with: it may touch what the test makes, wherever that is.
-pub(crate) const SERVE: [&str; 5] = ["serve", "--allow-read", "*", "--allow-write", "*"];
+pub(crate) const SERVE: [&str; 6] =
+    ["serve", "--no-token", "--allow-read", "*", "--allow-write", "*"];
 
 /// A number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {

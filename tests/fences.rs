@@ -73,7 +73,7 @@ impl World {
         let mut command = Command::new(binary());
         command.stdin(Stdio::null()).current_dir(self.directory.path());
         command.arg("--warehouse").arg(self.path("warehouse"));
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--no-token", "--listen", "127.0.0.1:0"]);
         command.args(["--allow-read", &self.at("open"), "--allow-write", &self.at("out")]);
         command.args(more);
         Server::spawn(command)
@@ -422,7 +422,7 @@ fn rules_come_from_files_and_the_environment() {
     drop(s);
     let start = |environment: &[(&str, &str)]| {
         let config = file.display().to_string();
-        Server::start_as(&["serve", "--config", &config], environment)
+        Server::start_as(&["serve", "--no-token", "--config", &config], environment)
     };
     let s = start(&[]);
     assert_eq!(allowed(&s, &world, "SELECT sum(x) AS s FROM '~/shut/a.zarr'"), "s\n21\n");

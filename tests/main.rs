@@ -38,6 +38,7 @@ mod random;
 mod restart;
 mod room;
 mod s3;
+mod security;
 #[cfg(unix)]
 mod shell;
 #[expect(clippy::print_stdout, reason = "a long run tells what each world did")]

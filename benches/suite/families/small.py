@@ -69,7 +69,7 @@ def workloads(context):
     def server():
         process = subprocess.Popen(
             [str(context.binary), "--warehouse", str(context.data / "warehouse"), "serve", "--listen", "127.0.0.1:0",
-             "--allow-read", "*"],
+             "--no-token", "--allow-read", "*"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         address = listening(process)

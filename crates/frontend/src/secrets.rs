@@ -9,7 +9,8 @@ const HIDDEN: &str = "'(hidden)'";
 const MARKS: [&str; 8] =
     ["secret", "password", "passwd", "token", "credential", "account_key", "api_key", "sas_key"];
 
-fn is_secret(name: &str) -> bool {
+/// True if an option of that name has a secret for its value.
+pub fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     MARKS.iter().any(|m| name.contains(m))
 }
@@ -19,10 +20,19 @@ fn is_secret(name: &str) -> bool {
 ///
 /// One that cannot be split into tokens, and has such a name in it, is not shown at all.
 pub fn hidden(script: &str) -> String {
+    match is_secret(script) && tokens::placed(script).is_err() {
+        true => "(hidden)".into(),
+        false => replaced(script, &mut |_| HIDDEN.into()),
+    }
+}
+
+/// The script with something else for each such text: `replace` is given the literal as it is written, with its quotes.
+/// A script that cannot be split into tokens is given to it whole, if it has the name of a secret in it.
+pub fn replaced(script: &str, replace: &mut dyn FnMut(&str) -> String) -> String {
     if !is_secret(script) {
         return script.to_string();
     }
-    let Ok(tokens) = tokens::placed(script) else { return "(hidden)".into() };
+    let Ok(tokens) = tokens::placed(script) else { return replace(script) };
     let mut out = String::with_capacity(script.len());
     let (mut copied, mut follows) = (0, false);
     for (token, _, bytes) in tokens {
@@ -39,7 +49,7 @@ pub fn hidden(script: &str) -> String {
         };
         if let (true, Some((_, true))) = (follows, text) {
             out.push_str(&script[copied..bytes.start]);
-            out.push_str(HIDDEN);
+            out.push_str(&replace(&script[bytes.clone()]));
             copied = bytes.end;
             follows = false;
             continue;

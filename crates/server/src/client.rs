@@ -58,7 +58,8 @@ struct Connection {
 }
 
 impl Remote {
-    /// The server at `url`; nothing is sent yet.
+    /// The server at `url`; nothing is sent yet. Without a token it is the one that a server of this user made on this
+    /// machine, if there is one.
     ///
     /// # Errors
     /// A text that is no URL of a server.
@@ -89,11 +90,12 @@ impl Remote {
             .build()
             .map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })?;
         let quota = Quota::new(config.memory_limit_bytes);
+        let token = token.map(String::from).or_else(|| crate::token::find(&base));
         Ok(Remote {
             shared: Arc::new(Connection {
                 http,
                 base,
-                token: token.map(String::from),
+                token,
                 session: Mutex::default(),
                 scratch: Scratch::new(Store::open(&config.spill_dir, config.spill_limit_bytes)),
                 quota,

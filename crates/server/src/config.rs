@@ -27,6 +27,10 @@ use tessera_planner::durable::Durability;
 pub struct Secret(String);
 
 impl Secret {
+    pub(crate) fn new(text: String) -> Self {
+        Secret(text)
+    }
+
     /// The value, for comparing.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -60,7 +64,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Token that HTTP clients must send.
     pub token: Option<Secret>,
-    /// Must HTTP clients send none, not even one that the server makes?
+    /// If there is no token, does the server make none either?
     pub no_token: bool,
     /// May others than this machine ask over plain HTTP, and without a token if that is said too?
     pub insecure: bool,
@@ -360,10 +364,6 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
     };
     let cluster = truth("cluster", &raw.cluster)?;
     let no_token = truth("no-token", &raw.no_token)?;
-    if no_token && token.is_some() {
-        let hint = Some("leave one of them out");
-        return Err(at.error("no-token", "there is a token too", hint));
-    }
     let cluster_listen: SocketAddr = raw.cluster_listen.trim().parse().map_err(|_| {
         let reason = format!("`{}` is not an address and a port", raw.cluster_listen);
         at.error("cluster-listen", reason, Some("write `127.0.0.1:50050`"))

@@ -171,6 +171,12 @@ pub enum Error {
         /// True if there was one.
         sent: bool,
     },
+    /// Wrong tokens from an address, one after another.
+    #[error("too many wrong tokens came from there: none is looked at for {wait_s} s")]
+    TooManyTries {
+        /// Seconds until one is.
+        wait_s: u64,
+    },
     /// A body that is packed in a way that the server does not unpack.
     #[error("the body has the content encoding `{encoding}`")]
     Encoding {
@@ -307,11 +313,13 @@ pub enum Error {
         /// The method used.
         method: String,
     },
-    /// Listening on more than loopback without a token.
-    #[error("will not listen on {address} without a token")]
+    /// Listening on more than loopback without TLS or a token.
+    #[error("will not listen on {address} without {lacks}")]
     OpenListen {
         /// The address asked for.
         address: std::net::SocketAddr,
+        /// What is missing.
+        lacks: &'static str,
     },
     /// An engine broke a promise, or a thread panicked: a fault of ours.
     #[error("internal error: {what}")]
@@ -353,6 +361,7 @@ impl Error {
             Error::Request { .. } => "bad_request",
             Error::RequestTooLarge { .. } => "request_too_large",
             Error::Unauthorized { .. } => "unauthorized",
+            Error::TooManyTries { .. } => "too_many_tries",
             Error::Encoding { .. } => "unsupported_encoding",
             Error::Forbidden { .. } => "forbidden",
             Error::Busy { .. }
@@ -391,6 +400,7 @@ impl Error {
             | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. }
+            | Error::TooManyTries { .. }
             | Error::WaitTimeout { .. }
             | Error::Poison { .. }
             | Error::Timeout { .. } => Class::Limit,
@@ -413,14 +423,16 @@ impl Error {
                 Some(format!("formats are {}", crate::format::Format::names()))
             }
             Error::Forbidden { .. } => {
-                Some("ask as `localhost`, or configure a `token`".into())
+                Some("ask as `localhost`, from a page of this server or from no page, or with a token".into())
             }
-            Error::Unauthorized { sent: false } => {
-                Some("send it as `Authorization: Bearer TOKEN`".into())
-            }
-            Error::Unauthorized { sent: true } => {
-                Some("it is the `token` of the server's configuration, or TESSERA_TOKEN there".into())
-            }
+            Error::Unauthorized { sent: false } => Some(
+                "send it as `Authorization: Bearer TOKEN`: the server tells it at its start if it made it".into(),
+            ),
+            Error::Unauthorized { sent: true } => Some(
+                "it is the `token` of the server's configuration, TESSERA_TOKEN there, or what the server told at its start"
+                    .into(),
+            ),
+            Error::TooManyTries { wait_s } => Some(format!("try again in {wait_s} s, with the right one")),
             Error::Encoding { .. } => {
                 Some("send the body as it is, without `Content-Encoding`".into())
             }
@@ -451,7 +463,9 @@ impl Error {
             Error::Connect { .. } => Some("`tessera serve` starts a server".into()),
             Error::Timeout { .. } => Some("raise `query-timeout` of the server, or what `SET tessera.query_timeout` gave the session, or ask for less".into()),
             Error::OpenListen { .. } => Some(
-                "set `token` (TESSERA_TOKEN, or a key of the configuration file), or listen on 127.0.0.1"
+                "give `--certificate FILE --key FILE`, or listen on 127.0.0.1; behind a proxy that does TLS, or in a \
+                 network that you trust, `--insecure` listens without TLS, and `--no-token --insecure` without TLS and \
+                 a token"
                     .into(),
             ),
             Error::Internal { .. } | Error::Rows { .. } => {
@@ -485,6 +499,14 @@ impl Error {
         (!out.is_empty()).then(|| out.join(": "))
     }
 
+    /// Seconds after which it is worth trying again, if it is.
+    pub(crate) fn retry_after_s(&self) -> u64 {
+        match self {
+            Error::TooManyTries { wait_s } => *wait_s,
+            _ => 1,
+        }
+    }
+
     /// The HTTP status that goes with it.
     pub fn status(&self) -> u16 {
         match self {
@@ -502,6 +524,7 @@ impl Error {
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
             | Error::TooManySessions { .. }
+            | Error::TooManyTries { .. }
             | Error::MemoryBusy { .. } => 429,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::ShuttingDown => 503,
             _ if self.code() == "cancelled" => 409,

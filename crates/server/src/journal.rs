@@ -5,7 +5,7 @@
 //!   statements/<id>/        chunks of it that were kept ([`tessera_exec::durable`])
 //!   epochs/<n>.json         the servers that wrote here, one after another: the highest number may
 //! ```
-//! A record is there before its statement is acknowledged, whole, and on the device. It has the text and what the text
+//! Secrets in it are sealed ([`crate::secrets`]). A record is there before its statement is acknowledged, whole, and on the device. It has the text and what the text
 //! was bound to ([`Recipe`]); of the end only that it was: cells are computed again when they are asked for after a
 //! restart. It goes when the statement is forgotten. It begins with its checksum ([`crate::sealed`]): one that is damaged
 //! is not run again as something else.
@@ -21,6 +21,7 @@ mod tests;
 
 use crate::error::{Class, Error, Report};
 use crate::sealed;
+use crate::secrets::Sealer;
 use crate::statement::Recipe;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,7 @@ pub(crate) enum End {
 pub(crate) struct Journal {
     folder: Folder,
     epoch: Arc<Epoch>,
+    sealer: Sealer,
     io: tokio::runtime::Handle,
 }
 
@@ -111,8 +113,13 @@ pub(crate) fn now_ms() -> u64 {
 
 impl Journal {
     /// The journal in a warehouse's folder. Nothing is read or made yet.
-    pub(crate) fn new(folder: Folder, epoch: Arc<Epoch>, io: tokio::runtime::Handle) -> Self {
-        Journal { folder, epoch, io }
+    pub(crate) fn new(
+        folder: Folder,
+        epoch: Arc<Epoch>,
+        sealer: Sealer,
+        io: tokio::runtime::Handle,
+    ) -> Self {
+        Journal { folder, epoch, sealer, io }
     }
 
     /// All records with their versions, the oldest first. If there are some, or were, the server's epoch begins. A
@@ -124,7 +131,7 @@ impl Journal {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
         let mut all = Vec::new();
-        for record in read_all(&self.folder).await?.collect::<Vec<_>>().await {
+        for record in read_all(&self.folder, Some(&self.sealer)).await?.collect::<Vec<_>>().await {
             match record {
                 Ok(record) => all.extend(record),
                 Err(e) if e.code() == "invalid_record" => tracing::error!("{e}"),
@@ -147,9 +154,11 @@ impl Journal {
     ) -> Result<Version, Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
-        let text = serde_json::to_vec(record)
-            .map_err(|e| Error::Internal { what: format!("a record is no JSON: {e}") })?;
-        let text = sealed::seal(&text);
+        let bad =
+            |e: serde_json::Error| Error::Internal { what: format!("a record is no JSON: {e}") };
+        let mut document = serde_json::to_value(record).map_err(bad)?;
+        self.sealer.seal(&mut document).await?;
+        let text = sealed::seal(&serde_json::to_vec(&document).map_err(bad)?);
         let (folder, key, io) = (self.folder.clone(), key(&record.id), self.io.clone());
         let is_first = before.is_none() && folder.is_remote();
         let mode = match before {
@@ -221,7 +230,7 @@ impl Journal {
     /// Whatever storage says.
     pub(crate) async fn read_through(folder: &Folder) -> Result<(u64, Vec<Error>), Error> {
         let (mut count, mut bad) = (0, Vec::new());
-        for record in read_all(folder).await?.collect::<Vec<_>>().await {
+        for record in read_all(folder, None).await?.collect::<Vec<_>>().await {
             match record {
                 Ok(record) => count += u64::from(record.is_some()),
                 Err(e) if e.code() == "invalid_record" => bad.push(e),
@@ -236,7 +245,8 @@ impl Journal {
     /// # Errors
     /// Whatever storage says; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
-        let all: Vec<Option<(Record, Version)>> = read_all(folder).await?.try_collect().await?;
+        let all: Vec<Option<(Record, Version)>> =
+            read_all(folder, None).await?.try_collect().await?;
         let mut data = BTreeSet::new();
         for (record, _) in all.iter().flatten() {
             data.extend(record.recipe.data().map(String::from));
@@ -253,30 +263,38 @@ fn key(id: &str) -> String {
     format!("{STATEMENTS}/{id}.json")
 }
 
-/// All records, as they come.
-async fn read_all(
-    folder: &Folder,
-) -> Result<impl Stream<Item = Result<Option<(Record, Version)>, Error>>, Error> {
+/// All records, as they come; with their secrets if there is who opens them.
+async fn read_all<'a>(
+    folder: &'a Folder,
+    sealer: Option<&'a Sealer>,
+) -> Result<impl Stream<Item = Result<Option<(Record, Version)>, Error>> + use<'a>, Error> {
     let names = folder.names(STATEMENTS).await.map_err(Error::stage)?;
     let ids = names.into_iter().filter_map(|n| n.strip_suffix(".json").map(String::from));
     let ids: Vec<String> = ids.filter(|id| !id.starts_with('.')).collect();
-    Ok(stream::iter(ids).map(|id| read(folder, id)).buffer_unordered(READS_MAX))
+    Ok(stream::iter(ids).map(move |id| read(folder, id, sealer)).buffer_unordered(READS_MAX))
 }
 
-/// A record; `None` if it was forgotten meanwhile.
-async fn read(folder: &Folder, id: String) -> Result<Option<(Record, Version)>, Error> {
+/// A record, with its secrets if there is who opens them; `None` if it was forgotten meanwhile.
+async fn read(
+    folder: &Folder,
+    id: String,
+    sealer: Option<&Sealer>,
+) -> Result<Option<(Record, Version)>, Error> {
     let key = key(&id);
     let found = folder.get_version(&key).await.map_err(Error::stage)?;
     let Some((bytes, version)) = found else { return Ok(None) };
     let bad = |reason: String| Error::stage(Unreadable { key: key.clone(), reason });
     sealed::check(&folder.url(&key), &bytes).map_err(|e| bad(e.to_string()))?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+    let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
     let format = value["format_version"].as_u64();
     if format != Some(FORMAT_VERSION.into()) {
         return Err(bad(match format {
             Some(v) => format!("format version {v} is not known, only {FORMAT_VERSION}"),
             None => "it has no format version".into(),
         }));
+    }
+    if let Some(sealer) = sealer {
+        sealer.open(&mut value).await?;
     }
     let record: Record = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
     match record.id == id {

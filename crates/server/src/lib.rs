@@ -22,8 +22,10 @@ mod journal;
 mod parameters;
 pub mod routes;
 mod sealed;
+mod secrets;
 pub mod session;
 pub mod statement;
+mod token;
 mod workers;
 
 pub use tessera_frontend::error::nearest;

@@ -2,7 +2,7 @@
 //!
 //! The life of `POST /v1/statements`:
 //! 1. [`accept`] takes the connection; heads that are slow or large end it.
-//! 2. [`guard`] asks for the token, or for a client of this machine.
+//! 2. [`guard`] refuses heads that can be read in two ways, and asks for the token, or for a client of this machine.
 //! 3. [`body`] reads the statement within its limit and its time; [`crate::parameters`] puts its parameters in place.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
 //! 5. [`store`] enters it into the queue, runs it when a place is free, and keeps its result.
@@ -13,6 +13,7 @@
 
 mod accept;
 mod body;
+mod brake;
 mod cluster;
 mod guard;
 mod health;
@@ -24,6 +25,8 @@ mod statements;
 mod store;
 mod stream;
 mod tensors;
+mod tls;
+mod told;
 mod upload;
 
 use crate::config::Config;
@@ -97,6 +100,8 @@ struct Shared {
     /// A permit for each look into the catalog and each plan that is shown: they do not wait for statements that run.
     look_ups: Arc<Semaphore>,
     metrics: metrics::Metrics,
+    /// Who sent wrong tokens.
+    brake: brake::Brake,
     /// Fired when the server is asked to go: new queries are refused.
     leaving: CancellationToken,
     /// Fired when the grace is over: running queries are cancelled.
@@ -117,17 +122,22 @@ impl Shared {
 pub struct Server {
     shared: Arc<Shared>,
     grace: Duration,
+    certificates: Option<Arc<tls::Certificates>>,
 }
 
 impl Server {
     /// A server of `backend`; nothing listens yet.
     ///
     /// # Errors
-    /// An address that others can reach, without a token.
+    /// As [`Server::may_listen`]; certificates that cannot be used.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Result<Self, Error> {
-        if config.token.is_none() && !config.listen.ip().is_loopback() {
-            return Err(Error::OpenListen { address: config.listen });
-        }
+        Server::may_listen(&config)?;
+        let certificates = match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => {
+                Some(Arc::new(tls::Certificates::load(certificate, key)?))
+            }
+            _ => None,
+        };
         let stop = CancellationToken::new();
         let host = backend.host().cloned();
         let shared = Shared {
@@ -138,12 +148,30 @@ impl Server {
             uploads: Arc::new(Semaphore::new(upload::UPLOADS_MAX)),
             look_ups: Arc::new(Semaphore::new(tensors::LOOK_UPS_MAX)),
             metrics: metrics::Metrics::default(),
+            brake: brake::Brake::default(),
             backend,
             config,
             leaving: CancellationToken::new(),
             stop,
         };
-        Ok(Server { shared: Arc::new(shared), grace: GRACE })
+        Ok(Server { shared: Arc::new(shared), grace: GRACE, certificates })
+    }
+
+    /// Refuses to let others than this machine ask in plain sight, or without a token, unless that is said.
+    ///
+    /// # Errors
+    /// `open_listen`: an address that others can reach, without TLS or a token.
+    pub fn may_listen(config: &Config) -> Result<(), Error> {
+        if config.listen.ip().is_loopback() || config.insecure {
+            return Ok(());
+        }
+        let lacks = match (&config.certificate, &config.token) {
+            (Some(_), Some(_)) => return Ok(()),
+            (Some(_), None) => "a token",
+            (None, Some(_)) => "TLS",
+            (None, None) => "TLS and a token",
+        };
+        Err(Error::OpenListen { address: config.listen, lacks })
     }
 
     /// The same with another time for running queries to end.
@@ -160,7 +188,7 @@ impl Server {
         leave: CancellationToken,
         listening: impl FnOnce(SocketAddr),
     ) -> Result<(), Error> {
-        let Server { shared, grace } = self;
+        let Server { shared, grace, certificates } = self;
         let asked = shared.config.listen;
         let failed = |e| Error::io("listen on", asked.to_string(), e);
         let listener = tokio::net::TcpListener::bind(asked).await.map_err(failed)?;
@@ -190,7 +218,7 @@ impl Server {
         tokio::spawn(restore(shared.clone()));
         let stop = shared.stop.clone();
         let result = tokio::select! {
-            r = accept::serve(listener, router(shared), leave, is_awaited) => r,
+            r = accept::serve(listener, certificates, router(shared), leave, is_awaited) => r,
             () = deadline => Ok(()),
             () = sweep => Ok(()),
         };
@@ -263,6 +291,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Failure::from(Error::Method { path: uri.path().into(), method: method.to_string() })
         })
+        .layer(axum::middleware::from_fn(guard::well_formed))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), metrics::count))
         .layer(limit)
         .with_state(shared)

@@ -138,7 +138,11 @@ impl Host {
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
         let rules = Rules { read: config.allow_read.clone(), write: config.allow_write.clone() };
-        let private = [config.spill_dir.join(tessera_exec::store::PREFIX)];
+        let security = &config.cluster_security;
+        let files = [&config.certificate, &config.key, &security.certificate, &security.key];
+        let mut private: Vec<_> = files.into_iter().flatten().cloned().collect();
+        private.push(security.secret.clone());
+        private.push(config.spill_dir.join(tessera_exec::store::PREFIX));
         let fenced = stores.fenced(rules, Some(&config.warehouse), &private);
         let stores = Arc::new(fenced.map_err(|e| Error::Config {
             key: "allow-read".into(),
@@ -211,12 +215,12 @@ impl Host {
         self.stores.counters()
     }
 
-    /// Makes the directory for files of statements in a warehouse that is one.
+    /// Closes a warehouse that is a directory to others, and makes the directory for files of statements in it.
     ///
     /// # Errors
     /// Whatever the system says.
-    pub(crate) fn make_files(&self) -> Result<(), Error> {
-        self.warehouse.make_files()
+    pub(crate) fn keep_private(&self) -> Result<(), Error> {
+        self.warehouse.keep_private()
     }
 
     /// Lets statements read a file of this process's own until the answer is dropped.

@@ -8,7 +8,7 @@ pub use lock::Held;
 pub use versions::Version;
 
 use super::SinkError;
-use super::place::{Place, join, remove_tree};
+use super::place::{Place, join, make_all, new, remove_tree};
 use super::target::{Target, staging};
 use crate::fail;
 use crate::source::location::{Location, Options};
@@ -19,6 +19,7 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Names that are tried for a document that is being put.
@@ -57,7 +58,9 @@ impl Folder {
         }
         let store = stores.at(&location, options, Access::Own)?;
         let place = match store.parts() {
-            Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
+            Parts::Local(root) => {
+                Place::Local { root, display: location.display.as_str().into(), private: true }
+            }
             Parts::Object { client, prefix, timeout } => {
                 Place::Object { client, prefix, timeout, store: store.clone() }
             }
@@ -83,9 +86,11 @@ impl Folder {
     /// A target for a store in it.
     pub fn target(&self, key: &str) -> Target {
         let place = match &self.place {
-            Place::Local { root, display } => {
-                Place::Local { root: root.join(key), display: join(display, key).into() }
-            }
+            Place::Local { root, display, private } => Place::Local {
+                root: root.join(key),
+                display: join(display, key).into(),
+                private: *private,
+            },
             Place::Object { client, prefix, timeout, store } => Place::Object {
                 client: client.clone(),
                 prefix: join(prefix, key),
@@ -102,10 +107,26 @@ impl Folder {
     /// Whatever storage says.
     pub fn make(&self, key: &str) -> Result<(), SinkError> {
         match &self.place {
-            Place::Local { root, .. } => fs::create_dir_all(root.join(key))
-                .map_err(|e| SinkError::io(self.place.show(key), &e)),
+            Place::Local { root, .. } => {
+                make_all(&root.join(key), true).map_err(|e| SinkError::io(self.place.show(key), &e))
+            }
             Place::Object { .. } => Ok(()),
         }
+    }
+
+    /// Closes it to others than its owner, if it is a directory: it may be older than this rule.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub fn close(&self) -> Result<(), SinkError> {
+        let Place::Local { root, .. } = &self.place else { return Ok(()) };
+        let failed = |e: io::Error| SinkError::io(self.display.clone(), &e);
+        let mut now = fs::metadata(root).map_err(failed)?.permissions();
+        if now.mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        now.set_mode(now.mode() & !0o077);
+        fs::set_permissions(root, now).map_err(failed)
     }
 
     /// Names of the documents directly in `key`, sorted; none if there is no such folder.
@@ -261,7 +282,7 @@ fn put_local(
     mode: &Mode,
 ) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    let point = fail::document(key, "put").and_then(|()| fs::create_dir_all(parent));
+    let point = fail::document(key, "put").and_then(|()| make_all(parent, true));
     point.map_err(|e| SinkError::io(shown, &e))?;
     let (temporary, mut file) = part(path, shown)?;
     let mut write = || -> io::Result<()> {
@@ -294,7 +315,7 @@ fn part(path: &Path, shown: &str) -> Result<(PathBuf, File), SinkError> {
         tries.next();
         let temporary = staging(path, shown)?;
         let make = || -> io::Result<File> {
-            let file = File::create_new(&temporary)?;
+            let file = new(true).create_new(true).open(&temporary)?;
             file.lock()?;
             fs::metadata(&temporary)?;
             Ok(file)

@@ -9,7 +9,7 @@
 
 use super::SinkError;
 use super::folder::Folder;
-use super::place::{Place, join};
+use super::place::{Place, join, make_all, new};
 use crate::fail;
 use futures::TryStreamExt;
 use std::collections::BTreeMap;
@@ -70,9 +70,9 @@ impl Folder {
         let path = root.join(lock_of(key));
         let make = || -> io::Result<File> {
             if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
+                make_all(parent, true)?;
             }
-            let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+            let file = new(true).create_new(true).open(&path)?;
             // Somebody who collects may have taken it for a dead one's.
             file.try_lock().map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
             fs::metadata(&path).map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;

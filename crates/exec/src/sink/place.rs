@@ -7,8 +7,9 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
-use std::fs;
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(crate) enum Place {
         root: PathBuf,
         /// How messages call it.
         display: Arc<str>,
+        /// True if what is made in it is its owner's alone: a warehouse.
+        private: bool,
     },
     /// A prefix in a bucket.
     Object {
@@ -67,15 +70,16 @@ impl Place {
 
     /// As [`Place::put`], for local places alone.
     pub(super) fn put_local(&self, key: &str, bytes: &[u8], sync: bool) -> Result<(), SinkError> {
-        let Place::Local { root, .. } = self else {
+        let Place::Local { root, private, .. } = self else {
             return Err(self.broken(key, "it is not local"));
         };
         let path = root.join(key);
         let write = || -> io::Result<()> {
-            let mut file = match fs::File::create(&path) {
+            let create = || new(*private).create(true).truncate(true).open(&path);
+            let mut file = match create() {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(path.parent().unwrap_or(root))?;
-                    fs::File::create(&path)?
+                    make_all(path.parent().unwrap_or(root), *private)?;
+                    create()?
                 }
                 made => made?,
             };
@@ -171,6 +175,26 @@ fn no_space(e: &object_store::Error) -> Option<&'static str> {
         ["QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientStorage"];
     let text = e.to_string();
     CODES.into_iter().find(|c| text.contains(c))
+}
+
+/// How a new file is opened; a private one is its owner's alone.
+pub(super) fn new(private: bool) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if private {
+        options.mode(0o600);
+    }
+    options
+}
+
+/// Makes a directory and those above it; private ones are their owner's alone.
+pub(super) fn make_all(path: &Path, private: bool) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    if private {
+        builder.mode(0o700);
+    }
+    builder.create(path)
 }
 
 /// `a/b`, where either may be empty.

@@ -1,6 +1,6 @@
 //! Where a result goes, and how it gets its name.
 
-use super::place::{Place, remove_tree};
+use super::place::{Place, make_all, remove_tree};
 use super::{Host, SinkError};
 use crate::fail;
 use crate::manifest::ManifestRef;
@@ -85,7 +85,9 @@ impl Target {
         }
         let store = stores.at(&location, options, Access::Write)?;
         let place = match store.parts() {
-            Parts::Local(root) => Place::Local { root, display: location.display.as_str().into() },
+            Parts::Local(root) => {
+                Place::Local { root, display: location.display.as_str().into(), private: false }
+            }
             Parts::Object { client, prefix, timeout } => {
                 Place::Object { client, prefix, timeout, store }
             }
@@ -151,20 +153,21 @@ impl Target {
         in_place: bool,
         host: &Host,
     ) -> Result<(Place, Publish), SinkError> {
-        let Place::Local { root, .. } = &self.place else {
+        let Place::Local { root, private, .. } = &self.place else {
             if overwrite {
                 self.place.remove_all("").await?;
             }
             return Ok((self.place.clone(), Publish::InPlace));
         };
         if in_place {
-            fs::create_dir_all(root).map_err(|e| SinkError::io(self.display.clone(), &e))?;
+            make_all(root, *private).map_err(|e| SinkError::io(self.display.clone(), &e))?;
             return Ok((self.place.clone(), Publish::InPlace));
         }
         let staging = staging(root, &self.display)?;
         let promise = host.promise(&staging, root);
         fs::create_dir(&staging).map_err(|e| missing_parent(root, &self.display, &e))?;
-        let place = Place::Local { root: staging.clone(), display: self.display.as_str().into() };
+        let display = self.display.as_str().into();
+        let place = Place::Local { root: staging.clone(), display, private: *private };
         let to = root.clone();
         Ok((place, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
     }

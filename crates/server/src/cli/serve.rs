@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::routes::{Local, Server};
 use crate::session::Host;
+use crate::token::{self, Published};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,6 +25,18 @@ pub(super) struct ServeArgs {
     /// The same for COPY and reading
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<String>,
+    /// Make no token: whoever reaches the port may ask
+    #[arg(long)]
+    no_token: bool,
+    /// Let others than this machine ask without TLS, and with --no-token without a token
+    #[arg(long)]
+    insecure: bool,
+    /// PEM file of the server's certificates, for HTTPS; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<String>,
+    /// PEM file of their key
+    #[arg(long, value_name = "FILE")]
+    key: Option<String>,
     /// Accept workers
     #[arg(long)]
     cluster: bool,
@@ -40,6 +53,16 @@ impl ServeArgs {
         for (key, list) in [("allow-read", &self.allow_read), ("allow-write", &self.allow_write)] {
             if !list.is_empty() {
                 flags.insert(key, list.join(","));
+            }
+        }
+        for (key, is_set) in [("no-token", self.no_token), ("insecure", self.insecure)] {
+            if is_set {
+                flags.insert(key, "true".into());
+            }
+        }
+        for (key, file) in [("certificate", &self.certificate), ("key", &self.key)] {
+            if let Some(file) = file {
+                flags.insert(key, file.clone());
             }
         }
         if self.cluster {
@@ -60,13 +83,19 @@ impl ServeArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) async fn run(config: Config) -> Result<(), Error> {
-    let config = config.serving();
+    let mut config = config.serving();
+    let made = (config.token.is_none() && !config.no_token).then(token::make);
+    config.token = config.token.or_else(|| made.clone());
+    Server::may_listen(&config)?;
     let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
-    host.make_files()?;
-    let who = match config.token {
-        Some(_) => "with a token",
-        None => "on loopback only, as no token is configured",
+    host.keep_private()?;
+    let who = match (&config.token, config.listen.ip().is_loopback()) {
+        (Some(_), _) => "with a token",
+        (None, true) => "on loopback only, without a token",
+        (None, false) => "for everybody, without a token",
     };
+    let scheme = if config.certificate.is_some() { "https" } else { "http" };
+    let mut published = None;
     let cluster = match config.cluster {
         true => Some(host.accept_workers().await?),
         false => None,
@@ -87,13 +116,28 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
         .serve(leave, |address| {
             // Without stderr there is nobody to tell.
             let mut out = std::io::stderr().lock();
-            let _ = writeln!(out, "listening on http://{address} ({who})");
+            let _ = writeln!(out, "listening on {scheme}://{address} ({who})");
             if let Some(cluster) = &cluster {
                 let at = cluster.address();
                 let _ = writeln!(out, "workers join with `tessera worker --scheduler {at}`");
             }
+            let Some(token) = made else { return };
+            let bare = token.reveal();
+            let _ = writeln!(out, "look at {scheme}://{address}/v1/tensors?token={bare}");
+            let _ = writeln!(out, "or send `Authorization: Bearer {bare}`");
+            match Published::new(address, &token) {
+                Ok(file) => {
+                    let at = file.path().display();
+                    let _ = writeln!(out, "`tessera --connect` of this user finds it in {at}");
+                    published = Some(file);
+                }
+                Err(e) => {
+                    let _ = writeln!(out, "no file was made for it: {e}");
+                }
+            }
         })
         .await;
+    drop(published);
     if let Some(cluster) = cluster {
         cluster.close().await;
     }

@@ -13,7 +13,8 @@ fn folder(directory: &tempfile::TempDir) -> Folder {
 fn journal(folder: &Folder) -> Journal {
     let epoch = Arc::new(Epoch::new(folder.clone()));
     epoch.serves();
-    Journal::new(folder.clone(), epoch, tokio::runtime::Handle::current())
+    let sealer = Sealer::new(folder.clone());
+    Journal::new(folder.clone(), epoch, sealer, tokio::runtime::Handle::current())
 }
 
 #[tokio::test(flavor = "multi_thread")]

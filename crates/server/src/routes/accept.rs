@@ -1,14 +1,19 @@
-//! Connections: how many, how slow, how large their heads.
+//! Connections: how many, how slow, how large their heads; TLS, if there are certificates.
 
+use super::brake::Peer;
+use super::tls::Certificates;
+use super::told::Told;
 use crate::error::Error;
-use axum::Router;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// Connections at a time; others wait to be accepted.
@@ -27,6 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// more. New ones are taken as long: who waits for a statement asks for it anew.
 pub(super) async fn serve(
     listener: TcpListener,
+    certificates: Option<Arc<Certificates>>,
     app: Router,
     leave: CancellationToken,
     is_awaited: impl Fn() -> bool,
@@ -47,10 +53,10 @@ pub(super) async fn serve(
             place = places.clone().acquire_owned() => place,
         };
         let Ok(place) = place else { break };
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             () = over.as_mut() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 // Out of file handles, or a client that went away at once: others may still come.
                 Err(e) => {
                     tracing::warn!("a connection was not accepted: {e}");
@@ -60,17 +66,30 @@ pub(super) async fn serve(
             },
         };
         let (app, leave, held) = (app.clone(), leave.clone(), (place, open.clone()));
+        let certificates = certificates.clone();
         tokio::spawn(async move {
             let _held = held;
-            connection(stream, app, leave).await;
+            let app = app.layer(Extension(Peer::new(from.ip())));
+            // Small answers leave at once. That it cannot be set does no harm.
+            let _ = stream.set_nodelay(true);
+            let Some(certificates) = certificates else {
+                return connection(stream, app, leave).await;
+            };
+            let accepted = TlsAcceptor::from(certificates.current()).accept(stream);
+            match tokio::time::timeout(HEAD_TIMEOUT, accepted).await {
+                Ok(Ok(stream)) => connection(stream, app, leave).await,
+                Ok(Err(e)) => tracing::debug!("a connection is no TLS: {e}"),
+                Err(_) => tracing::debug!("a connection took too long to begin TLS"),
+            }
         });
     }
     Ok(())
 }
 
-async fn connection(stream: TcpStream, app: Router, leave: CancellationToken) {
-    // Small answers leave at once. That it cannot be set does no harm.
-    let _ = stream.set_nodelay(true);
+async fn connection<S>(stream: S, app: Router, leave: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
@@ -80,7 +99,8 @@ async fn connection(stream: TcpStream, app: Router, leave: CancellationToken) {
         .max_buf_size(HEAD_BYTES_MAX)
         // One request each while the server goes: an idle connection would hold it up.
         .keep_alive(!leave.is_cancelled());
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let connection =
+        builder.serve_connection(TokioIo::new(Told::new(stream)), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
     let late = leave.is_cancelled();
     let result = tokio::select! {

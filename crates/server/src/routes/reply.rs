@@ -8,6 +8,7 @@ use serde_json::Value;
 /// An error on its way to a client.
 pub(super) struct Failure {
     status: u16,
+    retry_after_s: u64,
     code: String,
     text: String,
     body: Value,
@@ -19,6 +20,7 @@ impl Failure {
         let detail = error.detail().map_or(String::new(), |d| format!(": {d}"));
         Failure {
             status: error.status(),
+            retry_after_s: error.retry_after_s(),
             code: error.code().into(),
             text: format!("{error}{detail}"),
             body: error.to_json(statement_id),
@@ -64,7 +66,7 @@ impl IntoResponse for Failure {
         let headers = response.headers_mut();
         match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after_s));
             }
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

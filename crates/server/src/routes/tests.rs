@@ -313,18 +313,32 @@ fn strangers_are_refused() {
     assert_eq!(ask("Host: 127.0.0.1.evil.example:80\r\n"), 403);
     assert_eq!(ask("Host: localhost:80\r\nOrigin: http://localhost:80\r\n"), 200);
     assert_eq!(ask("Host: [::1]:80\r\n"), 200);
+    assert_eq!(ask("Host: [::1].evil.example\r\n"), 400);
+    assert_eq!(ask("Host: [::1]:80\r\nHost: evil.example\r\n"), 400);
+    assert_eq!(ask("Sec-Fetch-Site: cross-site\r\n"), 403);
+    assert_eq!(ask("Sec-Fetch-Site: same-site\r\n"), 403);
+    assert_eq!(ask("Sec-Fetch-Site: same-origin\r\n"), 200);
+    assert_eq!(ask("Sec-Fetch-Site: none\r\n"), 200);
 
     let mut with_token = config(&[("listen", "0.0.0.0:0")]);
     let refused = Server::new(Arc::new(Fakes(Arc::default())), with_token.clone()).err().unwrap();
-    assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without a token");
-    assert!(refused.hint().unwrap().contains("TESSERA_TOKEN"));
+    assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without TLS and a token");
+    assert!(refused.hint().unwrap().contains("--no-token --insecure"));
     with_token = Config::load(
         &BTreeMap::from([("listen", "0.0.0.0:0".to_string())]),
         [("TESSERA_TOKEN".to_string(), "abc".to_string())],
         None,
     )
     .unwrap();
-    assert!(Server::new(Arc::new(Fakes(Arc::default())), with_token).is_ok());
+    let refused = Server::may_listen(&with_token).unwrap_err();
+    assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without TLS");
+    let insecure = Config { insecure: true, ..with_token.clone() };
+    assert!(Server::may_listen(&insecure).is_ok());
+    let file = Some("certificate.pem".into());
+    let secure = Config { certificate: file.clone(), key: file, ..with_token };
+    assert!(Server::may_listen(&secure).is_ok());
+    let refused = Server::may_listen(&Config { token: None, ..secure }).unwrap_err();
+    assert_eq!(refused.to_string(), "will not listen on 0.0.0.0:0 without a token");
 
     let s = start(&[("token", "abc")]);
     let ask = |headers: &str| s.ask("POST", "/v1/query", headers, b"two").0;
@@ -337,6 +351,11 @@ fn strangers_are_refused() {
     assert!(told("").contains("wants a token"));
     assert!(told("Authorization: Bearer abd\r\n").contains("the token is not the one"));
     assert_eq!(ask("Authorization: Bearer abc\r\nHost: any.example\r\n"), 200);
+    assert_eq!(ask("Authorization: Bearer abc\r\nAuthorization: Bearer abc\r\n"), 400);
+    assert_eq!(ask("Authorization: Bearer abc\r\nHost: [::1].evil.example\r\n"), 400);
+    assert_eq!(ask("Authorization: Bearer abc\r\nSec-Fetch-Site: cross-site\r\n"), 403);
+    assert_eq!(s.ask("GET", "/v1/statements?token=abc", "", b"").0, 200);
+    assert_eq!(s.ask("POST", "/v1/query?token=abc", "", b"two").0, 401);
     assert_eq!(s.ask("GET", "/healthz", "", b"").0, 200);
 }
 

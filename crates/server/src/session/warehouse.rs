@@ -7,6 +7,7 @@
 //!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it. A server's has its
 //!                             epoch before: `data/s<epoch>-<uuid>.zarr/`. Its entry has the checksum of the list of its
 //!                             files, and the list has those of the files ([`tessera_exec::manifest`])
+//!   key                       what secrets in entries and records are sealed with ([`crate::secrets`])
 //!   data/<uuid>.lock          held by who writes them, until then
 //!   files/                    what statements copy there; of all the others they reach only data/ by path
 //!   statements/, epochs/      what servers remember ([`crate::journal`])
@@ -19,6 +20,7 @@
 use crate::error::Error;
 use crate::journal::{EPOCHS, Epoch, Journal, STATEMENTS};
 use crate::sealed;
+use crate::secrets::Sealer;
 use crate::session::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +168,8 @@ pub(crate) struct Warehouse {
     /// Cells that are to go, as long as a server does not know which ones the statements read that were accepted before
     /// it; `None` from then on, and if the process is no server.
     waiting: Mutex<Option<Vec<String>>>,
+    /// Who keeps secrets in its documents.
+    sealer: Sealer,
     /// Where what is left over is removed.
     io: tokio::runtime::Handle,
 }
@@ -183,6 +187,7 @@ impl Warehouse {
         let folder = Folder::open(url, &Options::default(), stores).map_err(Error::stage)?;
         Ok(Warehouse {
             epoch: Arc::new(Epoch::new(folder.clone())),
+            sealer: Sealer::new(folder.clone()),
             folder,
             checked: AtomicBool::new(false),
             marked: AtomicBool::new(false),
@@ -212,19 +217,25 @@ impl Warehouse {
         Folder::open(&url, &Options::default(), stores).map_err(Error::stage)
     }
 
-    /// Makes the directory that statements write files to, if the warehouse is one: a bucket has no directories.
+    /// Closes the warehouse to others than its owner, if it is a directory, and makes the one that statements write
+    /// files to.
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(super) fn make_files(&self) -> Result<(), Error> {
-        self.folder.make(FILES).map_err(Error::stage)
+    pub(super) fn keep_private(&self) -> Result<(), Error> {
+        self.folder.make(FILES).map_err(Error::stage)?;
+        if let Err(e) = self.folder.close() {
+            // Its owner did as they liked.
+            tracing::warn!(error = %e, "others may look into the warehouse");
+        }
+        Ok(())
     }
 
     /// What a server remembers in it.
     pub(super) fn journal(&self) -> Journal {
         self.epoch.serves();
         *self.waiting() = Some(Vec::new());
-        Journal::new(self.folder.clone(), self.epoch.clone(), self.io.clone())
+        Journal::new(self.folder.clone(), self.epoch.clone(), self.sealer.clone(), self.io.clone())
     }
 
     /// Keeps cells from being removed by this process.
@@ -335,6 +346,7 @@ impl Warehouse {
         if let Some(map) = value.as_object_mut() {
             map.entry("kind").or_insert_with(|| "external".into());
         }
+        self.sealer.open(&mut value).await?;
         let entry: Entry = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
         match entry.name == name {
             true => Ok(Some((entry, at))),
@@ -372,9 +384,11 @@ impl Warehouse {
             }
         }
         let entry = Entry { format_version: FORMAT_VERSION, name: name.into(), definition };
-        let text = serde_json::to_vec_pretty(&entry)
-            .map_err(|e| Failure::definition(name, e.to_string()))?;
-        match self.folder.put(&key(name), sealed::seal(&text), mode).await {
+        let bad = |e: serde_json::Error| Failure::definition(name, e.to_string());
+        let mut document = serde_json::to_value(&entry).map_err(bad)?;
+        self.sealer.seal(&mut document).await?;
+        let text = sealed::seal(&serde_json::to_vec_pretty(&document).map_err(bad)?);
+        match self.folder.put(&key(name), text, mode).await {
             Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {
                 Err(Error::stage(Failure::Exists { name: name.into() }))
             }

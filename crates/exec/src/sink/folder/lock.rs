@@ -2,8 +2,8 @@
 
 use super::Folder;
 use crate::sink::SinkError;
-use crate::sink::place::Place;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use crate::sink::place::{Place, make_all, new};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,9 @@ impl Folder {
         let path = root.join(key);
         let failed = |e: io::Error| SinkError::io(self.place.show(key), &e);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed)?;
+            make_all(parent, true).map_err(failed)?;
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = new(true).create(true).truncate(false).open(&path);
         let file = file.map_err(failed)?;
         let start = Instant::now();
         loop {

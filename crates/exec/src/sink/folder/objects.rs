@@ -3,7 +3,7 @@
 use super::Folder;
 use crate::fail;
 use crate::sink::SinkError;
-use crate::sink::place::{Place, remove_tree};
+use crate::sink::place::{Place, make_all, new, remove_tree};
 use crate::sink::target::staging;
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -133,7 +133,7 @@ impl Folder {
 fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(root);
     let temporary = staging(path, shown)?;
-    let create = || fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
+    let create = || new(true).create_new(true).open(&temporary);
     let write = || -> io::Result<()> {
         let mut file = match create() {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -160,7 +160,7 @@ fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(),
 
 /// Makes a directory, and all above it below `root`, so that their names are on the device.
 fn make(root: &Path, directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+    make_all(directory, true)?;
     for above in directory.ancestors().skip(1).take_while(|a| a.starts_with(root)) {
         fs::File::open(above)?.sync_all()?;
     }

@@ -1,0 +1,101 @@
+//! HTTPS: certificates that are read again when their files change.
+
+use crate::error::Error;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often the files are looked at, if somebody connects.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What tells versions of the two files apart.
+type Stamps = [Option<(SystemTime, u64)>; 2];
+
+/// The certificates of a server, and their key.
+pub(super) struct Certificates {
+    certificate: PathBuf,
+    key: PathBuf,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    config: Arc<ServerConfig>,
+    /// Of what was read last, also if it could not be used.
+    stamps: Stamps,
+    looked: Instant,
+}
+
+impl Certificates {
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// Files that are not there or no PEM, a key that is another certificate's.
+    pub(super) fn load(certificate: &Path, key: &Path) -> Result<Self, Error> {
+        let stamps = stamps(certificate, key);
+        let config = read(certificate, key).map_err(|reason| Error::Config {
+            key: "certificate".into(),
+            origin: "the configuration".into(),
+            reason,
+            hint: Some(
+                "`certificate` is a PEM file of the server's chain, `key` one of its key".into(),
+            ),
+        })?;
+        let now = Mutex::new(Now { config, stamps, looked: Instant::now() });
+        Ok(Certificates { certificate: certificate.into(), key: key.into(), now })
+    }
+
+    /// What a new connection is answered with. Files that changed and cannot be used leave what was there before.
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.looked.elapsed() < LOOK_EVERY {
+            return now.config.clone();
+        }
+        now.looked = Instant::now();
+        let stamps = stamps(&self.certificate, &self.key);
+        if stamps != now.stamps {
+            match read(&self.certificate, &self.key) {
+                Ok(config) => {
+                    tracing::info!("the certificates were read again");
+                    now.config = config;
+                }
+                // Perhaps only one of them is there yet: the other one will change it again.
+                Err(e) => tracing::warn!("the changed certificates cannot be used: {e}"),
+            }
+            now.stamps = stamps;
+        }
+        now.config.clone()
+    }
+}
+
+fn stamps(certificate: &Path, key: &Path) -> Stamps {
+    [certificate, key].map(|path| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.modified().ok()?, meta.len()))
+    })
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
+    let cannot =
+        |path: &Path, e: &dyn std::fmt::Display| format!("cannot read `{}`: {e}", path.display());
+    let text = |path: &Path| std::fs::read(path).map_err(|e: io::Error| cannot(path, &e));
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text(certificate)?)
+        .collect::<Result<_, _>>()
+        .map_err(|e| cannot(certificate, &e))?;
+    if chain.is_empty() {
+        return Err(format!("there is no certificate in `{}`", certificate.display()));
+    }
+    let secret = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(|e| cannot(key, &e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .map_err(|e| format!("the certificate and the key do not go together: {e}"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

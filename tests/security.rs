@@ -1,0 +1,759 @@
+//! What docs/security.md promises, cell by cell; tokens that servers make, TLS, the brake on wrong tokens, and what of a
+//! secret is on disk.
+
+use crate::common::{SERVE, binary, files, until};
+use crate::s3::{KEY, S3, SECRET};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// A directory for a server and its clients, which have no other state.
+struct World {
+    directory: tempfile::TempDir,
+}
+
+/// A server that runs, and what it told when it began.
+struct Running {
+    child: Child,
+    address: String,
+    told: Vec<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(binary());
+        command.stdin(Stdio::null()).env("XDG_RUNTIME_DIR", self.path("run"));
+        command.env_remove("TESSERA_TOKEN").arg("--warehouse").arg(self.path("warehouse"));
+        command
+    }
+
+    /// A server; what it told if it ended.
+    fn try_serve(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Running, String> {
+        let mut command = self.command();
+        command.args(arguments).envs(environment.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut told = Vec::new();
+        let address = loop {
+            match lines.next() {
+                None => {
+                    child.wait().unwrap();
+                    return Err(told.join("\n"));
+                }
+                Some(line) => told.push(line.unwrap()),
+            }
+            if let Some(line) = told.last().filter(|l| l.starts_with("listening on ")) {
+                break line.split("://").nth(1).unwrap().split(' ').next().unwrap().to_string();
+            }
+        };
+        // A token is told after that.
+        let tokens = told.last().unwrap().contains("with a token");
+        if tokens && !environment.iter().any(|(k, _)| *k == "TESSERA_TOKEN") {
+            told.extend(lines.by_ref().take(3).map(Result::unwrap));
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Running { child, address, told })
+    }
+
+    fn serve(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Running {
+        let all = [arguments, &["--listen", "127.0.0.1:0"]].concat();
+        self.try_serve(&all, environment).unwrap_or_else(|told| panic!("{told}"))
+    }
+
+    fn query(&self, more: &[&str], environment: &[(&str, &str)]) -> Output {
+        let mut command = self.command();
+        command.args(["query", "--format", "csv"]).args(more);
+        command.envs(environment.iter().copied()).output().unwrap()
+    }
+}
+
+impl Running {
+    /// Status, head and body of what is answered to these bytes.
+    fn raw(&self, request: &[u8]) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // It may have refused the head before all of it is there.
+        let _ = stream.write_all(request);
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text:?}"));
+        (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_string())
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
+        let host = match headers.contains("Host: ") {
+            true => String::new(),
+            false => format!("Host: {}\r\n", self.address),
+        };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        self.raw(&[head.as_bytes(), body].concat())
+    }
+
+    fn status(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> u16 {
+        self.ask(method, path, headers, body).0
+    }
+}
+
+fn code(body: &str) -> String {
+    let v: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body:?}"));
+    assert!(v["error"]["class"].is_string() && v["error"]["message"].is_string(), "{body}");
+    v["error"]["code"].as_str().unwrap().to_string()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// The rows of the table of the page that begins with that cell, without their first two lines.
+fn table(first: &str) -> Vec<Vec<String>> {
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
+    let cells = |line: &str| -> Vec<String> {
+        let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
+        inner.split('|').map(|c| c.trim().to_string()).collect()
+    };
+    let rows: Vec<_> = page
+        .lines()
+        .skip_while(|l| !l.starts_with(&format!("| {first} |")))
+        .take_while(|l| l.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect();
+    assert!(rows.len() > 4, "the table of `{first}` is not there");
+    rows
+}
+
+#[test]
+fn who_may_ask_what() {
+    let world = World::new();
+    let locked = world.serve(&["serve"], &[("TESSERA_TOKEN", "right")]);
+    let open = world.serve(&["serve", "--no-token"], &[]);
+    let npy = {
+        let out = world.at("x.npy");
+        let sql = format!("COPY (SELECT arange(3) AS x) TO '{out}' STORED AS NPY");
+        assert!(world.query(&[&sql], &[]).status.success());
+        fs::read(&out).unwrap()
+    };
+    let right = "Authorization: Bearer right\r\n";
+    let other = "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    for row in table("who asks") {
+        let (s, variants): (&Running, Vec<String>) = match row[0].as_str() {
+            "with the token" => (&locked, vec![right.into()]),
+            "with the token, from a page of another site" => (
+                &locked,
+                vec![format!("{right}{other}"), format!("{right}Sec-Fetch-Site: cross-site\r\n")],
+            ),
+            "with a wrong token" => (
+                &locked,
+                vec![
+                    "Authorization: Bearer wrong\r\n".into(),
+                    "Authorization: Basic right\r\n".into(),
+                ],
+            ),
+            "without a token" => (&locked, vec![String::new()]),
+            "of a server without a token: this machine" => (
+                &open,
+                vec![String::new(), "Host: localhost:1\r\n".into(), "Host: [::1]\r\n".into()],
+            ),
+            "of a server without a token: a page of another site" => (
+                &open,
+                vec![
+                    other.into(),
+                    "Origin: http://evil.example\r\n".into(),
+                    "Origin: null\r\n".into(),
+                    "Sec-Fetch-Site: cross-site\r\n".into(),
+                ],
+            ),
+            "of a server without a token: a page of another port" => (
+                &open,
+                vec![
+                    "Origin: http://127.0.0.1:1\r\n".into(),
+                    "Sec-Fetch-Site: same-site\r\n".into(),
+                ],
+            ),
+            "of a server without a token: another name for this machine" => (
+                &open,
+                vec!["Host: evil.example\r\n".into(), "Host: 127.0.0.1.evil.example\r\n".into()],
+            ),
+            unknown => panic!("nobody tries `{unknown}`"),
+        };
+        let calls: [&[(&str, &str, &[u8])]; 5] = [
+            &[("GET", "/healthz", b""), ("GET", "/readyz", b""), ("GET", "/openapi.json", b"")],
+            &[
+                ("POST", "/v1/query?format=csv", b"SELECT 1 AS a"),
+                ("POST", "/v1/statements", b"{\"sql\": \"SELECT 1 AS a\"}"),
+                ("GET", "/v1/statements", b""),
+                ("POST", "/v1/sessions", b""),
+            ],
+            &[("GET", "/v1/tensors", b"")],
+            &[("PUT", "/v1/tensors/x", &npy), ("DELETE", "/v1/tensors/x", b"")],
+            &[("GET", "/metrics", b""), ("GET", "/v1/cluster", b"")],
+        ];
+        assert_eq!(row.len(), 1 + calls.len());
+        for headers in &variants {
+            for (cell, calls) in row[1..].iter().zip(calls) {
+                for (method, path, body) in calls {
+                    // A wrong one in between would be counted.
+                    if cell == "401" && !headers.is_empty() {
+                        assert_eq!(s.status("GET", "/v1/tensors", right, b""), 200);
+                    }
+                    let (status, _, answer) = s.ask(method, path, headers, body);
+                    let wanted = match cell.as_str() {
+                        "yes" => (200..300).contains(&status),
+                        refused => status.to_string() == *refused,
+                    };
+                    assert!(wanted, "{}: {headers:?} {method} {path}: {status} {answer}", row[0]);
+                    if status >= 400 {
+                        let wanted = if status == 401 { "unauthorized" } else { "forbidden" };
+                        assert_eq!(code(&answer), wanted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_a_server_listens() {
+    let world = World::new();
+    certified(&world, "ours");
+    for row in table("`--listen`") {
+        let bare = |cell: &str| cell.trim_matches('`').to_string();
+        let flags = bare(&row[1]);
+        let flags: Vec<String> = flags
+            .split_whitespace()
+            .map(|word| match word {
+                "C" => world.at("ours.certificate.pem"),
+                "K" => world.at("ours.key.pem"),
+                word => word.to_string(),
+            })
+            .collect();
+        let listen = bare(&row[0]);
+        let mut arguments = vec!["serve", "--listen", &listen];
+        arguments.extend(flags.iter().map(String::as_str));
+        match world.try_serve(&arguments, &[]) {
+            Ok(s) => {
+                assert_eq!(row[2], "yes", "{row:?} starts: {:?}", s.told);
+                let is_secure = flags.iter().any(|f| f == "--certificate");
+                let scheme = if is_secure { "https" } else { "http" };
+                assert!(
+                    s.told[0].starts_with(&format!("listening on {scheme}://")),
+                    "{:?}",
+                    s.told
+                );
+            }
+            Err(told) => {
+                assert_eq!(row[2], "no", "{row:?} does not start: {told}");
+                assert!(
+                    told.contains("error[open_listen]") && told.contains("--insecure"),
+                    "{told}"
+                );
+            }
+        }
+    }
+}
+
+/// A server on the network without a token is one for everybody, by whatever name.
+#[test]
+fn a_server_that_was_told_twice_answers_all() {
+    let world = World::new();
+    let s = world
+        .try_serve(&["serve", "--listen", "0.0.0.0:0", "--no-token", "--insecure"], &[])
+        .unwrap_or_else(|told| panic!("{told}"));
+    assert!(s.told[0].contains("for everybody, without a token"), "{:?}", s.told);
+    let ask = |headers: &str| s.status("POST", "/v1/query?format=csv", headers, b"SELECT 1 AS a");
+    assert_eq!(ask("Host: any.example:8080\r\n"), 200);
+    assert_eq!(ask("Host: any.example\r\nOrigin: http://evil.example\r\n"), 403);
+}
+
+#[test]
+fn what_statements_may_touch() {
+    let world = World::new();
+    for name in ["read", "write", "shut"] {
+        fs::create_dir(world.path(name)).unwrap();
+        let sql = format!(
+            "COPY (SELECT arange(4) AS x) TO '{}/x.npy' STORED AS NPY; CREATE OR REPLACE TENSOR t AS SELECT arange(4) AS x",
+            world.at(name)
+        );
+        assert!(world.query(&[&sql], &[]).status.success());
+    }
+    for name in ["read", "write"] {
+        symlink(world.path("shut/x.npy"), world.path(name).join("file.npy")).unwrap();
+        symlink(world.path("shut"), world.path(name).join("directory")).unwrap();
+    }
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nETag: \"1\"\r\n\
+                  Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n\r\nx\n1\n2\n3\n";
+    let web = web(answer);
+    let s3 = S3::start();
+    let allowed = format!("http://{web}/open/");
+    let mut environment = s3.environment(Some((KEY, SECRET)));
+    environment
+        .push(("TESSERA_ALLOW_READ".into(), format!("{},{allowed},s3://bkt", world.at("read"))));
+    environment.push(("TESSERA_ALLOW_WRITE".into(), world.at("write")));
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let s = world.serve(&["serve", "--no-token"], &environment);
+    let cells = world.at("warehouse/data");
+    let cells = fs::read_dir(cells).unwrap().map(|e| e.unwrap().path());
+    let cells = cells.into_iter().find(|p| p.extension().is_some_and(|e| e == "zarr")).unwrap();
+    let read = |path: &str| vec![format!("SELECT sum(x) AS s FROM '{path}' AS x")];
+    let rows = |path: &str| vec![format!("SELECT count(*) AS n FROM read_csv('{path}')")];
+    let json = |path: String| format!("SELECT count(*) AS n FROM read_json('{path}')");
+    let write = |directory: &str| {
+        let to = world.at(directory);
+        vec![
+            format!("COPY (SELECT arange(3) AS x) TO '{to}/ID.npy' STORED AS NPY"),
+            format!("COPY (SELECT arange(3) AS x) TO '{to}/ID.zarr' STORED AS ZARR"),
+        ]
+    };
+    let at = |name: &str| world.at(name);
+    let endpoint = format!("OPTIONS ('aws.endpoint' 'http://{web}', 'aws.allow_http' 'true')");
+    let mut number = 0;
+    for row in table("what") {
+        // Statements that read such a thing, and that write it.
+        let (reads, writes): (Vec<String>, Vec<String>) = match row[0].as_str() {
+            "tensors of the warehouse, by name" => (
+                vec!["SELECT sum(x) AS s FROM t".into()],
+                vec!["CREATE OR REPLACE TENSOR other AS SELECT arange(3) AS x".into()],
+            ),
+            "`files/` in the warehouse" => {
+                let own = at("warehouse/files/own.npy");
+                fs::copy(world.path("shut/x.npy"), &own).unwrap();
+                (read(&own), write("warehouse/files"))
+            }
+            "`data/` in the warehouse" => (
+                vec![format!("SELECT sum(x) AS s FROM '{}'", cells.display())],
+                write("warehouse/data"),
+            ),
+            "the rest of the warehouse: catalog, records, keys" => (
+                vec![json(at("warehouse/catalog/t.json")), json(at("warehouse/warehouse.json"))],
+                write("warehouse/catalog"),
+            ),
+            "below `--allow-read`" => (read(&at("read/x.npy")), write("read")),
+            "below `--allow-write`" => (read(&at("write/x.npy")), write("write")),
+            "a link there that leads out of it" => (
+                [read(&at("read/file.npy")), read(&at("write/directory/x.npy"))].concat(),
+                [write("read/directory"), write("write/directory")].concat(),
+            ),
+            "anything else" => {
+                ([read(&at("shut/x.npy")), read(&at("read/../shut/x.npy"))].concat(), write("shut"))
+            }
+            // Nothing is written over HTTP: `unsupported`, whatever the rules.
+            "a URL below one that is allowed" => (rows(&format!("{allowed}x.csv")), Vec::new()),
+            "another URL" => (rows(&format!("http://{web}/opener/x.csv")), Vec::new()),
+            "an allowed bucket at an endpoint that is not" => (
+                vec![format!(
+                    "CREATE OR REPLACE EXTERNAL TABLE e STORED AS CSV LOCATION 's3://bkt/x.csv' {endpoint}"
+                )],
+                vec![format!(
+                    "COPY (SELECT arange(3) AS x) TO 's3://bkt/ID.npy' STORED AS NPY {endpoint}"
+                )],
+            ),
+            unknown => panic!("nobody tries `{unknown}`"),
+        };
+        for (cell, statements) in [(&row[1], &reads), (&row[2], &writes)] {
+            for sql in statements {
+                number += 1;
+                let sql = sql.replace("ID", &format!("s{number}"));
+                let (status, _, body) = s.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
+                match cell.as_str() {
+                    "yes" => assert_eq!(status, 200, "{}: {sql}: {body}", row[0]),
+                    "no" => {
+                        assert_eq!(status, 403, "{}: {sql}: {body}", row[0]);
+                        assert_eq!(code(&body), "not_allowed", "{sql}");
+                    }
+                    other => panic!("`{other}` is neither"),
+                }
+            }
+        }
+        assert_eq!(row[3], "yes");
+        for sql in reads.iter().chain(&writes) {
+            number += 1;
+            let sql = sql.replace("ID", &format!("c{number}"));
+            let out = world.query(&[&sql], &[]);
+            let told = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(!told.contains("not_allowed"), "{sql}: {told}");
+            // What is written below the catalog's directory is not for it to be read.
+            let _ = fs::remove_file(world.path("warehouse/catalog").join(format!("c{number}.npy")));
+        }
+    }
+}
+
+/// A server that answers everything so; where it listens.
+fn web(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut byte) {
+                        Ok(1) => head.push(byte[0]),
+                        _ => return,
+                    }
+                }
+                let bare = answer.split_inclusive("\r\n\r\n").next().unwrap();
+                let is_head = head.starts_with(b"HEAD");
+                let _ = stream.write_all(if is_head { bare } else { answer }.as_bytes());
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_makes_a_token_that_its_user_finds() {
+    let world = World::new();
+    let s = world.serve(&["serve"], &[]);
+    let [listening, link, header, file] = &s.told[..] else { panic!("{:?}", s.told) };
+    assert!(listening.contains("(with a token)"), "{listening}");
+    let token = header.split("Bearer ").nth(1).unwrap().trim_end_matches('`').to_string();
+    assert!(token.len() == 64 && token.bytes().all(|b| b.is_ascii_hexdigit()), "{token}");
+    let path = world.path("run/tessera").join(format!("{}.token", s.address.replace(':', "-")));
+    assert!(file.ends_with(&path.display().to_string()), "{file}");
+    assert_eq!(fs::read_to_string(&path).unwrap().trim(), token);
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    // Who has it asks; the link works too, for what changes nothing.
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let sql = b"SELECT sum(arange(5)) AS s";
+    assert_eq!(s.status("POST", "/v1/query?format=csv", &bearer, sql), 200);
+    let linked = link.split(&s.address).nth(1).unwrap();
+    assert_eq!(s.status("GET", linked, "", b""), 200, "{linked}");
+    assert_eq!(s.status("GET", &linked.replace(&token, "x"), "", b""), 401);
+    let linked = format!("/v1/query?format=csv&token={token}");
+    assert_eq!(s.status("POST", &linked, "", sql), 401);
+    assert_eq!(s.status("POST", "/v1/query", "", sql), 401);
+    // Clients of the same user find it, also by another name; those of others do not.
+    let port = s.address.split(':').nth(1).unwrap();
+    for url in [format!("http://{}", s.address), format!("http://localhost:{port}")] {
+        let out = world.query(&["--connect", &url, "SELECT sum(arange(5)) AS s"], &[]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "s\n10\n");
+    }
+    let url = format!("http://{}", s.address);
+    let elsewhere = world.at("elsewhere");
+    let out = world.query(&["--connect", &url, "SELECT 1"], &[("XDG_RUNTIME_DIR", &elsewhere)]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("error[unauthorized]"));
+    // Another start has another one, and it goes with its server.
+    let again = world.serve(&["serve"], &[]);
+    assert!(!again.told.iter().any(|line| line.contains(&token)));
+    drop(again);
+    let pid = nix::unistd::Pid::from_raw(s.child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    until("the file goes", Duration::from_secs(30), || !path.exists());
+}
+
+#[test]
+fn wrong_tokens_are_braked() {
+    let world = World::new();
+    let s = world.serve(&["serve"], &[("TESSERA_TOKEN", "right")]);
+    let ask = |token: &str| {
+        s.ask("GET", "/v1/tensors", &format!("Authorization: Bearer {token}\r\n"), b"")
+    };
+    for i in 0..10 {
+        assert_eq!(ask(&format!("guess{i}")).0, 401);
+    }
+    // Now not even the right one is looked at.
+    for token in ["guess", "right"] {
+        let (status, head, body) = ask(token);
+        assert_eq!((status, code(&body).as_str()), (429, "too_many_tries"), "{body}");
+        assert!(head.contains("retry-after: 1"), "{head}");
+    }
+    assert_eq!(s.status("GET", "/healthz", "", b""), 200);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask("guess").0, 401);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask("right").0, 429, "the second wait is longer");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask("right").0, 200);
+    assert_eq!(ask("guess").0, 401);
+}
+
+#[test]
+fn heads_that_can_be_read_in_two_ways_are_refused() {
+    let world = World::new();
+    for (s, token) in [
+        (world.serve(&["serve", "--no-token"], &[]), ""),
+        (world.serve(&["serve"], &[("TESSERA_TOKEN", "t")]), "Authorization: Bearer t\r\n"),
+    ] {
+        let at = s.address.clone();
+        let ask = |line: &str, headers: &str, body: &str| {
+            s.raw(format!("{line}\r\nConnection: close\r\n{token}{headers}\r\n{body}").as_bytes())
+        };
+        let host = format!("Host: {at}\r\n");
+        let fine = format!("{host}Content-Length: 13\r\n");
+        let query = "POST /v1/query?format=csv HTTP/1.1";
+        let (status, _, body) = ask(query, &fine, "SELECT 1 AS a");
+        assert_eq!((status, body.as_str()), (200, "a\n1\n"));
+        for headers in [
+            "Host: [::1].evil.example\r\nContent-Length: 13\r\n".to_string(),
+            "Host: [::1]:80evil\r\nContent-Length: 13\r\n".into(),
+            "Host: 127.0.0.1:80:evil.example\r\nContent-Length: 13\r\n".into(),
+            "Host: \r\nContent-Length: 13\r\n".into(),
+            format!("{host}{fine}"),
+            format!("{fine}Host: evil.example\r\n"),
+            format!("{fine}Authorization: Bearer t\r\nAuthorization: Bearer u\r\n"),
+            format!("{fine}Content-Length: 9\r\n"),
+            format!("{fine}Content-Type: text/plain\r\nContent-Type: application/json\r\n"),
+            format!("{fine}Tessera-Session: a\r\nTessera-Session: b\r\n"),
+        ] {
+            let (status, _, body) = ask(query, &headers, "SELECT 1 AS a");
+            assert_eq!((status, code(&body).as_str()), (400, "bad_request"), "{headers:?}: {body}");
+        }
+        let other = "GET http://evil.example/v1/tensors HTTP/1.1";
+        let (status, _, body) = ask(other, &host, "");
+        assert_eq!((status, code(&body).as_str()), (400, "bad_request"), "{body}");
+        let same = format!("GET http://{at}/v1/tensors HTTP/1.1");
+        assert_eq!(ask(&same, &host, "").0, 200);
+    }
+}
+
+/// What the HTTP library refuses by itself is told in the words of this API.
+#[test]
+fn every_refusal_is_json() {
+    let world = World::new();
+    let s = world.serve(&["serve", "--no-token"], &[]);
+    let host = format!("Host: {}\r\nConnection: close\r\n", s.address);
+    let long = "a".repeat(500_000);
+    // More than a head may have, and more than a body may.
+    let many: String = (0..200).map(|i| format!("X-{i}: 1\r\n")).collect();
+    for (request, status) in [
+        ("GARBAGE\r\n\r\n".to_string(), 400),
+        (format!("GET /v1/tensors HTTP/9.9\r\n{host}\r\n"), 400),
+        (format!("GET /v1/tensors HTTP/1.1\r\n{host}Bad Header\r\n\r\n"), 400),
+        (format!("GET /v1/tensors HTTP/1.1\r\n{host}X: {long}\r\n\r\n"), 431),
+        (format!("GET /v1/tensors HTTP/1.1\r\n{host}{many}\r\n"), 431),
+        (format!("GET /{long} HTTP/1.1\r\n{host}\r\n"), 414),
+        (format!("GET /nope HTTP/1.1\r\n{host}\r\n"), 404),
+        (format!("GET /v1/statements/%ff%fe HTTP/1.1\r\n{host}\r\n"), 400),
+        (format!("BREW /v1/tensors HTTP/1.1\r\n{host}\r\n"), 405),
+        (format!("PATCH /v1/query HTTP/1.1\r\n{host}\r\n"), 405),
+        (format!("POST /v1/statements HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\n{{"), 400),
+        (
+            format!(
+                "POST /v1/query HTTP/1.1\r\n{host}Content-Length: {}\r\n\r\n{}",
+                (4 << 20) + 1,
+                "a".repeat((4 << 20) + 1)
+            ),
+            413,
+        ),
+        (
+            format!(
+                "POST /v1/query HTTP/1.1\r\n{host}Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"
+            ),
+            415,
+        ),
+        (format!("PUT /v1/tensors/x?nope=1 HTTP/1.1\r\n{host}\r\n"), 400),
+    ] {
+        let (found, head, body) = s.raw(request.as_bytes());
+        let shown = &request[..request.len().min(100)];
+        if status == 414 {
+            assert!([414, 431].contains(&found), "{shown}: {found}");
+        } else {
+            assert_eq!(found, status, "{shown}: {body}");
+        }
+        assert!(head.contains("content-type: application/json"), "{shown}: {head}");
+        code(&body);
+    }
+}
+
+/// An authority, and a certificate of it for this machine: `NAME.authority.pem`, `NAME.certificate.pem`, `NAME.key.pem`.
+fn certified(world: &World, name: &str) {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let root = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let own = KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_string(), "localhost".to_string()];
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
+    let files =
+        [("certificate", certificate.pem()), ("key", own.serialize_pem()), ("authority", root)];
+    for (what, pem) in files {
+        fs::write(world.path(&format!("{name}.{what}.pem")), pem).unwrap();
+    }
+}
+
+#[test]
+fn https_with_certificates_that_change() {
+    let world = World::new();
+    certified(&world, "first");
+    certified(&world, "second");
+    let (certificate, key) = (world.at("certificate.pem"), world.at("key.pem"));
+    let install = |name: &str| {
+        fs::copy(world.path(&format!("{name}.certificate.pem")), &certificate).unwrap();
+        fs::copy(world.path(&format!("{name}.key.pem")), &key).unwrap();
+    };
+    install("first");
+    let tls = ["serve", "--certificate", &certificate, "--key", &key];
+    let s = world.serve(&tls, &[]);
+    assert!(s.told[0].starts_with("listening on https://"), "{:?}", s.told);
+    let url = format!("https://{}", s.address);
+    // The client finds the token as well.
+    let ask = |trusted: &str| {
+        let authority = world.at(&format!("{trusted}.authority.pem"));
+        let sql = "SELECT sum(arange(5)) AS s";
+        let out = world.query(&["--connect", &url, sql], &[("SSL_CERT_FILE", &authority)]);
+        match out.status.success() {
+            true => String::from_utf8(out.stdout).unwrap(),
+            false => String::from_utf8(out.stderr).unwrap(),
+        }
+    };
+    assert_eq!(ask("first"), "s\n10\n");
+    assert!(ask("second").contains("error[connect]"));
+    // Plain HTTP is no answer.
+    let mut plain = TcpStream::connect(&s.address).unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    let _ = plain.read_to_end(&mut bytes);
+    assert!(!bytes.starts_with(b"HTTP/"), "{}", String::from_utf8_lossy(&bytes));
+    // Nothing that can be used: what was there goes on.
+    std::thread::sleep(Duration::from_millis(1100));
+    fs::write(&certificate, "no certificate").unwrap();
+    assert_eq!(ask("first"), "s\n10\n");
+    install("second");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask("second"), "s\n10\n");
+    assert!(ask("first").contains("error[connect]"));
+    drop(s);
+    // A server does not start without them, nor with half of them, nor with another's key.
+    let other = world.at("first.key.pem");
+    for (arguments, reason) in [
+        (vec!["serve", "--certificate", &certificate], "setting `key`"),
+        (
+            vec!["serve", "--certificate", &certificate, "--key", "/none.pem"],
+            "cannot read `/none.pem`",
+        ),
+        (vec!["serve", "--certificate", &certificate, "--key", &other], "do not go together"),
+    ] {
+        let told = world.try_serve(&arguments, &[]).err().unwrap();
+        assert!(told.contains(reason), "{told}");
+    }
+}
+
+#[test]
+fn a_warehouse_is_its_owners() {
+    let world = World::new();
+    // One that is older than the rule.
+    fs::create_dir(world.path("warehouse")).unwrap();
+    fs::set_permissions(world.path("warehouse"), fs::Permissions::from_mode(0o755)).unwrap();
+    let s = world.serve(&SERVE, &[]);
+    assert_eq!(mode(&world.path("warehouse")), 0o700);
+    for sql in [
+        "CREATE TENSOR t AS SELECT arange(1000) AS x",
+        "CREATE VIEW v AS SELECT x + 1 AS y FROM t",
+        "SET tessera.durability = 'all'; SELECT sum(y) AS s FROM v",
+    ] {
+        let body = json!({"sql": sql, "request_id": sql}).to_string();
+        assert_eq!(s.status("POST", "/v1/statements", "", body.as_bytes()), 200, "{sql}");
+    }
+    let mut seen = 0;
+    for file in files(&world.path("warehouse")) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+        for above in file.ancestors().skip(1).take_while(|a| a.starts_with(world.path("warehouse")))
+        {
+            assert_eq!(mode(above), 0o700, "{}", above.display());
+        }
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen}");
+    // What is copied elsewhere is as the user's other files.
+    let out = world.at("out.npy");
+    let sql = format!("COPY (SELECT x FROM t) TO '{out}' STORED AS NPY");
+    assert!(world.query(&[&sql], &[]).status.success());
+    assert_ne!(mode(Path::new(&out)) & 0o044, 0, "the test runs with a usual umask");
+    // The command line makes one as a server does.
+    let fresh = World::new();
+    assert!(fresh.query(&["CREATE TENSOR t AS SELECT arange(3) AS x"], &[]).status.success());
+    assert_eq!(mode(&fresh.path("warehouse")), 0o700);
+}
+
+#[test]
+fn secrets_are_not_on_disk_and_statements_that_need_them_run_again() {
+    let world = World::new();
+    let s3 = S3::start();
+    let environment = s3.environment(Some((KEY, SECRET)));
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let sql = "COPY (SELECT arange(6) AS x) TO 's3://bkt/x.zarr' STORED AS ZARR";
+    let out = world.query(&[sql], &environment);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // The server has no credentials but those in statements.
+    let s = world.serve(&SERVE, &[]);
+    let define = format!(
+        "CREATE EXTERNAL TABLE b STORED AS ZARR LOCATION 's3://bkt/x.zarr' OPTIONS (\
+         'aws.endpoint' 'http://{}', 'aws.allow_http' 'true', 'aws.access_key_id' '{KEY}', \
+         'aws.secret_access_key' '{SECRET}')",
+        s3.address
+    );
+    let submit = |s: &Running, sql: &str| {
+        let (request_id, _) = sql.split_once(' ').unwrap();
+        let body = json!({"sql": sql, "request_id": request_id, "wait_ms": 30000}).to_string();
+        let (status, _, body) = s.ask("POST", "/v1/statements", "", body.as_bytes());
+        assert_eq!(status, 200, "{body}");
+        assert!(!body.contains(SECRET), "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["id"].as_str().unwrap().to_string()
+    };
+    submit(&s, &define);
+    let id = submit(&s, "SELECT sum(x) AS s FROM b");
+    let told = |s: &Running| {
+        let (status, _, body) =
+            s.ask("GET", &format!("/v1/statements/{id}/result?format=csv"), "", b"");
+        (status, body)
+    };
+    assert_eq!(told(&s), (200, "s\n15\n".into()));
+    let secret_free = || {
+        let all = files(&world.path("warehouse"));
+        assert!(all.iter().any(|f| f.ends_with("key")) && all.len() > 4, "{all:?}");
+        for file in all {
+            let bytes = fs::read(&file).unwrap();
+            let is_there = bytes.windows(SECRET.len()).any(|w| w == SECRET.as_bytes());
+            assert!(!is_there, "{} has the secret", file.display());
+        }
+    };
+    secret_free();
+    // Killed; its record and the catalog give the next one what they need.
+    drop(s);
+    let s = world.serve(&SERVE, &[]);
+    until("it is known again", Duration::from_secs(60), || told(&s) == (200, "s\n15\n".into()));
+    assert_eq!(s.status("POST", "/v1/query", "", b"SELECT sum(x + 1) AS s FROM b"), 200);
+    secret_free();
+    // And so does the command line, which shares the warehouse.
+    let out = world.query(&["SELECT sum(x) AS s FROM b"], &[]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "s\n15\n");
+}

@@ -1,7 +1,7 @@
 //! What statements of a server may touch: each door to files, buckets and other servers, with what is allowed and what
 //! is not.
 
-use crate::common::binary;
+use crate::common::{binary, until};
 use crate::http::Server;
 use std::fs;
 use std::io::{Read, Write};
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Directories `open`, which is read, `out`, which is written, and `shut`; and a warehouse.
 struct World {
@@ -440,4 +441,47 @@ fn rules_come_from_files_and_the_environment() {
     let out = command.args(["query", &sql]).output().unwrap();
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && told.contains("error[not_allowed]"), "{told}");
+}
+
+/// A process that is ended with the test.
+struct Worker(std::process::Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn workers_read_by_the_rules_of_the_server() {
+    let world = World::new();
+    let join = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let secret = world.at("cluster.secret");
+    let mut command = Command::new(binary());
+    command.stdin(Stdio::null()).env("TESSERA_CLUSTER_SECRET_FILE", &secret);
+    command.arg("--warehouse").arg(world.path("warehouse"));
+    command.args([
+        "serve",
+        "--no-token",
+        "--listen",
+        "127.0.0.1:0",
+        "--allow-read",
+        &world.at("open"),
+    ]);
+    command.args(["--cluster", "--cluster-listen", &join]);
+    let s = Server::spawn(command);
+    let mut command = Command::new(binary());
+    command.stdin(Stdio::null()).stderr(Stdio::null()).env("TESSERA_CLUSTER_SECRET_FILE", &secret);
+    command.args(["--memory-limit", "128MiB", "worker", "--scheduler", &join, "--no-supervisor"]);
+    let _worker = Worker(command.spawn().unwrap());
+    until("the worker is there", Duration::from_secs(60), || {
+        ask(&s, "SHOW WORKERS").2.contains(",alive,")
+    });
+    let spread =
+        |path: &str| format!("SET tessera.spread = 'all'; SELECT sum(x * 2) AS s FROM '~/{path}'");
+    assert_eq!(allowed(&s, &world, &spread("open/a.zarr")), "s\n42\n");
+    let orders = s.get("/v1/cluster").text();
+    refused(&s, &world, &spread("open/leak.zarr"));
+    assert_ne!(orders, s.get("/v1/cluster").text(), "the worker was told");
 }

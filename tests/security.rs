@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A directory for a server and its clients, which have no other state.
 struct World {
@@ -563,6 +563,7 @@ fn every_refusal_is_json() {
         (format!("BREW /v1/tensors HTTP/1.1\r\n{host}\r\n"), 405),
         (format!("PATCH /v1/query HTTP/1.1\r\n{host}\r\n"), 405),
         (format!("POST /v1/statements HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\n{{"), 400),
+        (format!("POST /v1/query HTTP/1.1\r\n{host}Content-Length: 9999999\r\n\r\n{long}"), 413),
         (
             format!(
                 "POST /v1/query HTTP/1.1\r\n{host}Content-Length: {}\r\n\r\n{}",
@@ -589,6 +590,37 @@ fn every_refusal_is_json() {
         assert!(head.contains("content-type: application/json"), "{shown}: {head}");
         code(&body);
     }
+}
+
+#[test]
+fn idle_connections_shut_nobody_out() {
+    let world = World::new();
+    let s = world.serve(&["serve", "--no-token"], &[]);
+    // One asks for something that takes a while; one has asked, and may ask again.
+    let host = format!("Host: {}\r\n", s.address);
+    let slow = b"SELECT sum(sin(arange(200000000)::float64)) > 0 AS x";
+    let mut asks = TcpStream::connect(&s.address).unwrap();
+    let head = format!("POST /v1/query?format=csv HTTP/1.1\r\n{host}Connection: close\r\n");
+    let head = format!("{head}Content-Length: {}\r\n\r\n", slow.len());
+    asks.write_all(&[head.as_bytes(), slow].concat()).unwrap();
+    // As many as there may be, or as this process may have.
+    let mut idle: Vec<TcpStream> =
+        (0..1200).map_while(|_| TcpStream::connect(&s.address).ok()).collect();
+    assert!(idle.len() > 900, "{}", idle.len());
+    idle.truncate(idle.len().min(1190));
+    // Some have begun a head.
+    for stream in idle.iter_mut().step_by(3) {
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHo");
+    }
+    for _ in 0..20 {
+        let start = Instant::now();
+        assert_eq!(s.status("GET", "/healthz", "", b""), 200);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    }
+    let mut answer = String::new();
+    asks.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("x\ntrue\n"), "{answer}");
+    drop(idle);
 }
 
 /// An authority, and a certificate of it for this machine: `NAME.authority.pem`, `NAME.certificate.pem`, `NAME.key.pem`.

@@ -5,10 +5,10 @@
 //!   statements/<id>/        chunks of it that were kept ([`tessera_exec::durable`])
 //!   epochs/<n>.json         the servers that wrote here, one after another: the highest number may
 //! ```
-//! Secrets in it are sealed ([`crate::secrets`]). A record is there before its statement is acknowledged, whole, and on the device. It has the text and what the text
-//! was bound to ([`Recipe`]); of the end only that it was: cells are computed again when they are asked for after a
-//! restart. It goes when the statement is forgotten. It begins with its checksum ([`crate::sealed`]): one that is damaged
-//! is not run again as something else.
+//! Secrets in it are sealed ([`crate::secrets`]). A record is there before its statement is acknowledged, whole, and on
+//! the device. It has the text and what the text was bound to ([`Recipe`]); of the end only that it was: cells are
+//! computed again when they are asked for after a restart. It goes when the statement is forgotten. It begins with its
+//! checksum ([`crate::sealed`]): one that is damaged is not run again as something else.
 //!
 //! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
 //! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).

@@ -18,6 +18,7 @@ mod cluster;
 mod guard;
 mod health;
 mod light;
+mod lines;
 mod metrics;
 mod reply;
 mod sessions;

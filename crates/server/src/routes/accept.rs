@@ -1,6 +1,7 @@
 //! Connections: how many, how slow, how large their heads; TLS, if there are certificates.
 
 use super::brake::Peer;
+use super::lines::{self, Held, Lines};
 use super::tls::Certificates;
 use super::told::Told;
 use crate::error::Error;
@@ -12,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at a time; others wait to be accepted.
+/// Connections at a time; one more takes the place of [one that is idle](super::lines).
 const CONNECTIONS_MAX: u32 = 1024;
+/// How often one that waits for a place looks for one that has become idle.
+const ROOM_EVERY: Duration = Duration::from_millis(50);
 /// A request's head comes within this time, or the connection ends; also how long a connection may do nothing.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a request's head.
@@ -38,6 +41,7 @@ pub(super) async fn serve(
     is_awaited: impl Fn() -> bool,
 ) -> Result<(), Error> {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let lines = Lines::new();
     // Each connection has a clone.
     let open = Arc::new(());
     let over = async {
@@ -48,11 +52,6 @@ pub(super) async fn serve(
     };
     let mut over = std::pin::pin!(over);
     loop {
-        let place = tokio::select! {
-            () = over.as_mut() => break,
-            place = places.clone().acquire_owned() => place,
-        };
-        let Ok(place) = place else { break };
         let (stream, from) = tokio::select! {
             () = over.as_mut() => break,
             accepted = listener.accept() => match accepted {
@@ -60,24 +59,37 @@ pub(super) async fn serve(
                 // Out of file handles, or a client that went away at once: others may still come.
                 Err(e) => {
                     tracing::warn!("a connection was not accepted: {e}");
+                    lines.make_room();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
+        let place = tokio::select! {
+            () = over.as_mut() => break,
+            place = place(&places, &lines) => place,
+        };
+        let Ok(place) = place else { break };
         let (app, leave, held) = (app.clone(), leave.clone(), (place, open.clone()));
+        let line = lines.add();
         let certificates = certificates.clone();
         tokio::spawn(async move {
             let _held = held;
-            let app = app.layer(Extension(Peer::new(from.ip())));
+            let asks = axum::middleware::from_fn_with_state(line.line.clone(), lines::asks);
+            let app = app.layer(asks).layer(Extension(Peer::new(from.ip())));
             // Small answers leave at once. That it cannot be set does no harm.
             let _ = stream.set_nodelay(true);
             let Some(certificates) = certificates else {
-                return connection(stream, app, leave).await;
+                return connection(stream, app, leave, &line).await;
             };
             let accepted = TlsAcceptor::from(certificates.current()).accept(stream);
-            match tokio::time::timeout(HEAD_TIMEOUT, accepted).await {
-                Ok(Ok(stream)) => connection(stream, app, leave).await,
+            let accepted = tokio::time::timeout(HEAD_TIMEOUT, accepted);
+            let accepted = tokio::select! {
+                () = line.line.close.cancelled() => return,
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok(Ok(stream)) => connection(stream, app, leave, &line).await,
                 Ok(Err(e)) => tracing::debug!("a connection is no TLS: {e}"),
                 Err(_) => tracing::debug!("a connection took too long to begin TLS"),
             }
@@ -86,7 +98,23 @@ pub(super) async fn serve(
     Ok(())
 }
 
-async fn connection<S>(stream: S, app: Router, leave: CancellationToken)
+/// A place for a connection. As long as there is none, idle ones make room.
+async fn place(
+    places: &Arc<Semaphore>,
+    lines: &Lines,
+) -> Result<OwnedSemaphorePermit, AcquireError> {
+    loop {
+        let place = places.clone().acquire_owned();
+        if places.available_permits() == 0 {
+            lines.make_room();
+        }
+        if let Ok(place) = tokio::time::timeout(ROOM_EVERY, place).await {
+            return place;
+        }
+    }
+}
+
+async fn connection<S>(stream: S, app: Router, leave: CancellationToken, held: &Held)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -99,12 +127,22 @@ where
         .max_buf_size(HEAD_BYTES_MAX)
         // One request each while the server goes: an idle connection would hold it up.
         .keep_alive(!leave.is_cancelled());
-    let connection =
-        builder.serve_connection(TokioIo::new(Told::new(stream)), TowerToHyperService::new(app));
+    let connection = builder.serve_connection(
+        TokioIo::new(Told::new(stream, held.line.clone())),
+        TowerToHyperService::new(app),
+    );
     let mut connection = std::pin::pin!(connection);
     let late = leave.is_cancelled();
+    let makes_room = async {
+        held.line.close.cancelled().await;
+        // A request that came at the same moment is answered.
+        while !held.line.is_idle() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
     let result = tokio::select! {
         result = connection.as_mut() => result,
+        () = makes_room => return tracing::debug!("an idle connection made room"),
         () = leave.cancelled(), if !late => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -2,12 +2,16 @@
 
 use super::Shared;
 use crate::error::Error;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
+use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What is read of a body that was refused: bytes, and for how long.
+const DRAIN_BYTES: usize = 64 << 20;
+const DRAIN: Duration = Duration::from_secs(1);
 /// What a client has to send a statement.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -22,9 +26,32 @@ pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Error> {
     Ok(())
 }
 
+/// Reads what a client still sends for a moment: one that is hung up on would not see why.
+async fn drain(body: Body) {
+    let rest = async {
+        let mut pieces = body.into_data_stream();
+        let mut bytes = 0;
+        while let Some(Ok(piece)) = pieces.next().await {
+            bytes += piece.len();
+            if bytes > DRAIN_BYTES {
+                return;
+            }
+        }
+    };
+    // One that sends slower than that has to live without.
+    let _ = tokio::time::timeout(DRAIN, rest).await;
+}
+
 /// The body as text.
 pub(super) async fn text(shared: &Arc<Shared>, request: Request) -> Result<String, Error> {
     check_encoding(request.headers())?;
+    // What says that it is too large is not waited for.
+    let limit_bytes = shared.config.max_request_bytes;
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+    if length.and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > limit_bytes as u64) {
+        drain(request.into_body()).await;
+        return Err(Error::RequestTooLarge { limit_bytes });
+    }
     let bytes = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, shared))
         .await
         .map_err(|_| Error::Request { reason: "the body did not come within 30 s".into() })?

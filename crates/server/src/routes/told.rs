@@ -3,9 +3,11 @@
 //! A request that is no HTTP, or whose head is too large, never comes to us: the library answers it with a status and
 //! no body. Its answer is recognised on its way out (no error of ours is without a body) and gets one.
 
+use super::lines::Line;
 use crate::error::Error;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -16,6 +18,7 @@ const EMPTY: &str = "content-length: 0";
 /// A connection on which answers of the library get a body.
 pub(super) struct Told<S> {
     stream: S,
+    line: Arc<Line>,
     /// What is written instead of an answer of `for_bytes`, and how much of it is.
     instead: Option<Instead>,
 }
@@ -27,8 +30,8 @@ struct Instead {
 }
 
 impl<S> Told<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Told { stream, instead: None }
+    pub(super) fn new(stream: S, line: Arc<Line>) -> Self {
+        Told { stream, line, instead: None }
     }
 }
 
@@ -58,7 +61,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if read.is_ready() {
+            self.line.moves();
+        }
+        read
     }
 }
 
@@ -75,7 +82,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
             this.instead = Some(Instead { bytes: answer, written: 0, for_bytes: bytes.len() });
         }
         let Some(instead) = &mut this.instead else {
-            return Pin::new(&mut this.stream).poll_write(context, bytes);
+            let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+            if written.is_ready() {
+                this.line.moves();
+            }
+            return written;
         };
         while instead.written < instead.bytes.len() {
             let rest = &instead.bytes[instead.written..];
@@ -104,7 +115,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
     ) -> Poll<io::Result<usize>> {
         let is_ours = parts.first().is_none_or(|head| with_body(head).is_none());
         if is_ours && self.instead.is_none() {
-            return Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts);
+            let this = self.get_mut();
+            let written = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
+            if written.is_ready() {
+                this.line.moves();
+            }
+            return written;
         }
         self.poll_write(context, parts.first().map_or(&[], |head| &**head))
     }

@@ -69,7 +69,7 @@ struct Saved(Vec<(PathBuf, Vec<u8>)>);
 impl Saved {
     fn of(warehouse: &Path) -> Saved {
         let mut all = files(warehouse);
-        all.retain(|f| !f.extension().is_some_and(|e| e == "lock"));
+        all.retain(|f| f.extension().is_none_or(|e| e != "lock"));
         all.sort();
         Saved(all.into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect())
     }

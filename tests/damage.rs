@@ -1,7 +1,7 @@
 //! Damage: files of a warehouse that are not what was written, and sources that vanish while they are read. Never a
 //! wrong value: the right one, or an error that names the file.
 
-use crate::common::{Place, Random, files, number};
+use crate::common::{Place, Random, SERVE, files, number};
 use crate::http::Server;
 use crate::restart;
 use crate::s3::{KEY, S3, SECRET};
@@ -396,7 +396,8 @@ fn a_directory_that_vanishes_in_mid_statement_is_not_taken_for_fill_values() {
         .stdin(Stdio::null())
         .arg("--warehouse")
         .arg(p.warehouse())
-        .args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"])
+        .args(SERVE)
+        .args(["--listen", "127.0.0.1:0", "--threads", "1"])
         // Each chunk takes 100 ms: 2.4 s in all.
         .env("TESSERA_FAIL", "operand.fused=sleep");
     let s = Server::spawn(command);

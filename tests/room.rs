@@ -24,7 +24,8 @@ fn small(around: &[&str], prepare: &str) -> Small {
     let dir = directory.path().display();
     let script = format!(
         "{}; mkdir -p {dir}/spill {dir}/output && exec {} --warehouse {dir}/warehouse --spill-dir {dir}/spill \
-         --spill-limit 1GiB --memory-limit 64MiB --threads 2 serve --listen 127.0.0.1:0",
+         --spill-limit 1GiB --memory-limit 64MiB --threads 2 \
+         serve --no-token --allow-read '*' --allow-write '*' --listen 127.0.0.1:0",
         prepare.replace("{dir}", &dir.to_string()),
         env!("CARGO_BIN_EXE_tessera"),
     );

@@ -166,7 +166,7 @@ pub enum Error {
         limit_bytes: usize,
     },
     /// No or a wrong token.
-    #[error("{}", if *.sent { "the token is not the one of this server" } else { "this server wants a token" })]
+    #[error("{}", if *.sent { "the token is not the one of this server" } else { "authentication token required" })]
     Unauthorized {
         /// True if there was one.
         sent: bool,

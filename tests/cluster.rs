@@ -3,7 +3,7 @@
 //! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use crate::common::{Random, SERVE, binary, number, until};
+use crate::common::{Certified, Random, SERVE, binary, number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -760,16 +760,8 @@ fn who_has_no_secret_is_nobody() {
 
 /// An authority, and where a certificate of it for this machine lies.
 fn certified(directory: &std::path::Path, name: &str) -> Vec<(String, String)> {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let root = authority.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(authority, key);
-    let own = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-    let certificate = certificate.signed_by(&own, &issuer).unwrap().pem();
-    let files = [("CERTIFICATE", certificate), ("KEY", own.serialize_pem()), ("AUTHORITY", root)];
+    let Certified { certificate, key, authority } = crate::common::certified();
+    let files = [("CERTIFICATE", certificate), ("KEY", key), ("AUTHORITY", authority)];
     files
         .map(|(what, pem)| {
             let path = directory.join(format!("{name}.{what}.pem"));

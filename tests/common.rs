@@ -19,6 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SERVE: [&str; 6] =
     ["serve", "--no-token", "--allow-read", "*", "--allow-write", "*"];
 
+/// A certificate of this machine with its key, and the authority that signed it, as PEM.
+pub(crate) struct Certified {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    pub(crate) authority: String,
+}
+
+/// A certificate of an authority that nobody else has.
+pub(crate) fn certified() -> Certified {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let root = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let own = KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_string(), "localhost".to_string()];
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
+    Certified { certificate: certificate.pem(), key: own.serialize_pem(), authority: root }
+}
+
 /// A number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

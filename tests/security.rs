@@ -1,7 +1,7 @@
 //! What docs/security.md promises, cell by cell; tokens that servers make, TLS, the brake on wrong tokens, and what of a
 //! secret is on disk.
 
-use crate::common::binary;
+use crate::common::{Certified, binary};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::Value;
 use std::fs;
@@ -439,17 +439,8 @@ fn web(answer: &'static str) -> String {
 
 /// An authority, and a certificate of it for this machine: `NAME.authority.pem`, `NAME.certificate.pem`, `NAME.key.pem`.
 fn certified(world: &World, name: &str) {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let root = authority.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(authority, key);
-    let own = KeyPair::generate().unwrap();
-    let names = vec!["127.0.0.1".to_string(), "localhost".to_string()];
-    let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
-    let files =
-        [("certificate", certificate.pem()), ("key", own.serialize_pem()), ("authority", root)];
+    let Certified { certificate, key, authority } = crate::common::certified();
+    let files = [("certificate", certificate), ("key", key), ("authority", authority)];
     for (what, pem) in files {
         fs::write(world.path(&format!("{name}.{what}.pem")), pem).unwrap();
     }

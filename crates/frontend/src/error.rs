@@ -190,7 +190,7 @@ impl Error {
                 "select with a mask of the tensor's own shape, as in `x[x > 0]`, which has no such limit".to_string(),
             ),
             Self::TooComplex { .. } => Some(
-                "keep a part of it with CREATE TEMP TENSOR name AS SELECT …, and use the name"
+                "store a part of it with CREATE TEMP TENSOR name AS SELECT …, and use the name"
                     .to_string(),
             ),
             Self::NestingTooDeep { .. } => Some(

@@ -63,7 +63,7 @@ fn number(expr: &mut Expr) -> Result<(), Error> {
             error: BindError::InvalidArgument {
                 function: "season".to_string(),
                 argument: format!("'{text}'"),
-                reason: "names no season: they are DJF, MAM, JJA and SON, or the numbers 0 to 3"
+                reason: "is not a season: write DJF, MAM, JJA or SON, or a number from 0 to 3"
                     .to_string(),
             },
             position: Position::of_span(*span),

@@ -172,7 +172,7 @@ pub enum Error {
         sent: bool,
     },
     /// Wrong tokens from an address, one after another.
-    #[error("too many wrong tokens came from there: none is looked at for {wait_s} s")]
+    #[error("too many wrong tokens from this address: try again in {wait_s} s")]
     TooManyTries {
         /// Seconds until one is.
         wait_s: u64,
@@ -426,7 +426,7 @@ impl Error {
                 Some("ask as `localhost`, from a page of this server or from no page, or with a token".into())
             }
             Error::Unauthorized { sent: false } => Some(
-                "send it as `Authorization: Bearer TOKEN`: the server tells it at its start if it made it".into(),
+                "send it as `Authorization: Bearer TOKEN`: a server that makes its own token prints it at start".into(),
             ),
             Error::Unauthorized { sent: true } => Some(
                 "it is the `token` of the server's configuration, TESSERA_TOKEN there, or what the server told at its start"

@@ -90,10 +90,10 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
     let wanted = rest.strip_suffix(" type").unwrap_or(rest).to_lowercase();
     Error::Cells {
         code: "type_error",
-        message: format!("'{text}' cannot be read as {wanted}, the type of what stands beside it"),
+        message: format!("cannot convert '{text}' to {wanted}"),
         position: position.or_else(|| texts.get(text).copied()),
         hint: Some(
-            "compare with a value of that type, or make a text of the other side with `::text`"
+            "compare with a value of that type, or convert the other side with `::text`"
                 .to_string(),
         ),
     }

@@ -13,9 +13,9 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
 };
 
+use super::inner::of_inner;
 use crate::error::Error;
 
 /// The names of the functions.
@@ -48,21 +48,7 @@ impl Bounded {
 }
 
 impl ScalarUDFImpl for Bounded {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
+    of_inner!(name, aliases, signature, return_type);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         self.inner.return_field_from_args(args)
@@ -96,12 +82,12 @@ fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
     Error::Cells {
         code: "memory_exceeded",
         message: format!(
-            "`{name}` would make about {} MiB of {rows}, and the limit for one function is {} MiB",
+            "`{name}` would return about {} MiB for {rows}, and the limit for one function is {} MiB",
             mib(bytes),
             mib(limit as f64)
         ),
         position: None,
-        hint: Some("make less of each row, or raise `memory-limit`".to_string()),
+        hint: Some("return less for each row, or raise `memory-limit`".to_string()),
     }
 }
 

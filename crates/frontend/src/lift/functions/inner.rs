@@ -1,6 +1,6 @@
-//! Aggregates of ours that are DataFusion's but for one thing: all else is asked of the one inside.
+//! Functions of ours that are DataFusion's but for one thing: all else is asked of the one inside.
 
-/// Methods of `AggregateUDFImpl` that `self.inner` answers.
+/// Methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, that `self.inner` answers.
 macro_rules! of_inner {
     ($($method:ident),+ $(,)?) => { $(of_inner!(@ $method);)+ };
     (@ name) => {

@@ -48,5 +48,5 @@ pub use interrupt::interruptible;
 pub use island::Islands;
 pub use labels::Labels;
 pub use lower::{Lowered, lower_any, lower_tensor};
-pub use parse::{Parsed, is_complete, parse};
+pub use parse::{Parsed, is_complete, parse, parse_at_most};
 pub use statement::Statement;

@@ -16,9 +16,6 @@ use crate::{check, limits};
 /// sqlparser counts several of its calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
 
-/// The most statements of a script: all are read before the first runs.
-const STATEMENTS_MAX: usize = 10_000;
-
 /// One statement of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
@@ -36,14 +33,22 @@ pub struct Parsed {
 ///
 /// # Errors
 /// The first fault of the script: [`Error::Syntax`], [`Error::Token`], [`Error::Unsupported`],
-/// [`Error::TooComplex`] or [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
+/// [`Error::TooComplex`] (of one statement) or [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
 /// run from its start or not at all.
 pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
+    parse_at_most(script, usize::MAX)
+}
+
+/// As [`parse()`], of a script of at most so many statements: all are read before the first runs.
+///
+/// # Errors
+/// Those of [`parse()`]; [`Error::TooComplex`] for more statements.
+pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
     let pieces = tokens::split(script)?;
-    if let Some(beyond) = pieces.get(STATEMENTS_MAX) {
+    if let Some(beyond) = pieces.get(limit) {
         return Err(Error::TooComplex {
             what: format!("the script has {} statements", pieces.len()),
-            limit: STATEMENTS_MAX,
+            limit,
             position: Position::of_span(beyond.span()),
         });
     }

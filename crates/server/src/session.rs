@@ -284,7 +284,7 @@ impl Host {
                 position: None,
             });
         }
-        tessera_frontend::parse(script)
+        tessera_frontend::parse_at_most(script, STATEMENTS_MAX)
     }
 
     /// What plans the cell blocks of one statement.
@@ -588,6 +588,9 @@ impl Session {
         Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
     }
 }
+
+/// The most statements of a script.
+const STATEMENTS_MAX: usize = 10_000;
 
 /// Bytes of memory that a byte of a script takes at most while it is read: measured of lists of short numbers.
 const PARSED_BYTES: u64 = 300;

@@ -55,6 +55,7 @@ fn no_statement_takes_memory_that_nobody_counts() {
         ("SELECT array_length(range(1000000000))".into(), "memory_exceeded"),
         ("SELECT array_length(generate_series(1, 1000000000, 1))".into(), "memory_exceeded"),
         ("SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) FROM (VALUES (1)) v(a)".into(), "memory_exceeded"),
+        ("SELECT length(a || a || a) FROM (SELECT repeat('x', 6000000) AS a FROM (VALUES (1)) v(b)) q".into(), "memory_exceeded"),
         ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
         // Scripts and queries of too many parts.
         (script, "too_complex"),

@@ -79,6 +79,12 @@ for lift in ("auto", "off"):
         ("SELECT g.y % 20 AS j, s.x AS k, count(*) AS n FROM gr g LEFT JOIN xs s ON g.x = s.x GROUP BY g.y % 20, s.x", f"(SELECT min(place) FROM gr_y WHERE label % 20 = j), {place}"),
         ("SELECT nullif(x, 4) AS k, count(*) AS n FROM gr WHERE x < 10 GROUP BY nullif(x, 4)", place),
         ("SELECT nullif(x, 4) AS k, x % 2 AS j, count(*) AS n FROM gr GROUP BY nullif(x, 4), x % 2", place),
+        # Groups of groups too: the order is the dimension's, not that of the inner groups, nor of what WHERE leaves.
+        ("SELECT coalesce(k, -1) AS k, count(*) AS n FROM (SELECT nullif(x, 1) AS k, sum(m) AS s FROM gr GROUP BY nullif(x, 1)) q GROUP BY coalesce(k, -1)",
+         "(SELECT min(place) FROM gr_x WHERE coalesce(nullif(label, 1), -1) = k)"),
+        ("SELECT abs(k) AS k, count(*) AS n, max(s) AS s FROM (SELECT y - 20 AS k, sum(m) AS s FROM gr WHERE y > 10 GROUP BY y - 20) q GROUP BY abs(k)", "(SELECT min(place) FROM gr_y WHERE abs(label - 20) = k)"),
+        ("SELECT abs(k) AS k, j, count(*) AS n FROM (SELECT y - 20 AS k, nullif(x, 3) AS j, sum(m) AS s FROM gr WHERE y > 10 GROUP BY y - 20, nullif(x, 3)) q WHERE j < 9 GROUP BY abs(k), j",
+         f"(SELECT min(place) FROM gr_y WHERE abs(label - 20) = k), {at('gr', 'x', 'j')}"),
     ):
         same(sql, f"SELECT * FROM ({sql}) q ORDER BY {order} NULLS LAST")
 

@@ -33,6 +33,7 @@ mod labels;
 mod lower;
 mod names;
 mod nan;
+mod operators;
 mod optimizer;
 mod order;
 
@@ -238,7 +239,7 @@ fn logical(
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     let plan = grouping::rewrite(plan)?;
-    let plan = time::rewrite(plan, &prepared.texts)?;
+    let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     widen::rewrite(time::as_texts(plan)?)
 }

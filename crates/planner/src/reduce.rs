@@ -90,8 +90,9 @@ impl ReduceKind {
     /// | argmin, argmax | value, position (`int64`, -1 while there is none) |
     /// | count | `int64` |
     ///
-    /// A masked input adds a last field, the `int64` count of its cells (but for count and variance, which have one).
-    /// A mean of unknown cells has it always: the divisor of a group is its count.
+    /// A masked input adds a last field to sums and means, the `int64` count of its cells, and to products and extremes a
+    /// `bool` that is true if there was a cell; the others know it already. A mean of unknown cells has its count always:
+    /// the divisor of a group.
     pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 4]> {
         use ReduceKind::*;
         let mut fields: SmallVec<[DType; 4]> = match self {
@@ -105,8 +106,11 @@ impl ReduceKind {
             ArgMin | ArgMax => smallvec![dtype, DType::Int64],
             Count => smallvec![DType::Int64],
         };
-        if self == Mean || (nullable && !matches!(self, Count | Var { .. } | Any | All)) {
-            fields.push(DType::Int64);
+        match self {
+            Mean => fields.push(DType::Int64),
+            Sum | MeanOf(_) if nullable => fields.push(DType::Int64),
+            Prod | Min | Max | MinTotal | MaxTotal | Add if nullable => fields.push(DType::Bool),
+            _ => {}
         }
         fields
     }

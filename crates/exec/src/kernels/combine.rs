@@ -205,8 +205,10 @@ fn merge(
             all!(k, T => arg::<partial::Highest, T>(out, part, n));
         }
     }
-    if state.len() > own {
-        zip(out[own], part[own], n, |a: i64, b| a.wrapping_add(b));
+    match state.get(own) {
+        Some(DType::Bool) => zip(out[own], part[own], n, |a: u8, b| a | b),
+        Some(_) => zip(out[own], part[own], n, |a: i64, b| a.wrapping_add(b)),
+        None => {}
     }
 }
 
@@ -269,13 +271,6 @@ pub fn finish(
     let f = |x: f64, value: &mut [u8], i: usize| {
         if result == DType::Float32 { (x as f32).write(value, i) } else { x.write(value, i) }
     };
-    // The count of valid cells, where the state has one.
-    let count = match kind {
-        Var { .. } => Some(state[0]),
-        Any | All | Count => None,
-        _ if masks || kind == Mean => state.last().copied(),
-        _ => None,
-    };
     match kind {
         Sum if !dtype.is_float() => {
             for i in 0..n {
@@ -321,9 +316,16 @@ pub fn finish(
         }
     }
     let Some(valid) = valid else { return Ok(()) };
+    let met = |i: usize| match kind {
+        Any | All | Count => true,
+        Var { .. } => i64::read(state[0], i) > 0,
+        ArgMin | ArgMax => i64::read(state[1], i) >= 0,
+        Sum | Mean | MeanOf(_) => state.last().is_none_or(|count| i64::read(count, i) > 0),
+        _ => state.last().is_none_or(|met| met[i] > 0),
+    };
     for (i, v) in valid.iter_mut().enumerate().take(n) {
         *v = 1;
-        if masks && count.is_some_and(|c| i64::read(c, i) == 0) {
+        if masks && !met(i) {
             *v = 0;
             // What lies under a mask is zero everywhere, so that equal answers are equal bytes.
             let s = result.size();
@@ -408,13 +410,12 @@ mod tests {
 
     #[test]
     fn extremes_take_the_first_position_and_nan() {
-        let s = |v: f64, at: i64, n: i64| vec![f(&[v]), i(&[at]), i(&[n])];
+        let s = |v: f64, at: i64| vec![f(&[v]), i(&[at])];
         let (k, d) = (ReduceKind::ArgMax, DType::Float64);
-        let parts = [s(f64::NEG_INFINITY, -1, 0), s(5.0, 9, 1), s(5.0, 4, 1), s(3.0, 1, 1)];
+        let parts = [s(f64::NEG_INFINITY, -1), s(5.0, 9), s(5.0, 4), s(3.0, 1)];
         let (v, ok) = both(k, d, true, &parts).unwrap();
         assert_eq!((i64::read(&v, 0), ok[0]), (4, 1));
-        let (v, _) =
-            both(k, d, true, &[s(5.0, 9, 1), s(f64::NAN, 30, 1), s(f64::NAN, 20, 1)]).unwrap();
+        let (v, _) = both(k, d, true, &[s(5.0, 9), s(f64::NAN, 30), s(f64::NAN, 20)]).unwrap();
         assert_eq!(i64::read(&v, 0), 20);
         assert_eq!(both(k, d, true, &parts[..1]).unwrap().1, [0]);
     }

@@ -173,8 +173,13 @@ macro_rules! all {
 }
 pub(crate) use all;
 
+/// Whether any cell is valid, as a part of its own: its cells are validity, the state one `bool`.
+pub(crate) fn met(l: Level) -> Fns {
+    mono::<GreatestBool>(l)
+}
+
 /// How a reduction of cells of type `dtype` takes them in, and the type in which it wants them. The count of a
-/// nullable reduction is a part of its own ([`mod@count`]); so is that of a mean. `None` where it is not defined.
+/// nullable reduction is a part of its own ([`mod@count`], or [`met`]); so is that of a mean. `None` where it is not defined.
 pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DType)> {
     use ReduceKind::*;
     let k = Kind::of(dtype);

@@ -39,6 +39,14 @@ impl Along {
         matches!(self, Along::Values(values) if values.null_count() > 0)
     }
 
+    /// Can both be the labels of one dimension?
+    pub(crate) fn goes_with(&self, other: &Along) -> bool {
+        match (self, other) {
+            (Along::Values(own), Along::Values(other)) => own.len() == other.len(),
+            _ => true,
+        }
+    }
+
     /// Some labels next to each other.
     pub(crate) fn slice(&self, from: u64, len: u64) -> Along {
         match self {

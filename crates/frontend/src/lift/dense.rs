@@ -36,6 +36,7 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::program::ScalarOp;
 
+use super::along::Along;
 use super::labels::Kept;
 use super::lower::{Lower, Reason, place, refused};
 use super::relation::{Column, Relation};
@@ -119,9 +120,12 @@ impl Dense<'_> {
         let mut columns = Vec::with_capacity(table.columns.len());
         for (i, column) in table.columns.iter().enumerate() {
             columns.push(match column {
-                table::Column::Label { axis, values } => {
-                    Column::Label { axis: *axis, values: values.clone(), partial: false }
-                }
+                table::Column::Label { axis, values } => Column::Label {
+                    axis: *axis,
+                    values: values.clone(),
+                    partial: false,
+                    origin: None,
+                },
                 table::Column::Unreadable(error) => Column::Refused(error.to_string()),
                 table::Column::Cells { variable, axes } => {
                     let node = variable.build(&mut self.b).map_err(refused)?;
@@ -150,10 +154,13 @@ impl Dense<'_> {
             return column.clone();
         }
         if let Some(axis) = input.axis(expr) {
-            return match input.evaluate_whole(expr, axis, self.state) {
-                Ok(values) => {
+            let labels = input
+                .evaluate_whole(expr, axis, self.state)
+                .and_then(|values| Ok((values, input.evaluate_origin(expr, axis, self.state)?)));
+            return match labels {
+                Ok((values, origin)) => {
                     let partial = input.is_partial(expr);
-                    Column::Label { axis, values: values.into(), partial }
+                    Column::Label { axis, values: values.into(), partial, origin }
                 }
                 Err(e) => Column::Refused(e.strip_backtrace()),
             };
@@ -198,8 +205,9 @@ impl Dense<'_> {
         let mut origins = BTreeMap::new();
         for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
             columns.push(match column {
-                Column::Label { axis, values, .. } => {
-                    origins.insert(columns.len(), (*axis, values.clone()));
+                Column::Label { axis, values, origin, .. } => {
+                    let origin = origin.clone().map_or_else(|| values.clone(), Along::from);
+                    origins.insert(columns.len(), (*axis, origin));
                     let values = values.kept(&relation.kept[*axis]);
                     ScanColumn::label(*axis, values.map_err(|e| e.strip_backtrace())?)
                 }

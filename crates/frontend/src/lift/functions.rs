@@ -21,6 +21,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bounded::Bounded;
+pub(super) use bounded::check_size;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -76,6 +77,7 @@ pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
             ours.push(Bounded::new(inner.clone(), memory / 4).into());
         }
     }
+    ours.extend(super::operators::functions(memory / 4));
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

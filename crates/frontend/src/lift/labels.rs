@@ -352,21 +352,32 @@ impl Factors {
         Ok(out)
     }
 
-    /// The same groups of these columns; those with a NULL among their keys come last, by their keys.
-    pub(crate) fn nulls_last(mut self, columns: &[ArrayRef]) -> Result<Self> {
+    /// The same groups of these columns, in the order in which their keys first stand in `origin`, which has them all;
+    /// those with a NULL among their keys come last, by their keys.
+    pub(crate) fn ordered(mut self, columns: &[ArrayRef], origin: &[ArrayRef]) -> Result<Self> {
         let has_null = |&p: &u64| columns.iter().any(|c| c.is_null(p as usize));
-        if !self.first.iter().any(has_null) {
+        let is_own = columns.iter().zip(origin).all(|(own, origin)| Arc::ptr_eq(own, origin));
+        if is_own && !self.first.iter().any(has_null) {
             return Ok(self);
         }
-        let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
-        let rows = row_converter(&columns)?.convert_columns(&columns)?;
-        let mut order: Vec<usize> = (0..self.first.len()).collect();
-        let key = |code: usize| {
-            let place = self.first[code];
-            has_null(&place).then(|| rows.row(place as usize))
+        let converter = row_converter(columns)?;
+        let rows = |columns: &[ArrayRef]| {
+            converter.convert_columns(&columns.iter().map(canonical).collect::<Vec<_>>())
         };
-        // `None` is before `Some`, and the sort is stable: the others keep the order of their first positions.
-        order.sort_by_key(|&code| key(code));
+        let keys = rows(columns)?;
+        let mut places = std::collections::BTreeMap::new();
+        for (place, row) in rows(origin)?.iter().enumerate() {
+            places.entry(row.owned()).or_insert(place);
+        }
+        let mut order: Vec<usize> = (0..self.first.len()).collect();
+        order.sort_by_key(|&code| {
+            let first = self.first[code];
+            let key = keys.row(first as usize).owned();
+            match has_null(&first) {
+                true => (true, 0, Some(key)),
+                false => (false, places.get(&key).copied().unwrap_or(usize::MAX), None),
+            }
+        });
         let mut new = vec![0; order.len()];
         for (place, &code) in order.iter().enumerate() {
             new[code] = place as u32;

@@ -249,7 +249,8 @@ impl Order<'_> {
 
     /// The keys of groups: the places of labels, dimension by dimension, then the other columns.
     fn groups(&self, plan: &LogicalPlan, columns: Vec<Column>) -> Result<Vec<SortExpr>> {
-        let mut axes: BTreeMap<Axis, (Vec<Expr>, Vec<Along>)> = BTreeMap::new();
+        // Labels along one axis may be of two lengths, those of groups and others that met these.
+        let mut axes: BTreeMap<(Axis, usize), (Vec<Expr>, Vec<Along>)> = BTreeMap::new();
         let mut values = Vec::new();
         for column in columns {
             let expr = Expr::Column(column);
@@ -257,7 +258,12 @@ impl Order<'_> {
                 Some((axis, labels)) => {
                     // Of labels of two types that a join makes equal, these have the left side's.
                     let expr = expr.cast_to(labels.data_type(), plan.schema())?;
-                    let entry = axes.entry(axis).or_default();
+                    let with = |n: &usize| match axes.get(&(axis, *n)) {
+                        Some((_, others)) => others.iter().all(|other| other.goes_with(&labels)),
+                        None => true,
+                    };
+                    let nth = (0..).find(with).unwrap_or_default();
+                    let entry = axes.entry((axis, nth)).or_default();
                     entry.0.push(expr);
                     entry.1.push(labels);
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef, Result};
+use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
 use tessera_planner::build::Builder;
@@ -43,8 +43,9 @@ pub(crate) struct Relation {
 #[derive(Clone)]
 pub(crate) enum Column {
     /// A label at each position of the whole axis. It is `partial` if it comes from the right side of a join and is NULL
-    /// where nothing met it: then its first positions say nothing of the order of groups.
-    Label { axis: usize, values: Along, partial: bool },
+    /// where nothing met it: then its first positions say nothing of the order of groups. The labels of groups have the
+    /// `origin` that they were made of, at each of its positions: they keep its order.
+    Label { axis: usize, values: Along, partial: bool, origin: Option<ArrayRef> },
     /// A label of the right side of a left join whose rows are met along several axes: NULL in rows where `met` (a
     /// `bool` without NULLs) is false. It is cells, and has the order of the labels.
     Met { axis: usize, values: ArrayRef, met: NodeId },
@@ -140,6 +141,28 @@ impl Relation {
         self.evaluate_over(expr, Some(axis), rows, state, |_, values| Ok(values.clone()))
     }
 
+    /// The same along what the groups of the axis were made of; `None` if not all its labels are of groups.
+    pub(crate) fn evaluate_origin(
+        &self,
+        expr: &Expr,
+        axis: usize,
+        state: &SessionState,
+    ) -> Result<Option<ArrayRef>> {
+        let mut columns = expr.column_refs().into_iter();
+        let known = columns.try_fold(None, |len, c| match self.column(c) {
+            Some(Column::Label { axis: a, origin: Some(origin), .. }) if *a == axis => {
+                (len.unwrap_or(origin.len()) == origin.len()).then_some(Some(origin.len()))
+            }
+            _ => None,
+        });
+        let Some(Some(rows)) = known else { return Ok(None) };
+        let origin = |column: &Column| match column {
+            Column::Label { origin: Some(origin), .. } => Ok(origin.clone().into()),
+            _ => internal_err!("a label of groups has an origin"),
+        };
+        self.evaluate_columns(expr, Some(axis), rows as u64, state, origin).map(Some)
+    }
+
     fn evaluate_over(
         &self,
         expr: &Expr,
@@ -147,6 +170,21 @@ impl Relation {
         rows: u64,
         state: &SessionState,
         cut: impl Fn(&Kept, &Along) -> Result<Along>,
+    ) -> Result<ArrayRef> {
+        self.evaluate_columns(expr, axis, rows, state, |column| match column {
+            Column::Label { axis, values, .. } => cut(&self.kept[*axis], values),
+            _ => internal_err!("only labels are evaluated along an axis"),
+        })
+    }
+
+    /// An expression over the labels of an axis, of which `along` gives those to take.
+    fn evaluate_columns(
+        &self,
+        expr: &Expr,
+        axis: Option<usize>,
+        rows: u64,
+        state: &SessionState,
+        along: impl Fn(&Column) -> Result<Along>,
     ) -> Result<ArrayRef> {
         // Columns go by their numbers: those of several tables may share a name.
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
@@ -167,14 +205,16 @@ impl Relation {
             .data;
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for i in wanted {
-            if let Column::Label { axis: a, values, .. } = &self.columns[i]
+            let column = &self.columns[i];
+            if let Column::Label { axis: a, .. } = column
                 && Some(*a) == axis
             {
+                let values = along(column)?;
                 let field: &Field = self.schema.field(i);
                 let is_nullable = field.is_nullable() || values.has_nulls();
                 let field = field.clone().with_name(format!("c{i}")).with_nullable(is_nullable);
                 fields.push(field);
-                arrays.push(cut(&self.kept[*a], values)?.array(state)?);
+                arrays.push(values.array(state)?);
             }
         }
         let schema = Arc::new(Schema::new(fields));

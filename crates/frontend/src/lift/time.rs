@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -21,13 +22,14 @@ use tessera_planner::time::parse_period;
 
 use super::functions::TimeText;
 use super::table::calendar;
-use super::{float32, unsigned, zones};
+use super::{float32, operators, unsigned, zones};
 use crate::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
 pub(crate) fn rewrite(
     plan: LogicalPlan,
     texts: &BTreeMap<String, Position>,
+    state: &SessionState,
 ) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
@@ -43,7 +45,8 @@ pub(crate) fn rewrite(
                 one(e, &schema, texts)?
                     .transform_data(|e| unsigned::one(e, &schema))?
                     .transform_data(|e| float32::one(e, &schema))?
-                    .transform_data(|e| zones::one(e, &schema))
+                    .transform_data(|e| zones::one(e, &schema))?
+                    .transform_data(|e| operators::one(e, &schema, state))
             })?
             .map_data(|e| Ok(name.restore(e)))
         })

@@ -444,12 +444,13 @@ impl Body {
             }
             let own =
                 matches!(kind, ReduceKind::Var { .. } | ReduceKind::ArgMin | ReduceKind::ArgMax);
-            let counted = match kind {
-                ReduceKind::Mean => true,
-                ReduceKind::Var { .. } | ReduceKind::Any | ReduceKind::All => false,
-                _ => nullable,
+            // Whether, or how often, a state has met a cell is a part of its own.
+            let met = match kind {
+                ReduceKind::Mean => Some(DType::Int64),
+                _ if nullable && !own => state.get(1).and(state.last()).copied(),
+                _ => None,
             };
-            let fields = (0, state.len() - usize::from(counted));
+            let fields = (0, state.len() - usize::from(met.is_some()));
             let taken = match kind {
                 ReduceKind::Mean | ReduceKind::MeanOf(_) => ReduceKind::Sum,
                 ReduceKind::Var { .. } => ReduceKind::Var { ddof: 0 },
@@ -457,17 +458,17 @@ impl Body {
             };
             let seen = valid.filter(|_| own);
             parts.push(Part { fns, kind: taken, fields, value: v, valid: seen, tail: None });
-            if counted {
+            if let Some(met) = met {
                 let field = state.len() - 1;
+                let (fns, kind) = match met {
+                    DType::Bool => (partial::met(self.level), ReduceKind::Max),
+                    _ => (partial::count(self.level), ReduceKind::Count),
+                };
                 match valid {
-                    Some(value) => parts.push(Part {
-                        fns: partial::count(self.level),
-                        kind: ReduceKind::Count,
-                        fields: (field, 1),
-                        value,
-                        valid: None,
-                        tail: None,
-                    }),
+                    Some(value) => {
+                        let fields = (field, 1);
+                        parts.push(Part { fns, kind, fields, value, valid: None, tail: None });
+                    }
                     None => static_count = Some(field),
                 }
             }

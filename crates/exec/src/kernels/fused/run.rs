@@ -382,9 +382,17 @@ fn begin(
         fields.push(bytes.as_mut_ptr());
     }
     if let Some(f) = r.static_count.filter(|_| walk.cells > 0) {
-        // SAFETY: the field was checked to have an aligned cell for each of the state.
-        let to = unsafe { std::slice::from_raw_parts_mut(fields[f].cast::<i64>(), walk.cells) };
-        walk::counts(&r.axes, region, to);
+        let cells = fields[f];
+        // SAFETY: the field was checked to have an aligned cell of its type for each of the state.
+        unsafe {
+            if r.state[f] == DType::Bool {
+                let to = std::slice::from_raw_parts_mut(cells, walk.cells);
+                walk::counts(&r.axes, region, to, |n| u8::from(n > 0));
+            } else {
+                let to = std::slice::from_raw_parts_mut(cells.cast::<i64>(), walk.cells);
+                walk::counts(&r.axes, region, to, |n| n);
+            }
+        }
     }
     let mut parts = Vec::new();
     for p in &r.parts {

@@ -3,6 +3,7 @@
 use crate::kernels::KernelError;
 use crate::kernels::ops::N;
 use crate::kernels::partial::LANE_RUN;
+use std::ops::Mul;
 use std::sync::Arc;
 use tessera_planner::ir::AxisReduce;
 use tessera_planner::region::Region;
@@ -299,12 +300,18 @@ impl Walk {
     }
 }
 
-/// For each cell of a state the number of the region's cells that go to it.
-pub(super) fn counts(axes: &[AxisReduce], region: &Region, to: &mut [i64]) {
+/// For each cell of a state `of` the number of the region's cells that go to it; `of` a product is the product of those
+/// of its factors.
+pub(super) fn counts<T: Copy + Mul<Output = T>>(
+    axes: &[AxisReduce],
+    region: &Region,
+    to: &mut [T],
+    of: impl Fn(i64) -> T,
+) {
     // The count of a cell is the product of what each axis brings to its position. The inner axes' products are written
     // first, and once for each position of the next axis.
     let mut done = 1;
-    to.iter_mut().take(1).for_each(|n| *n = 1);
+    to.iter_mut().take(1).for_each(|n| *n = of(1));
     for (a, r) in axes.iter().enumerate().rev() {
         let brings: Vec<i64> = match r {
             AxisReduce::Keep => vec![1; region.len(a) as usize],
@@ -317,18 +324,19 @@ pub(super) fn counts(axes: &[AxisReduce], region: &Region, to: &mut [i64]) {
                 n
             }
         };
+        let brings: Vec<T> = brings.into_iter().map(&of).collect();
         if done == 1 {
-            let outer = to.first().copied().unwrap_or(1);
-            to.iter_mut().zip(&brings).for_each(|(to, n)| *to = outer * n);
+            let outer = to.first().copied().unwrap_or(of(1));
+            to.iter_mut().zip(&brings).for_each(|(to, n)| *to = outer * *n);
             done = brings.len();
             continue;
         }
         let (first, rest) = to.split_at_mut(done.min(to.len()));
         for (block, n) in rest.chunks_exact_mut(done).zip(brings.iter().skip(1)) {
-            block.iter_mut().zip(&*first).for_each(|(to, inner)| *to = inner * n);
+            block.iter_mut().zip(&*first).for_each(|(to, inner)| *to = *inner * *n);
         }
         match brings.first() {
-            Some(n) => first.iter_mut().for_each(|to| *to *= n),
+            Some(n) => first.iter_mut().for_each(|to| *to = *to * *n),
             None => return,
         }
         done *= brings.len();

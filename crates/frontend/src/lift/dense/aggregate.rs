@@ -105,7 +105,9 @@ impl Dense<'_> {
     ) -> Result<(Vec<Fate>, Vec<Column>), Reason> {
         let rank = input.kept.len();
         let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
-        let mut keys: Vec<(usize, Along)> = Vec::new();
+        // For each key what it was made of, if that is not its own column.
+        let mut origins: Vec<Vec<Option<ArrayRef>>> = vec![Vec::new(); rank];
+        let mut keys: Vec<(usize, Along, Option<ArrayRef>)> = Vec::new();
         // Axes of which every position is a group, whatever else is a key: a position is unlike any other.
         let mut by_position = vec![false; rank];
         for group in groups {
@@ -126,32 +128,37 @@ impl Dense<'_> {
             {
                 by_position[axis] = true;
                 let kept = values.kept(&input.kept[axis]).map_err(|e| e.strip_backtrace())?;
-                keys.push((axis, kept));
+                keys.push((axis, kept, None));
                 continue;
             }
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
             // Of a group's keys any may be shown; rows show these.
             let values = canonical(&values);
+            let origin = input.evaluate_origin(group, axis, self.state);
+            let origin = origin.map_err(|e| e.strip_backtrace())?.map(|o| canonical(&o));
             by_axis[axis].push(values.clone());
+            origins[axis].push(origin.clone());
             let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
-            keys.push((axis, kept.into()));
+            keys.push((axis, kept.into(), Some(origin.unwrap_or(values))));
         }
         let mut fates = Vec::with_capacity(rank);
-        for ((columns, kept), by_position) in by_axis.iter().zip(&input.kept).zip(by_position) {
-            fates.push(if by_position {
+        for (axis, (columns, kept)) in by_axis.iter().zip(&input.kept).enumerate() {
+            fates.push(if by_position[axis] {
                 Fate::Keep
             } else if columns.is_empty() {
                 Fate::All
             } else {
-                let factors = Factors::of(columns).and_then(|f| f.nulls_last(columns));
+                let origin: Option<Vec<ArrayRef>> = origins[axis].iter().cloned().collect();
+                let origin = origin.as_ref().unwrap_or(columns);
+                let factors = Factors::of(columns).and_then(|f| f.ordered(columns, origin));
                 let factors = factors.map_err(|e| e.strip_backtrace())?.kept(kept);
                 if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) }
             });
         }
         let keys = keys
             .into_iter()
-            .map(|(axis, values)| {
+            .map(|(axis, values, origin)| {
                 let values = match (&fates[axis], values) {
                     (Fate::Group(f), Along::Values(values)) => {
                         let first = UInt64Array::from(f.first.clone());
@@ -159,7 +166,7 @@ impl Dense<'_> {
                     }
                     (_, values) => values,
                 };
-                Ok(Column::Label { axis, values, partial: false })
+                Ok(Column::Label { axis, values, partial: false, origin })
             })
             .collect::<Result<_, Reason>>()?;
         Ok((fates, keys))

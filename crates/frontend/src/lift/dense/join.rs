@@ -219,48 +219,63 @@ impl Dense<'_> {
             columns.push(match column {
                 Column::Met { .. } => column,
                 Column::Refused(reason) => Column::Refused(reason),
-                Column::Label { axis, values, partial } => match matched
-                    .iter()
-                    .find(|((_, j), _)| *j == axis)
-                {
-                    // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
-                    Some((&(i, _), m)) => {
-                        let values = self.at_kept(&right, axis, &values)?;
-                        let values = spread(&values, m, &left.kept[i], left.whole[i])?;
-                        match self.met(matched, i, whole_rank)? {
-                            Some(met) => Column::Met { axis: i, values, met },
-                            None => {
-                                let partial = partial || is_left || all_right;
-                                Column::Label { axis: i, values: values.into(), partial }
-                            }
-                        }
-                    }
-                    None => match stands[axis] {
-                        Some(axis) => Column::Label { axis, values, partial },
-                        // An axis of one position: its label is that of every row.
-                        None => {
+                Column::Label { axis, values, partial, origin } => {
+                    match matched.iter().find(|((_, j), _)| *j == axis) {
+                        // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
+                        Some((&(i, _), m)) => {
                             let values = self.at_kept(&right, axis, &values)?;
-                            let mut pairs = matched.iter();
-                            match (is_left, pairs.next(), pairs.next()) {
-                                // But NULL where nothing was met.
-                                (true, Some((&(i, _), m)), None) => {
-                                    let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
-                                    let m = Matches { left: m.left.clone(), right: met };
-                                    let values = spread(&values, &m, &left.kept[i], left.whole[i])?;
-                                    Column::Label { axis: i, values: values.into(), partial: true }
-                                }
-                                (true, ..) => Column::Refused(
-                                    "a label of one position beside a left join".to_string(),
-                                ),
-                                _ => {
-                                    let n = left.whole[0] as usize;
-                                    let values = gathered(&values, &vec![Some(0); n])?;
-                                    Column::Label { axis: 0, values: values.into(), partial }
+                            let values = spread(&values, m, &left.kept[i], left.whole[i])?;
+                            match self.met(matched, i, whole_rank)? {
+                                Some(met) => Column::Met { axis: i, values, met },
+                                None => {
+                                    let partial = partial || is_left || all_right;
+                                    Column::Label {
+                                        axis: i,
+                                        values: values.into(),
+                                        partial,
+                                        origin: None,
+                                    }
                                 }
                             }
                         }
-                    },
-                },
+                        None => match stands[axis] {
+                            Some(axis) => Column::Label { axis, values, partial, origin },
+                            // An axis of one position: its label is that of every row.
+                            None => {
+                                let values = self.at_kept(&right, axis, &values)?;
+                                let mut pairs = matched.iter();
+                                match (is_left, pairs.next(), pairs.next()) {
+                                    // But NULL where nothing was met.
+                                    (true, Some((&(i, _), m)), None) => {
+                                        let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
+                                        let m = Matches { left: m.left.clone(), right: met };
+                                        let values =
+                                            spread(&values, &m, &left.kept[i], left.whole[i])?;
+                                        Column::Label {
+                                            axis: i,
+                                            values: values.into(),
+                                            partial: true,
+                                            origin: None,
+                                        }
+                                    }
+                                    (true, ..) => Column::Refused(
+                                        "a label of one position beside a left join".to_string(),
+                                    ),
+                                    _ => {
+                                        let n = left.whole[0] as usize;
+                                        let values = gathered(&values, &vec![Some(0); n])?;
+                                        Column::Label {
+                                            axis: 0,
+                                            values: values.into(),
+                                            partial,
+                                            origin: None,
+                                        }
+                                    }
+                                }
+                            }
+                        },
+                    }
+                }
                 Column::Cells(mut node) => {
                     for (&(_, j), m) in matched {
                         if self.b.node(node).shape[j] > 1 {

@@ -63,17 +63,26 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let bytes = estimate(self.name(), &args.args, args.number_rows)?;
-        if bytes > self.limit as f64 {
-            return Err(DataFusionError::External(Box::new(too_large(
-                self.name(),
-                bytes,
-                args.number_rows,
-                self.limit,
-            ))));
-        }
+        check_size(self.name(), &args.args, args.number_rows, self.limit)?;
         self.inner.invoke_with_args(args)
     }
+}
+
+/// Is what a function or an operator makes of some arguments within the limit?
+///
+/// # Errors
+/// `memory_exceeded` if not.
+pub(in crate::lift) fn check_size(
+    name: &str,
+    args: &[ColumnarValue],
+    rows: usize,
+    limit: u64,
+) -> Result<()> {
+    let bytes = estimate(name, args, rows)?;
+    if bytes > limit as f64 {
+        return Err(DataFusionError::External(Box::new(too_large(name, bytes, rows, limit))));
+    }
+    Ok(())
 }
 
 fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {

@@ -6,6 +6,7 @@ use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 
 use super::super::names::{FLOOR_DIVIDE, POWER};
+use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use super::{Lower, Lowered};
 
 /// Functions of one float that mean the same.
@@ -52,6 +53,13 @@ impl Lower<'_> {
         match (name, nodes.as_slice()) {
             ("trunc", [x]) if all_float(self) => self.map(ScalarOp::Trunc, &[*x]),
             ("power" | POWER, [x, y]) if all_float(self) => self.map(ScalarOp::Pow, &[*x, *y]),
+            (SHIFT_LEFT | SHIFT_RIGHT, [x, y])
+                if self.b.dtype(*x).is_integer() && self.b.dtype(*x) == self.b.dtype(*y) =>
+            {
+                let is_left = name == SHIFT_LEFT;
+                let op = if is_left { ScalarOp::ShiftLeft } else { ScalarOp::ShiftRight };
+                self.map(op, &[*x, *y])
+            }
             ("atan2", [x, y]) if all_float(self) => self.map(ScalarOp::Arctan2, &[*x, *y]),
             (FLOOR_DIVIDE, [x, y]) if all_float(self) => {
                 let quotient = self.map(ScalarOp::Div, &[*x, *y])?;

@@ -28,7 +28,7 @@ pub use concat::physical;
 pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
-pub use stop::{IsStopped, in_place, stoppable};
+pub use stop::{IsStopped, await_in_place, in_place, stoppable};
 pub use table::{Column, TableParts, TensorTable};
 pub use top::Top;
 

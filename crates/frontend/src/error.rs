@@ -95,7 +95,7 @@ pub enum Error {
     /// Not a fault: lowering stopped for the island that [`crate::Islands::wanted`] gives, and goes on when it has run.
     #[error("a part of the statement has to run first")]
     Waiting,
-    /// Planning was stopped from outside: see [`crate::interruptible`].
+    /// Planning was stopped from outside: see [`tessera_planner::interrupt`].
     #[error("planning was stopped")]
     Stopped,
     /// More parts that have to run before the rest can be bound than a statement may have.

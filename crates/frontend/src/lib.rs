@@ -44,7 +44,6 @@ pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
 pub use functions::{FunctionRow, functions};
-pub use interrupt::interruptible;
 pub use island::Islands;
 pub use labels::Labels;
 pub use lower::{Lowered, lower_any, lower_tensor};

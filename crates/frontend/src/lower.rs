@@ -25,7 +25,7 @@ mod select;
 mod subscript;
 pub(crate) mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sqlparser::ast::{Cte, Expr, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
@@ -273,7 +273,7 @@ impl Lowerer<'_, '_> {
         let mut texts: Vec<Option<Arc<str>>> = Vec::new();
         // For each item where `AS` names it.
         let mut given: Vec<Option<Span>> = Vec::new();
-        let mut aliases: Vec<String> = Vec::new();
+        let mut aliases = BTreeSet::new();
         for item in &select.projection {
             let (expr, alias) = match item {
                 SelectItem::UnnamedExpr(expr) => (expr, None),
@@ -282,11 +282,10 @@ impl Lowerer<'_, '_> {
             };
             let value = self.expr(expr)?;
             if let Some(alias) = alias {
-                if aliases.contains(&alias.value) {
-                    let name = alias.value.clone();
+                let name = alias.value.clone();
+                if !aliases.insert(name.clone()) {
                     return fail(BindError::DuplicateName { kind: "item", name }, alias.span);
                 }
-                aliases.push(alias.value.clone());
             }
             match value {
                 Value::Record(record) => {
@@ -304,14 +303,16 @@ impl Lowerer<'_, '_> {
             texts.resize(items.len(), ast::text(expr).map(Arc::from));
         }
         // Of items that are called the same only one keeps the name, an alias before others.
-        for at in 0..items.len() {
-            let Some(name) = items[at].name.clone() else { continue };
-            let is_same = |i: usize| items[i].name.as_ref() == Some(&name);
-            let taken =
-                (0..items.len()).any(|i| i != at && is_same(i) && (i < at || given[i].is_some()));
-            if taken && given[at].is_none() {
-                items[at].name = None;
+        let mut keeps: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (at, item) in items.iter().enumerate() {
+            let Some(name) = &item.name else { continue };
+            let kept = *keeps.entry(name.clone()).or_insert(at);
+            if given[at].is_some() && given[kept].is_none() {
+                keeps.insert(name.clone(), at);
             }
+        }
+        for (at, item) in items.iter_mut().enumerate().filter(|(at, _)| given[*at].is_none()) {
+            item.name = item.name.take().filter(|name| keeps.get(name) == Some(&at));
         }
         self.coordinates(&mut items, &given)?;
         let items = items.into_iter().zip(texts);

@@ -97,6 +97,9 @@ pub enum Error {
         /// The construct.
         construct: String,
     },
+    /// Planning was stopped from outside: see [`crate::interrupt`].
+    #[error("planning was stopped")]
+    Stopped,
     /// A pass broke the plan: a fault of ours.
     #[error("the plan is broken after pass `{pass}`: {reason}")]
     Broken {
@@ -119,6 +122,7 @@ impl Error {
             Error::TooLarge { .. } => "too_large",
             Error::Range { .. } => "out_of_range",
             Error::Unsupported { .. } => "unsupported",
+            Error::Stopped => "cancelled",
             Error::Broken { .. } => "internal",
         }
     }

@@ -29,6 +29,7 @@ use crate::dtype::DType;
 use crate::error::Error;
 use crate::factor::Factor;
 use crate::grid::{AxisGrid, Grid};
+use crate::interrupt;
 use crate::ir::{AxisReduce, Contraction, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
@@ -59,14 +60,15 @@ const OUTPUTS_MAX: usize = 16;
 /// Turns an optimised graph into a plan.
 ///
 /// # Errors
-/// [`Error::Broken`] if the graph is not sound.
+/// [`Error::Broken`] if the graph is not sound, [`Error::Stopped`].
 pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
     let rooted = cut::cut(rooted, config);
     let graph = &rooted.graph;
     let uses = uses(&rooted);
     let needs = Needs::find(graph, &rooted.roots, &uses);
     let mut f = Fuser { graph, config, uses: &uses, plan: Plan::default(), made: BTreeMap::new() };
-    for group in needs.groups(graph) {
+    for group in needs.groups(graph)? {
+        interrupt::check()?;
         f.emit(&group)?;
     }
     for &root in &rooted.roots {
@@ -232,27 +234,46 @@ impl<'a> Needs<'a> {
     }
 
     /// The materialised nodes in the order in which they become stages; nodes that share a stage stand together.
-    fn groups(&self, graph: &Graph) -> Vec<Vec<NodeId>> {
+    fn groups(&self, graph: &Graph) -> Result<Vec<Vec<NodeId>>, Error> {
         let mut order: Vec<NodeId> = self.level.keys().copied().collect();
         order.sort_by_key(|id| (self.level[id], *id));
         let mut groups: Vec<Vec<NodeId>> = Vec::new();
+        // Groups of a level that have room, by what their nodes read: nodes that share a stage read something together.
+        let mut open: BTreeMap<(u32, NodeId), Vec<usize>> = BTreeMap::new();
         for id in order {
-            let fits = |g: &Vec<NodeId>| {
-                let (first, node) = (graph.node(g[0]), graph.node(id));
-                g.len() < OUTPUTS_MAX
-                    && self.level[&g[0]] == self.level[&id]
-                    && (is_same_factor(first, node)
-                        || is_fused(first)
-                            && is_fused(node)
-                            && space(graph, first) == space(graph, node)
-                            && g.iter().any(|o| !self.leaves[o].is_disjoint(&self.leaves[&id])))
+            interrupt::check()?;
+            let (level, node) = (self.level[&id], graph.node(id));
+            let reads: BTreeSet<NodeId> = match node.op {
+                Op::Factor { .. } => node.inputs.iter().copied().collect(),
+                _ if is_fused(node) => self.leaves[&id].clone(),
+                _ => BTreeSet::new(),
             };
-            match groups.iter_mut().find(|g| fits(g)) {
-                Some(g) => g.push(id),
-                None => groups.push(vec![id]),
+            let mut candidates = BTreeSet::new();
+            for &read in &reads {
+                let Some(known) = open.get_mut(&(level, read)) else { continue };
+                known.retain(|&g| groups[g].len() < OUTPUTS_MAX);
+                candidates.extend(known.iter().copied());
+            }
+            let fits = |&g: &usize| {
+                let first = graph.node(groups[g][0]);
+                is_same_factor(first, node)
+                    || is_fused(first)
+                        && is_fused(node)
+                        && space(graph, first) == space(graph, node)
+            };
+            let group = candidates.into_iter().find(fits).unwrap_or_else(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            groups[group].push(id);
+            for read in reads {
+                let known = open.entry((level, read)).or_default();
+                if !known.contains(&group) {
+                    known.push(group);
+                }
             }
         }
-        groups
+        Ok(groups)
     }
 }
 

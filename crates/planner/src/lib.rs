@@ -31,6 +31,7 @@ pub mod explain;
 pub mod factor;
 pub mod fuse;
 pub mod grid;
+pub mod interrupt;
 pub mod ir;
 pub mod key;
 pub mod lookup;
@@ -55,7 +56,7 @@ use std::sync::Arc;
 /// From a graph to a plan that is ready to run. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors
-/// [`error::Error::Broken`] if a pass broke the graph.
+/// [`error::Error::Broken`] if a pass broke the graph, [`error::Error::Stopped`] if planning was ([`interrupt`]).
 pub fn compile(
     start: optimize::Rooted,
     config: &config::Config,

@@ -13,29 +13,36 @@ pub(crate) use push::repeats;
 use crate::build::Builder;
 use crate::config::Config;
 use crate::error::Error;
+use crate::interrupt;
 use crate::ir::{Graph, MapOp, Node, NodeId, Op};
 use crate::program::ScalarOp;
 use crate::verify::verify;
 use smallvec::SmallVec;
 
-/// A pass: its name in EXPLAIN VERBOSE, and what it does to one node whose inputs have been rewritten.
+/// A pass.
 pub struct Pass {
-    /// The name.
+    /// The name in EXPLAIN VERBOSE.
     pub name: &'static str,
-    rewrite: fn(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error>,
+    /// Starts over with a graph.
+    start: fn() -> Rewrite,
 }
+
+/// What a pass does to one node, given its rewritten inputs.
+type Rewrite = Box<dyn FnMut(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error>>;
 
 /// The passes, in the order in which they run; the list runs until nothing changes, at most eight times.
 pub const PASSES: [Pass; 3] = [
-    Pass { name: "fold", rewrite: fold::rewrite },
-    Pass { name: "push_slice", rewrite: push::rewrite },
-    Pass { name: "share", rewrite: share::rewrite },
+    Pass { name: "fold", start: || Box::new(fold::rewrite) },
+    Pass { name: "push_slice", start: || Box::new(push::rewrite) },
+    Pass { name: "share", start: || Box::new(share::rewrite()) },
 ];
 
 /// Run once after the others: views sink no more, so that both sides of a product may view one node; grids change no
 /// more, so that a rechunk to the grid that is there goes.
-const LAST: [Pass; 2] =
-    [Pass { name: "settle", rewrite: settle }, Pass { name: "halve", rewrite: halve::rewrite }];
+const LAST: [Pass; 2] = [
+    Pass { name: "settle", start: || Box::new(settle) },
+    Pass { name: "halve", start: || Box::new(halve::rewrite) },
+];
 
 fn settle(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     match node.op {
@@ -66,7 +73,7 @@ impl Rooted {
 /// Runs all passes. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors
-/// [`Error::Broken`] if a pass broke the graph; errors of constructors cannot occur on a sound graph.
+/// [`Error::Broken`] if a pass broke the graph, [`Error::Stopped`]; errors of constructors cannot occur on a sound graph.
 pub fn optimize(
     start: Rooted,
     config: &Config,
@@ -123,11 +130,13 @@ fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
         new[id.0 as usize]
             .ok_or_else(|| Error::Broken { pass: pass.name, reason: "an input was lost".into() })
     };
+    let mut rewrite = (pass.start)();
     for (id, node) in old.graph.nodes() {
         if needed[id.0 as usize] {
+            interrupt::check()?;
             let inputs: SmallVec<[NodeId; 3]> =
                 node.inputs.iter().map(|&i| at(&new, i)).collect::<Result<_, _>>()?;
-            new[id.0 as usize] = Some((pass.rewrite)(&mut b, node, &inputs)?);
+            new[id.0 as usize] = Some(rewrite(&mut b, node, &inputs)?);
         }
     }
     let roots = old.roots.iter().map(|&r| at(&new, r)).collect::<Result<_, _>>()?;

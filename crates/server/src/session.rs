@@ -23,6 +23,7 @@ mod open;
 mod query;
 mod settings;
 mod spread;
+mod stop;
 mod system;
 mod tables;
 mod views;

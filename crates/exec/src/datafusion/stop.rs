@@ -31,6 +31,17 @@ pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Waits for what computes between its awaits for as long as it likes: other threads take over what this one served
+/// beside.
+pub async fn await_in_place<T>(work: impl Future<Output = T>) -> T {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(|| runtime.block_on(work))
+        }
+        _ => work.await,
+    }
+}
+
 /// The plan, whose joins without equal keys end with [`Error::Cancelled`] soon after `is_stopped` is true.
 ///
 /// # Errors

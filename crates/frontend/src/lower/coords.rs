@@ -8,6 +8,7 @@
 //! An item along one dimension that `AS` calls as that dimension is the dimension's coordinate, in the whole dataset
 //! that the block gives; as in xarray a dataset has one name for both.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sqlparser::tokenizer::Span;
@@ -36,10 +37,6 @@ pub(super) fn are_labels(items: &[Tensor]) -> Vec<bool> {
     are_coordinates(&named.zip(dims.iter().map(Vec::as_slice)).collect::<Vec<_>>())
 }
 
-fn has_dim(t: &Tensor, name: &str) -> bool {
-    t.dims.iter().any(|dim| dim.name.as_deref() == Some(name))
-}
-
 impl Lowerer<'_, '_> {
     /// Makes the items that `AS` calls as their own dimension its coordinate, on all items. `spans` has the place of
     /// the alias of those that have one.
@@ -52,9 +49,11 @@ impl Lowerer<'_, '_> {
         items: &mut [Tensor],
         spans: &[Option<Span>],
     ) -> Result<(), Error> {
+        let dims = items.iter().flat_map(|item| &item.dims).filter_map(|dim| dim.name.clone());
+        let dims: BTreeSet<Arc<str>> = dims.collect();
         for at in 0..items.len() {
             let (Some(span), Some(name)) = (spans[at], items[at].name.clone()) else { continue };
-            if !items.iter().any(|item| has_dim(item, &name)) {
+            if !dims.contains(&name) {
                 continue;
             }
             let old = match items[at].dims.as_slice() {

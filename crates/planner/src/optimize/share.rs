@@ -4,16 +4,17 @@ use super::rebuild;
 use crate::build::Builder;
 use crate::error::Error;
 use crate::ir::{Node, NodeId};
+use std::collections::HashMap;
 
-pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
-    let before = b.graph.len();
-    let id = rebuild(b, node, inputs)?;
-    if b.graph.len() == before {
-        return Ok(id);
+pub(super) fn rewrite() -> impl FnMut(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error> {
+    let mut first: HashMap<Node, NodeId> = HashMap::new();
+    let mut known = 0;
+    move |b, node, inputs| {
+        let id = rebuild(b, node, inputs)?;
+        for (id, node) in b.graph.nodes().skip(known) {
+            first.entry(node.clone()).or_insert(id);
+        }
+        known = b.graph.len();
+        Ok(first.get(b.node(id)).copied().unwrap_or(id))
     }
-    // Graphs have tens of nodes; a scan needs no hash that would have to agree with equality.
-    let made = b.node(id);
-    let first =
-        b.graph.nodes().find(|(other, n)| *other < id && *n == made).map(|(other, _)| other);
-    Ok(first.unwrap_or(id))
 }

@@ -7,6 +7,7 @@ use crate::session::expected::{measured as as_json, measurements};
 use crate::session::islands::{Binding, Settled};
 use crate::session::query::operands;
 use crate::session::settings::Settings;
+use crate::session::stop::Stop;
 use crate::session::waiting::{explain_waiting, names, shown};
 use crate::session::{Failure, Host, Session};
 use crate::statement::{Handle, State};
@@ -20,11 +21,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
-    physical, stoppable,
+    await_in_place, physical, stoppable,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -48,17 +48,25 @@ pub(super) struct PlannedCells {
     pub(super) state: SessionState,
     pub(super) sources: Sources,
     pub(super) config: PlanConfig,
+    pub(super) stop: Stop,
     pub(super) plan_s: f64,
 }
 
 impl PlannedCells {
     fn of(binding: Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
-        let plan_s = binding.started.elapsed().as_secs_f64();
+        let plan_s = binding.stop.started().elapsed().as_secs_f64();
         let Some(state) = binding.opener.state.into_inner() else {
             return Err(Error::Internal { what: "a cell block was planned by nothing".into() });
         };
         let sources = binding.opener.sources;
-        Ok(PlannedCells { plan, state, sources, config: binding.config, plan_s })
+        Ok(PlannedCells {
+            plan,
+            state,
+            sources,
+            config: binding.config,
+            stop: binding.stop,
+            plan_s,
+        })
     }
 }
 
@@ -138,7 +146,7 @@ impl Session {
         measured: &Measured,
         cancel: &CancelToken,
     ) -> Result<SendableRecordBatchStream, Error> {
-        let Settings { durability, threads, query_timeout_s: timeout_s, .. } = self.settings();
+        let Settings { durability, threads, .. } = self.settings();
         let runner = Runner {
             host: self.host.clone(),
             sources: planned.sources,
@@ -146,6 +154,7 @@ impl Session {
             durability,
             threads,
             handle: cancel.clone(),
+            stop: planned.stop.clone(),
             scan: String::new(),
             measured: measured.clone(),
         };
@@ -161,12 +170,16 @@ impl Session {
             })
             .collect();
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
-        let plan = physical(&planned.state, &logical).await.map_err(rows_error)?;
-        let (handle, started) = (cancel.clone(), Instant::now());
-        let is_stopped: IsStopped = Arc::new(move || {
-            let is_late = |limit| started.elapsed() >= Duration::from_secs(limit);
-            handle.is_cancelled() || timeout_s.is_some_and(is_late)
+        let planning = await_in_place(async {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(Error::Cancelled),
+                plan = physical(&planned.state, &logical) => plan.map_err(rows_error),
+            }
         });
+        let plan = planning.await?;
+        let stop = planned.stop;
+        let is_stopped: IsStopped = Arc::new(move || stop.is_stopped());
         let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
         execute_stream(plan, Arc::new(context)).map_err(rows_error)
@@ -204,7 +217,7 @@ impl Session {
         let mut scans = Vec::new();
         for scan in &planned.plan.scans {
             let mut passes = Vec::new();
-            let tiling = compile(
+            let tiling = planned.stop.compile(
                 scan.read_by(&planned.plan.logical),
                 &planned.config,
                 &mut |name, graph: &Rooted| {
@@ -212,8 +225,7 @@ impl Session {
                         passes.push(format!("\n-- after {name}\n{}", explain::graph(graph)));
                     }
                 },
-            )
-            .map_err(Error::stage)?;
+            )?;
             scans.push((scan.name.clone(), scan.exploded, tiling, passes));
         }
         let sources = planned.sources.clone();
@@ -353,6 +365,7 @@ struct Runner {
     threads: Option<usize>,
     /// The statement that they are part of.
     handle: Handle,
+    stop: Stop,
     /// The scan whose plan it is.
     scan: String,
     measured: Measured,
@@ -400,7 +413,8 @@ impl Runner {
     }
 
     fn begin(&self, rooted: Rooted) -> Result<Pieces, ExecError> {
-        let tiling = Arc::new(compile(rooted, &self.config, &mut |_, _| {})?);
+        let tiling = self.stop.plan(|| compile(rooted, &self.config, &mut |_, _| {}))?;
+        let tiling = Arc::new(tiling);
         let (durable, quick) = (self.handle.durable(self.durability), is_quick(&tiling));
         if durable.is_none() && quick {
             return self.start(tiling, None);

@@ -10,15 +10,14 @@ use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};
 use crate::session::expected::{measured as as_json, measurements};
 use crate::session::open::Opener;
+use crate::session::stop::Stop;
 use crate::statement::State;
 use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use tessera_exec::chunk::{Chunk, dense};
 use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
-use tessera_exec::datafusion::in_place;
 use tessera_exec::distinct::Distinct;
 use tessera_exec::schedule::Stats;
 use tessera_exec::select::{Room, Select};
@@ -28,7 +27,6 @@ use tessera_frontend::lift::Density;
 use tessera_frontend::surface::{self, Decision, RelationKind};
 use tessera_frontend::{CatalogNames, Context, Islands};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
-use tessera_planner::compile;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
@@ -54,10 +52,8 @@ pub(super) struct Binding<'a> {
     pub(super) ran: Vec<Ran>,
     now_us: i64,
     seed: u64,
-    pub(super) started: Instant,
-    cancel: CancelToken,
-    /// Seconds that the statement may take.
-    timeout_s: Option<u64>,
+    /// Whether it is to go on.
+    pub(super) stop: Stop,
 }
 
 /// An island that ran.
@@ -96,30 +92,22 @@ impl Binding<'_> {
     ) -> Result<Settled<T>, Error> {
         let opener = &self.opener;
         let state = || opener.state();
-        let (cancel, started, timeout_s) = (self.cancel.clone(), self.started, self.timeout_s);
-        let is_late = move || timeout_s.is_some_and(|limit| started.elapsed().as_secs() >= limit);
-        let is_stopped = move || cancel.is_cancelled() || is_late();
-        let lowered = in_place(|| {
-            tessera_frontend::interruptible(is_stopped, || {
-                tessera_frontend::limits::with_stack(|| {
-                    let mut context = Context {
-                        catalog: &self.opener,
-                        config: self.config.clone(),
-                        now_us: self.now_us,
-                        seed: self.seed,
-                        islands: &mut self.islands,
-                        density: self.density,
-                        state: &state,
-                    };
-                    lower(&mut context)
-                })
+        let lowered = self.stop.plan(|| {
+            tessera_frontend::limits::with_stack(|| {
+                let mut context = Context {
+                    catalog: &self.opener,
+                    config: self.config.clone(),
+                    now_us: self.now_us,
+                    seed: self.seed,
+                    islands: &mut self.islands,
+                    density: self.density,
+                    state: &state,
+                };
+                lower(&mut context)
             })
         });
         match (lowered, self.islands.wanted()) {
-            (Err(tessera_frontend::Error::Stopped), _) => Err(match timeout_s {
-                Some(limit_s) if !self.cancel.is_cancelled() => Error::Timeout { limit_s },
-                _ => Error::Cancelled,
-            }),
+            (Err(tessera_frontend::Error::Stopped), _) => Err(self.stop.error()),
             (Ok(lowered), _) => Ok(Settled::Ready(lowered)),
             (Err(tessera_frontend::Error::Waiting), Some(island)) => {
                 Ok(Settled::Waiting(Box::new(island)))
@@ -146,7 +134,8 @@ impl Session {
         mut opener: Opener<'a>,
         cancel: &CancelToken,
     ) -> Result<Binding<'a>, Error> {
-        let started = Instant::now();
+        let settings = self.settings();
+        let stop = Stop::new(cancel, settings.query_timeout_s);
         // Storage may take as long as its time-outs.
         tokio::select! {
             biased;
@@ -156,7 +145,6 @@ impl Session {
         let (now_us, seed) = cancel.step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
         // What runs from here on can be run again.
         cancel.keep().await?;
-        let settings = self.settings();
         Ok(Binding {
             opener,
             config: settings.plan,
@@ -165,9 +153,7 @@ impl Session {
             ran: Vec::new(),
             now_us,
             seed,
-            started,
-            cancel: cancel.clone(),
-            timeout_s: settings.query_timeout_s,
+            stop,
         })
     }
 
@@ -198,7 +184,7 @@ impl Session {
     ) -> Result<Done, Error> {
         match &island.work {
             Work::Values(rooted) => {
-                let (tiling, dtype, shape) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, shape) = plan(rooted, binding)?;
                 let (results, stats) = self.run(&tiling, &binding.opener.sources, cancel).await?;
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
                 let mut grid = grid(&tiling);
@@ -210,7 +196,7 @@ impl Session {
                 Ok(Done::Values(values(&whole, dtype, &shape)?))
             }
             Work::Compress(rooted) => {
-                let (tiling, dtype, _) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, _) = plan(rooted, binding)?;
                 let sink = Arc::new(Select::new(grid(&tiling), self.room(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
@@ -225,7 +211,7 @@ impl Session {
                 Ok(Done::Arrays(vec![kept]))
             }
             Work::Distinct(rooted) => {
-                let (tiling, dtype, _) = plan(rooted, &binding.config)?;
+                let (tiling, dtype, _) = plan(rooted, binding)?;
                 let sink = Arc::new(Distinct::new(dtype, &self.quota(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
@@ -279,6 +265,7 @@ impl Session {
             state: state.clone(),
             sources: binding.opener.sources.clone(),
             config: binding.config.clone(),
+            stop: binding.stop.clone(),
             plan_s: 0.0,
         };
         let measured = Measured::default();
@@ -389,10 +376,10 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
 }
 
 /// The plan of an island, and type and shape of its first root.
-fn plan(rooted: &Rooted, config: &PlanConfig) -> Result<(Arc<Tiling>, DType, Vec<u64>), Error> {
+fn plan(rooted: &Rooted, binding: &Binding<'_>) -> Result<(Arc<Tiling>, DType, Vec<u64>), Error> {
     let Some(&root) = rooted.roots.first() else { return Err(lost()) };
     let node = rooted.graph.node(root);
-    let tiling = compile(rooted.clone(), config, &mut |_, _| {}).map_err(Error::stage)?;
+    let tiling = binding.stop.compile(rooted.clone(), &binding.config, &mut |_, _| {})?;
     Ok((Arc::new(tiling), node.dtype, node.shape.to_vec()))
 }
 

@@ -22,12 +22,12 @@ use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
 use tessera_frontend::{Context, Labels, Lowered};
 use tessera_planner::cost::{cost, is_quick, is_small, threads_for};
+use tessera_planner::explain;
 use tessera_planner::grid::Grid;
 use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::OutputRef;
 use tessera_planner::tile::Tiling;
-use tessera_planner::{compile, explain};
 
 /// Most chunks of a result that is kept whole: a list of them is made.
 const RESULT_CHUNKS_MAX: u64 = 1 << 26;
@@ -441,12 +441,12 @@ fn planned(
     if trace {
         passes.push(("lower", explain::graph(&lowered.rooted)));
     }
-    let tiling = compile(lowered.rooted, &binding.config, &mut |name, graph: &Rooted| {
-        if trace {
-            passes.push((name, explain::graph(graph)));
-        }
-    })
-    .map_err(Error::stage)?;
+    let tiling =
+        binding.stop.compile(lowered.rooted, &binding.config, &mut |name, graph: &Rooted| {
+            if trace {
+                passes.push((name, explain::graph(graph)));
+            }
+        })?;
     // A mask that is known to hide nothing is gone after folding.
     let plan = tiling.plan();
     let mut labels = lowered.outputs;
@@ -460,6 +460,6 @@ fn planned(
         trace: passes,
         surface: decision.surface,
         reason: decision.reason.to_string(),
-        plan_s: binding.started.elapsed().as_secs_f64(),
+        plan_s: binding.stop.started().elapsed().as_secs_f64(),
     })
 }

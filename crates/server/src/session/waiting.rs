@@ -13,7 +13,6 @@ use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
-use tessera_planner::compile;
 use tessera_planner::optimize::Rooted;
 
 /// An island as EXPLAIN shows it.
@@ -148,7 +147,7 @@ pub(super) fn explain_waiting<T>(
         tessera_frontend::surface::Surface::Tensor => Surface::Tensor,
         tessera_frontend::surface::Surface::Cell => Surface::Cell,
     };
-    let plan_s = binding.started.elapsed().as_secs_f64();
+    let plan_s = binding.stop.started().elapsed().as_secs_f64();
     Ok(Reply { answer, surface: Some(surface), stats: Stats { plan_s, ..Stats::default() } })
 }
 
@@ -229,7 +228,7 @@ fn plan_of(
         let _ = writeln!(plan, "{}", rows.plan.logical.display_indent());
     }
     for rooted in rooted {
-        let tiling = compile(rooted, &binding.config, &mut |_, _| {}).map_err(Error::stage)?;
+        let tiling = binding.stop.compile(rooted, &binding.config, &mut |_, _| {})?;
         plan.push_str(&session.told(&tiling, &binding.opener.sources));
         json.push(session.told_json(&tiling, &binding.opener.sources));
     }

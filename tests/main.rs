@@ -20,6 +20,7 @@ mod docs_examples;
 mod dtypes;
 mod explain;
 mod fences;
+mod handover;
 mod hostile;
 mod http;
 mod invariants;

@@ -42,7 +42,7 @@ impl Place {
         self.serve_with(&[])
     }
 
-    fn serve_with(&self, environment: &[(&str, &str)]) -> Server {
+    pub(crate) fn serve_with(&self, environment: &[(&str, &str)]) -> Server {
         let mut command = self.tessera();
         command.args(SERVE).args(["--listen", "127.0.0.1:0", "--threads", "2"]);
         command.envs(environment.iter().copied());

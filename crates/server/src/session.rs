@@ -457,12 +457,13 @@ impl Session {
             Statement::Show(show) => self.show(show).await,
             Statement::Describe(what) => self.describe(what, cancel).await,
             Statement::Cancel { id } => {
-                if !self.host.queries.cancel(&id.text) {
+                let Some(found) = self.host.queries.find(&id.text) else {
                     return Err(Error::stage(Failure::UnknownQuery {
                         id: id.text.clone(),
                         position: open::position(tessera_frontend::Position::of_span(id.span)),
                     }));
-                }
+                };
+                found.stop().await?;
                 Ok(Answer::Done(format!("cancelled query {}", id.text)).into())
             }
         }

@@ -239,6 +239,19 @@ impl Handle {
         self.0.cancel.cancel();
     }
 
+    /// Asks it to stop for good: when this is over, no later server runs it again.
+    ///
+    /// # Errors
+    /// Whatever storage says: it stops, and a later server may run it again.
+    pub(crate) async fn stop(&self) -> Result<(), Error> {
+        self.cancel();
+        let keeper = self.noted().keeper.clone();
+        match keeper {
+            Some(keeper) => keeper.stopped().await,
+            None => Ok(()),
+        }
+    }
+
     /// True once it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancel.is_cancelled()

@@ -12,13 +12,14 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// New queries are taken, and those that were taken before the server started are known.
+/// New queries are taken, those that were taken before the server started are known, and no other server took its place.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     shared.is_staying()?;
-    match shared.statements.is_restored() {
-        true => Ok("ready\n"),
-        false => Err(crate::error::Error::Starting.into()),
+    if !shared.statements.is_restored() {
+        return Err(crate::error::Error::Starting.into());
     }
+    shared.statements.may_write().await?;
+    Ok("ready\n")
 }
 
 /// `GET /openapi.json`: what this server answers.

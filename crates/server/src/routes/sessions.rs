@@ -121,6 +121,6 @@ pub(super) async fn delete(
     if gone.is_none() {
         return Err(Error::UnknownSession { id }.into());
     }
-    shared.statements.cancel_session(&id);
+    shared.statements.cancel_session(&id).await?;
     Ok(json(StatusCode::OK, &json!({"ok": format!("deleted session {id}")})))
 }

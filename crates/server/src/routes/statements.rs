@@ -83,7 +83,7 @@ pub(super) async fn submit(
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
     let over = entry.wait(wait).await;
     if !over && cancels {
-        entry.handle.cancel();
+        entry.handle.stop().await.map_err(|e| Failure::of(&e, Some(entry.id())))?;
         let error = Error::WaitTimeout { wait_ms: wait.as_millis() as u64 };
         return Err(Failure::of(&error, Some(entry.id())));
     }
@@ -233,15 +233,14 @@ pub(super) async fn get(
     Ok(json(StatusCode::OK, &told(&entry)))
 }
 
-/// `DELETE /v1/statements/{id}`: it stops, and its result goes.
+/// `DELETE /v1/statements/{id}`: it stops, and its result goes, also for the next server.
 pub(super) async fn delete(
     Extract(shared): Extract<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
     let entry = shared.statements.get(&id)?;
-    shared.statements.drop_result(&entry);
-    // Its end comes at once, but for a block of work.
-    entry.wait(Duration::from_secs(1)).await;
+    let deleted = shared.statements.delete(&entry).await;
+    deleted.map_err(|e| Failure::of(&e, Some(&id)))?;
     Ok(json(StatusCode::OK, &status(&entry)))
 }
 

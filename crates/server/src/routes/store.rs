@@ -36,6 +36,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Statements that are known at a time, those that are over among them.
 const ENTRIES_MAX: usize = 4096;
+/// How often a later server is looked for, and how long that may take.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How long a DELETE waits for the end of what it cancels.
+const END_SOON: Duration = Duration::from_secs(1);
 /// What a cancelled engine has to come back before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -77,6 +82,8 @@ pub(super) struct Entry {
     asleep: AtomicBool,
     /// True if it was finished before the server started.
     finished: bool,
+    /// True once its client wants nothing of it any more.
+    deleted: AtomicBool,
 }
 
 /// What the journal has of a statement.
@@ -88,6 +95,8 @@ struct Kept {
     /// What is there.
     version: Option<Version>,
     end: Option<(End, u64)>,
+    /// True once the end is there too.
+    is_end_there: bool,
 }
 
 /// Writes an entry down when its statement says so.
@@ -98,6 +107,15 @@ impl Keeper for EntryKeeper {
         Box::pin(async move {
             match self.0.upgrade() {
                 Some(entry) => entry.keep().await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self.0.upgrade() {
+                Some(entry) => entry.stopped().await,
                 None => Ok(()),
             }
         })
@@ -139,6 +157,7 @@ impl Entry {
             kept.may_be_there = true;
             let version = journal.write_over(&record, kept.version.clone()).await?;
             (kept.is_there, kept.version) = (true, Some(version));
+            kept.is_end_there = record.end.is_some();
             Ok::<(), Error>(())
         });
         written.await.unwrap_or_else(|e| Err(Error::Internal { what: e.to_string() }))
@@ -146,13 +165,34 @@ impl Entry {
 
     /// Writes down how it ended.
     async fn conclude(self: &Arc<Self>, end: End) {
-        self.kept.lock().await.end = Some((end, now_ms()));
-        if let Err(e) = self.keep().await {
+        if let Err(e) = self.ends(end).await {
             // After a restart it would run again.
             tracing::warn!(id = self.id(), error = %e, "the end of a statement could not be written down");
         }
         if self.kept.lock().await.is_there {
             self.handle.remove_chunks().await;
+        }
+    }
+
+    /// Writes down an end, in place of the one that it had.
+    async fn ends(self: &Arc<Self>, end: End) -> Result<(), Error> {
+        let mut kept = self.kept.clone().lock_owned().await;
+        (kept.end, kept.is_end_there) = (Some((end, now_ms())), false);
+        match kept.is_there {
+            true => self.write(kept).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes down that somebody stopped it, unless its end is there. If it comes to another end after all, that counts.
+    async fn stopped(self: &Arc<Self>) -> Result<(), Error> {
+        let mut kept = self.kept.clone().lock_owned().await;
+        if kept.end.is_none() {
+            kept.end = Some((End::Cancelled, now_ms()));
+        }
+        match kept.is_there && !kept.is_end_there {
+            true => self.write(kept).await,
+            false => Ok(()),
         }
     }
 
@@ -275,6 +315,8 @@ pub(super) struct Statements {
     journal: Option<Arc<Journal>>,
     /// True once what was accepted before the server started is known again.
     is_restored: AtomicBool,
+    /// When a later server was looked for last and not found.
+    looked: tokio::sync::Mutex<Option<Instant>>,
     /// Statements that came to each end: finished, failed, cancelled.
     pub(super) ends: [AtomicU64; 3],
 }
@@ -322,6 +364,7 @@ impl Statements {
             stop,
             journal: host.as_ref().map(|h| Arc::new(h.journal())),
             is_restored: AtomicBool::new(host.is_none()),
+            looked: tokio::sync::Mutex::default(),
             host,
             ends: Default::default(),
         }
@@ -392,6 +435,7 @@ impl Statements {
             kept: Arc::default(),
             asleep: AtomicBool::new(false),
             finished: false,
+            deleted: AtomicBool::new(false),
         }
     }
 
@@ -412,6 +456,8 @@ impl Statements {
         // A session's own memory is free before anybody hears of the end.
         drop(engine);
         let outcome = match result {
+            // It was over before it saw that it was cancelled.
+            Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,
             Ok(replies) => Outcome::Finished(replies),
             Err(e) => {
                 // Nobody asked for this end: the server goes.
@@ -436,7 +482,8 @@ impl Statements {
                 entry.conclude(End::Cancelled).await;
             }
             Outcome::Failed(e) => entry.conclude(End::Failed(e.to_json(None))).await,
-            Outcome::Finished(_) | Outcome::Gone => entry.conclude(End::Finished).await,
+            Outcome::Finished(_) => entry.conclude(End::Finished).await,
+            Outcome::Gone => entry.conclude(End::Gone).await,
         }
         entry.touch();
         entry.outcome.send_replace(Some(Arc::new(outcome)));
@@ -476,6 +523,29 @@ impl Statements {
     /// True once what was accepted before the server started is known again.
     pub(super) fn is_restored(&self) -> bool {
         self.is_restored.load(Acquire)
+    }
+
+    /// Refuses if a later server works for the warehouse: then this one accepts nothing that lasts. Asked often, it looks
+    /// now and then; a warehouse that does not answer says nothing.
+    ///
+    /// # Errors
+    /// A later server.
+    pub(super) async fn may_write(&self) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let mut looked = self.looked.lock().await;
+        if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(());
+        }
+        match tokio::time::timeout(LOOK_MAX, journal.check()).await {
+            Ok(Err(e)) if e.code() == "fenced" => return Err(e),
+            Ok(Err(e)) => {
+                tracing::warn!(error = %e, "whether another server took over is not known")
+            }
+            Err(_) => tracing::warn!("the warehouse does not answer in time"),
+            Ok(Ok(())) => {}
+        }
+        *looked = Some(Instant::now());
+        Ok(())
     }
 
     /// Computes the answers again of a statement that was finished before the server started; once is enough.
@@ -544,12 +614,43 @@ impl Statements {
         all
     }
 
-    /// Cancels a statement and lets its result go.
-    pub(super) fn drop_result(&self, entry: &Arc<Entry>) {
+    /// Cancels a statement and lets its result go. When this is over, no later server runs it again, nor gives its
+    /// result.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says: it is cancelled, and a later server may run it again.
+    pub(super) async fn delete(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        entry.deleted.store(true, Relaxed);
         entry.handle.cancel();
         entry.tell();
+        if !self.let_go(entry) {
+            // Its end comes at once, but for a block of work.
+            entry.wait(END_SOON).await;
+            self.let_go(entry);
+        }
+        let is_gone = matches!(entry.outcome.borrow().as_deref(), Some(Outcome::Gone));
+        match is_gone || entry.finished {
+            true => entry.ends(End::Gone).await?,
+            false => entry.stopped().await?,
+        }
+        if entry.is_over() && entry.kept.lock().await.is_there {
+            entry.handle.remove_chunks().await;
+        }
+        Ok(())
+    }
+
+    /// Lets the result of a statement go that is over.
+    fn drop_result(&self, entry: &Arc<Entry>) {
+        if self.let_go(entry) {
+            let entry = entry.clone();
+            tokio::spawn(async move { entry.conclude(End::Gone).await });
+        }
+    }
+
+    /// True if there was a result, which is gone now.
+    fn let_go(&self, entry: &Entry) -> bool {
         let asleep = entry.asleep.swap(false, Relaxed);
-        let gone = entry.outcome.send_if_modified(|o| match o.as_deref() {
+        entry.outcome.send_if_modified(|o| match o.as_deref() {
             Some(Outcome::Finished(_)) => {
                 *o = Some(Arc::new(Outcome::Gone));
                 true
@@ -559,11 +660,7 @@ impl Statements {
                 true
             }
             _ => false,
-        });
-        if gone {
-            let entry = entry.clone();
-            tokio::spawn(async move { entry.conclude(End::Gone).await });
-        }
+        })
     }
 
     /// Cancels a statement and forgets it.
@@ -573,11 +670,16 @@ impl Statements {
         entry.unkeep();
     }
 
-    /// Cancels the statements of a session.
-    pub(super) fn cancel_session(&self, id: &str) {
-        for e in self.list().iter().filter(|e| e.session.as_deref() == Some(id)) {
-            e.handle.cancel();
-        }
+    /// Cancels the statements of a session that are not over, for good.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says: they are cancelled, and a later server may run them again.
+    pub(super) async fn cancel_session(&self, id: &str) -> Result<(), Error> {
+        let mut all = self.list();
+        all.retain(|e| e.session.as_deref() == Some(id) && !e.is_over());
+        all.iter().for_each(|e| e.handle.cancel());
+        futures::future::try_join_all(all.iter().map(|e| e.stopped())).await?;
+        Ok(())
     }
 
     /// Forgets what is over and was not asked for any longer.

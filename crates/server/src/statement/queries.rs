@@ -39,13 +39,9 @@ impl Queries {
         self.lock().values().cloned().collect()
     }
 
-    /// Cancels a statement; false if none of that name waits or runs.
-    pub fn cancel(&self, id: &str) -> bool {
-        let found = self.lock().values().find(|h| h.id() == id).cloned();
-        if let Some(h) = &found {
-            h.cancel();
-        }
-        found.is_some()
+    /// The statement of that name, if it waits or runs.
+    pub fn find(&self, id: &str) -> Option<Handle> {
+        self.lock().values().find(|h| h.id() == id).cloned()
     }
 
     /// The rows of `SHOW QUERIES`: id, state, text, and how far it is.

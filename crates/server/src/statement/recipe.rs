@@ -113,6 +113,10 @@ pub(crate) trait Keeper: Send + Sync {
     /// Writes down what is known now, if the statement is one that is to survive; it is on the device when this is
     /// over.
     fn keep(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Writes down that somebody stopped the statement, unless its end is written already: no later server runs it
+    /// again.
+    fn stopped(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 /// A recipe in the making, and what it holds.

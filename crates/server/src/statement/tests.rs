@@ -49,10 +49,11 @@ fn those_that_run_are_known_once() {
     drop(queries.enter(&h));
     assert_eq!(queries.rows().len(), 1);
     assert_eq!(queries.rows()[0][..3], [h.id().to_string(), "QUEUED".into(), "SELECT 1".into()]);
-    assert!(queries.cancel(h.id()) && h.is_cancelled());
-    assert!(!queries.cancel("nope"));
+    queries.find(h.id()).unwrap().cancel();
+    assert!(h.is_cancelled());
+    assert!(queries.find("nope").is_none());
     drop(first);
-    assert!(queries.list().is_empty() && !queries.cancel(h.id()));
+    assert!(queries.list().is_empty() && queries.find(h.id()).is_none());
 }
 
 #[test]

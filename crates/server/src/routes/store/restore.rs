@@ -132,8 +132,13 @@ impl Statements {
         entry.starts = record.starts + u32::from(runs);
         entry.finished = matches!(fate, Fate::Sleeps);
         entry.asleep = AtomicBool::new(entry.finished);
-        let mut kept =
-            Kept { is_there: true, may_be_there: true, version: Some(version), end: record.end };
+        let mut kept = Kept {
+            is_there: true,
+            may_be_there: true,
+            version: Some(version),
+            is_end_there: record.end.is_some(),
+            end: record.end,
+        };
         let outcome = match fate {
             Fate::Runs | Fate::Sleeps => None,
             Fate::Over(outcome) => Some(outcome),
@@ -147,7 +152,9 @@ impl Statements {
             // From here on what the server before has on its way is refused in a bucket. What came since the record was
             // read is looked at first: this one is refused then, and all records are read again.
             match journal.write(&entry.record(&kept), kept.version.clone()).await {
-                Ok(version) => kept.version = Some(version),
+                Ok(version) => {
+                    (kept.version, kept.is_end_there) = (Some(version), kept.end.is_some());
+                }
                 // A bucket that does not answer is asked again; a full disk must not keep results from being read.
                 Err(e) if e.class() == Class::Retry => return Err(e),
                 Err(e) => {

@@ -1,0 +1,95 @@
+//! What a server owes when it is killed, or another one takes its place: what it said was stopped is not begun again,
+//! and it does not say that it is ready.
+
+use crate::common::until;
+use crate::restart::{Place, accepted, end, result, submit};
+use serde_json::json;
+use std::time::Duration;
+
+/// Never ends by itself.
+const ENDLESS: &str = "SELECT sum(sin(arange(1000000000000)::float64)) AS s";
+
+#[test]
+fn what_was_stopped_stays_stopped() {
+    if !cfg!(debug_assertions) {
+        // The release build has no fail-points.
+        return;
+    }
+    let p = Place::new();
+    let s = p.serve();
+    let finished = submit(&s, "SELECT arange(3) AS x");
+    assert!(result(&s, &finished).contains("[0,1,2]"));
+    drop(s);
+    // A record takes a second and a half to be on the device.
+    let slow = ["statements.put=sleep"; 15].join(";");
+    let s = p.serve_with(&[("TESSERA_FAIL", &slow)]);
+    let session = s.ask("POST", "/v1/sessions", "", b"").json()["id"].as_str().unwrap().to_owned();
+    let header = format!("Tessera-Session: {session}\r\n");
+    let ids: Vec<String> = std::thread::scope(|scope| {
+        let ask = |header: String| {
+            let s = &s;
+            scope.spawn(move || accepted(s, &header, ENDLESS))
+        };
+        let asked = [ask(String::new()), ask(String::new()), ask(header.clone())];
+        asked.map(|asked| asked.join().unwrap()).into()
+    });
+    let state = |id: &str| s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
+    until("all run", Duration::from_secs(60), || ids.iter().all(|id| state(id) == "RUNNING"));
+    std::thread::scope(|scope| {
+        let ask = |method: &'static str, path: String, body: String| {
+            let s = &s;
+            scope.spawn(move || s.ask(method, &path, "", body.as_bytes()))
+        };
+        let asked = [
+            ask("DELETE", format!("/v1/statements/{}", ids[0]), String::new()),
+            ask("DELETE", format!("/v1/statements/{finished}"), String::new()),
+            ask("POST", "/v1/query".into(), format!("CANCEL QUERY '{}'", ids[1])),
+            ask("DELETE", format!("/v1/sessions/{session}"), String::new()),
+        ];
+        for reply in asked.map(|asked| asked.join().unwrap()) {
+            assert_eq!(reply.status, 200, "{}", reply.text());
+        }
+    });
+    // Killed as soon as it has answered.
+    drop(s);
+    let s = p.serve();
+    for id in &ids {
+        let status = s.get(&format!("/v1/statements/{id}")).json();
+        assert_eq!(status["state"], "CANCELLED", "{status}");
+    }
+    let gone = s.get(&format!("/v1/statements/{finished}/result"));
+    assert_eq!((gone.status, &gone.json()["error"]["code"]), (404, &json!("result_gone")));
+}
+
+#[test]
+fn a_delete_that_cannot_be_written_down_is_no_delete() {
+    let p = Place::new();
+    let s = p.serve();
+    let id = submit(&s, ENDLESS);
+    // Where the records are is a file, of a sudden.
+    let records = p.warehouse().join("statements");
+    std::fs::rename(&records, p.warehouse().join("aside")).unwrap();
+    std::fs::write(&records, b"").unwrap();
+    let told = s.ask("DELETE", &format!("/v1/statements/{id}"), "", b"");
+    assert!(told.status >= 400 && told.json()["error"]["statement_id"] == *id, "{}", told.text());
+    std::fs::remove_file(&records).unwrap();
+    std::fs::rename(p.warehouse().join("aside"), &records).unwrap();
+    // Asked again it is.
+    let told = s.ask("DELETE", &format!("/v1/statements/{id}"), "", b"");
+    assert_eq!((told.status, &told.json()["state"]), (200, &json!("CANCELLED")), "{}", told.text());
+    drop(s);
+    let s = p.serve();
+    assert_eq!(end(&s, &id)["state"], "CANCELLED");
+}
+
+#[test]
+fn a_server_whose_place_is_taken_is_not_ready() {
+    let p = Place::new();
+    let first = p.serve();
+    result(&first, &submit(&first, "SELECT arange(3) AS x"));
+    assert_eq!(first.get("/readyz").status, 200);
+    let second = p.serve();
+    until("it is not ready", Duration::from_secs(10), || first.get("/readyz").status == 503);
+    assert_eq!(first.get("/readyz").json()["error"]["code"], "fenced");
+    assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
+}

@@ -1,9 +1,11 @@
 //! What a server owes when it is killed, or another one takes its place: what it said was stopped is not begun again,
-//! and it does not say that it is ready.
+//! what it had begun on workers goes on there, and it does not say that it is ready.
 
+use crate::cluster::{Cluster, signal};
 use crate::common::until;
 use crate::restart::{Place, accepted, end, result, submit};
-use serde_json::json;
+use nix::sys::signal::Signal::SIGKILL;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Never ends by itself.
@@ -92,4 +94,31 @@ fn a_server_whose_place_is_taken_is_not_ready() {
     until("it is not ready", Duration::from_secs(10), || first.get("/readyz").status == 503);
     assert_eq!(first.get("/readyz").json()["error"]["code"], "fenced");
     assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
+}
+
+#[test]
+fn a_server_that_starts_again_waits_for_its_workers() {
+    let mut cluster = Cluster::start(2);
+    let sql = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, \
+        chunks => [500000]) AS x) t";
+    let want = cluster.alone(sql);
+    let sql = format!("SET tessera.spread = 'all'; {sql}");
+    let body = json!({"sql": sql, "wait_ms": 0, "request_id": "a"}).to_string();
+    let id = cluster.ask("POST", "/v1/statements", &body).unwrap().json()["id"].clone();
+    let path = format!("/v1/statements/{}", id.as_str().unwrap());
+    let both_work =
+        || cluster.alive().iter().filter(|w| w["orders"].as_u64() > Some(0)).count() == 2;
+    until("both work", Duration::from_secs(30), both_work);
+    signal(cluster.server.as_ref().unwrap(), SIGKILL);
+    cluster.server = None;
+    cluster.start_server();
+    let state = || cluster.ask("GET", &path, "").unwrap().json()["state"].clone();
+    until("it is over", Duration::from_secs(90), || state() == "FINISHED");
+    let got = cluster.ask("GET", &format!("{path}/result?format=csv"), "").unwrap();
+    assert!(got.status == 200 && got.body.ends_with(&want), "{}", got.body);
+    let plan: Value = cluster.ask("GET", &format!("{path}/plan"), "").unwrap().json();
+    assert_eq!(plan["measured"]["cluster"]["workers"], 2, "{plan}");
+    let events = cluster.events();
+    assert!(events.contains(&"waiting".to_owned()), "{events:?}");
+    cluster.is_quiet("what is left on workers");
 }

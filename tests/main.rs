@@ -35,6 +35,8 @@ mod masks;
 mod naive;
 mod names;
 mod operands;
+#[cfg(target_os = "linux")]
+mod rack;
 mod random;
 mod restart;
 mod room;

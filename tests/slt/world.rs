@@ -170,6 +170,7 @@ impl Workers {
                 advertise: None,
                 name: None,
                 version: env!("CARGO_PKG_VERSION").into(),
+                supervisor: None,
             };
             let (credentials, end) = (credentials.clone(), end.clone());
             runtime.spawn(async move {

@@ -8,7 +8,7 @@
 //!
 //! What a worker ran when it died is [suspect](suspects): it is told again as an order for itself, on a worker that has
 //! no other one meanwhile, of this statement or another. So the statement is known that workers die of: it is poison. An
-//! error of the user's own making ends it at once.
+//! error of the user's own making ends it at once. Where no worker is left the plan waits for one, for a bounded time.
 
 mod expect;
 mod round;
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use suspects::Suspects;
+use suspects::{Died, Suspects};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Found, OPERANDS_MAX, Order, Shelf, Shelved, Totals, object_bytes_max};
@@ -45,8 +45,6 @@ use tessera_planner::tile::{Tiling, for_each_index};
 const FAILURES_MAX: u32 = 4;
 /// Workers that a chunk is asked of, one after the other.
 const HOLDERS_MAX: u32 = 7;
-/// How long a statement waits for a worker if there is none.
-const NOBODY: Duration = Duration::from_secs(30);
 /// How long a call to a worker may take until its first answer.
 const CALL: Duration = Duration::from_secs(30);
 /// How long a worker has to show that it is there, when its connection broke.
@@ -260,10 +258,10 @@ impl Drive {
             match self.round(state, &members, &jobs).await {
                 Ok(()) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
-                Err(Stop::Died(deaths)) => self.died(state, deaths)?,
+                Err(Stop::Died(deaths)) => self.died(state, deaths, &members).await?,
                 Err(Stop::Failed(error)) => {
                     // What one worker could not fetch from another one is what the server has not seen yet.
-                    if self.missing(&members).await {
+                    if self.missing(&members, "another worker did not reach it").await {
                         continue;
                     }
                     state.failures += 1;
@@ -278,17 +276,40 @@ impl Drive {
     }
 
     /// Workers died while they ran orders.
-    fn died(&self, state: &mut State, deaths: Vec<Death>) -> Result<(), Error> {
+    async fn died(
+        &self,
+        state: &mut State,
+        deaths: Vec<Death>,
+        members: &BTreeMap<u32, Place>,
+    ) -> Result<(), Error> {
+        if deaths.iter().any(|death| death.alone) {
+            // Those who ran nothing of it may have died too, and nobody saw it.
+            self.missing(members, "another worker died").await;
+        }
         let registry = self.cluster.registry();
+        let (dead_after, now) = (registry.limits().dead_after, Instant::now());
+        let moments = deaths.iter().map(|death| {
+            let member = registry.member(death.worker);
+            member.and_then(|m| m.ended).unwrap_or(now)
+        });
+        let moments: Vec<Instant> = moments.collect();
+        let others_live = moments.iter().min().is_some_and(|first| registry.has_since(*first));
         let mut counted: BTreeSet<u32> = BTreeSet::new();
-        for death in deaths {
+        for (death, at) in deaths.into_iter().zip(moments) {
             let member = registry.member(death.worker);
             let has_left = member.as_ref().is_some_and(|m| m.state == Standing::Left);
             // Who left, or was told to start again, did not die of the statement.
             if !has_left {
-                let dead_after = registry.limits().dead_after;
-                let is_silent = member.is_none_or(|m| m.heard.elapsed() > dead_after);
-                state.suspects.died(death.worker, &death.ran, death.alone || !is_silent);
+                let is_silent = member.as_ref().is_none_or(|m| m.heard.elapsed() > dead_after);
+                let died = Died {
+                    worker: death.worker,
+                    at,
+                    joined: member.map_or(at, |m| m.joined),
+                    is_crash: death.alone || !is_silent,
+                    is_single: death.alone && others_live,
+                };
+                // Two workers that die at the same moment are seen to be gone within this time.
+                state.suspects.died(died, &death.ran, dead_after);
             }
             if !counted.insert(death.worker) {
                 continue;
@@ -334,22 +355,20 @@ impl Drive {
     /// The same; waits if there is none.
     async fn members(&self) -> Result<BTreeMap<u32, Place>, Error> {
         let registry = self.cluster.registry();
-        let mut changes = registry.changes();
-        let until = Instant::now() + NOBODY;
-        loop {
-            changes.mark_unchanged();
-            let here = self.here();
-            if !here.is_empty() {
-                return Ok(here);
-            }
-            let wait = until.saturating_duration_since(Instant::now());
-            if wait.is_zero() {
-                let reason = format!("no worker is left, and none came for {} s", NOBODY.as_secs());
-                return Err(Error::PartyLost { party: "the cluster".into(), reason });
-            }
-            // A sender that is gone cannot be: the registry is held here.
-            let _ = tokio::time::timeout(wait, changes.changed()).await;
+        let here = self.here();
+        if !here.is_empty() {
+            return Ok(here);
         }
+        let most = registry.limits().wait;
+        let what = format!("no worker is left; it waits up to {} s for one", most.as_secs());
+        registry.note("waiting", None, Some(&self.id), what);
+        self.cluster.gather(1, most).await;
+        let here = self.here();
+        if here.is_empty() {
+            let reason = format!("no worker is left, and none came for {} s", most.as_secs());
+            return Err(Error::PartyLost { party: "the cluster".into(), reason });
+        }
+        Ok(here)
     }
 
     /// What each worker is told to get what is left. Workers that were placed on keep what they have; where others came,
@@ -519,6 +538,7 @@ impl Drive {
             t.requests += done.requests;
             t.bytes_read += done.bytes_read;
             t.bytes_moved += done.bytes_moved;
+            t.bytes_relayed += done.bytes_relayed;
             let of = t.each.entry(worker).or_default();
             of.orders += 1;
             of.operands += done.stages.iter().map(|(operands, _)| operands).sum::<u64>();
@@ -672,10 +692,10 @@ impl Drive {
     }
 
     /// Asks all workers whether they are there; true if one is not.
-    async fn missing(&self, members: &BTreeMap<u32, Place>) -> bool {
-        let asked = members.iter().map(|(worker, place)| async move {
-            self.is_gone(*worker, &place.name, "another worker did not reach it").await
-        });
+    async fn missing(&self, members: &BTreeMap<u32, Place>, why: &str) -> bool {
+        let here = members.iter().filter(|(worker, _)| self.cluster.registry().is_here(**worker));
+        let asked = here
+            .map(|(worker, place)| async move { self.is_gone(*worker, &place.name, why).await });
         let gone = futures::future::join_all(asked).await;
         let gone = gone.into_iter().filter(|gone| *gone).count() as u64;
         self.count(|t| t.lost += gone);

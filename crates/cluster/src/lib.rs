@@ -11,12 +11,14 @@
 //!    ([`tessera_exec::order`]): what it is told, with all that this reads and that is not there. It fetches chunks that
 //!    are there from whoever has them, and keeps its own on a shelf for others.
 //! 3. When the chunks of the results are there, the server runs the plan itself: it loads those, and that is all.
-//! 4. If a worker is lost, so are the chunks that it had. What is left of the plan is a pure function of what is there
+//! 4. Workers that do not reach each other have each other's chunks by the server, which reaches all of them.
+//! 5. If a worker is lost, so are the chunks that it had. What is left of the plan is a pure function of what is there
 //!    (`tessera_planner::recover`); the others are told that. So a failure costs time and changes no bit.
 
 mod drive;
 pub mod net;
 mod posts;
+mod reach;
 pub mod registry;
 mod server;
 mod shelf;
@@ -25,7 +27,7 @@ mod worker;
 
 pub use drive::{Drive, Expected};
 pub use server::{Cluster, Home};
-pub use worker::{Ended, Joining, Worker};
+pub use worker::{Ended, Joining, Worker, is_to_be_ended};
 
 #[cfg(test)]
 mod tests;

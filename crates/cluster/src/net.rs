@@ -13,7 +13,7 @@ mod server;
 
 pub use client::Peers;
 pub use credentials::{Credentials, Security};
-pub use server::{Server, Service};
+pub use server::{Object, Server, Service};
 
 use thiserror::Error;
 use tonic::{Code, Status};

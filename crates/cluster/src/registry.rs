@@ -7,13 +7,16 @@
 //! A worker has a number that is never used twice. One that was lost stays lost: if its process comes back after all, it
 //! is told to forget everything and joins under another number, so that nothing it made before counts.
 
-use crate::wire::{Advice, Beat, Hello, Load, Welcome};
+use crate::wire::{Advice, Beat, Hello, Load, Watch, Welcome};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::sync::watch;
+
+/// How long the process of a worker that was told to start again may take to end.
+const ENDS: Duration = Duration::from_secs(10);
 
 /// What a registry keeps to.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +25,8 @@ pub struct Limits {
     pub beat: Duration,
     /// A worker without a beat for so long is lost.
     pub dead_after: Duration,
+    /// How long a statement waits for workers if none is left.
+    pub wait: Duration,
     /// Workers at a time.
     pub workers_max: usize,
     /// Workers that are remembered when they are gone.
@@ -35,6 +40,7 @@ impl Default for Limits {
         Limits {
             beat: Duration::from_millis(1000),
             dead_after: Duration::from_secs(5),
+            wait: Duration::from_secs(120),
             workers_max: 1024,
             gone_kept: 64,
             events_max: 1024,
@@ -84,13 +90,31 @@ pub struct Member {
     pub state: State,
     /// Milliseconds since 1970 when it became that.
     pub since_ms: u64,
+    /// When it joined, and when it was gone.
+    pub joined: Instant,
+    /// See `joined`.
+    pub ended: Option<Instant>,
     /// When it was heard last.
     pub heard: Instant,
     /// What it said of itself last.
     pub load: Load,
+    /// Workers that it does not reach, by number; the server passes their chunks on.
+    pub apart: Vec<u32>,
     /// Why it is gone.
     pub why: Option<String>,
+    /// It is to start again, and its process was not seen to.
     restart: bool,
+}
+
+impl Member {
+    /// Why it is gone, or what it lacks.
+    pub fn lacks(&self) -> Option<String> {
+        if self.why.is_some() || self.apart.is_empty() {
+            return self.why.clone();
+        }
+        let numbers: Vec<String> = self.apart.iter().map(u32::to_string).collect();
+        Some(format!("it does not reach worker {}", numbers.join(", ")))
+    }
 }
 
 /// Something that happened to a worker, or to a statement's work.
@@ -100,7 +124,7 @@ pub struct Event {
     pub number: u64,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// `joined`, `left`, `lost`, `draining`, `restarted`, `recovered`, `poison`, …
+    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`, `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,
@@ -133,6 +157,8 @@ pub enum Refused {
 struct Inner {
     members: BTreeMap<u32, Member>,
     next: u32,
+    /// When whoever looks after a worker asked last.
+    watched: BTreeMap<u64, Instant>,
     events: VecDeque<Event>,
     event: u64,
 }
@@ -203,8 +229,12 @@ impl Registry {
             hello: hello.clone(),
             state: State::Alive,
             since_ms: unix_ms(),
+            // Not `now`: the one in whose place it comes ended since.
+            joined: Instant::now(),
+            ended: None,
             heard: now,
             load: Load::default(),
+            apart: Vec::new(),
             why: None,
             restart: false,
         };
@@ -226,6 +256,8 @@ impl Registry {
         }
         member.heard = now;
         member.load = beat.load.clone();
+        inner.meet(&self.limits, beat);
+        let Some(member) = inner.members.get_mut(&beat.worker) else { return Advice::Join };
         if beat.draining {
             // Who is about to leave does not come back for a restart.
             member.restart = false;
@@ -238,7 +270,7 @@ impl Registry {
             }
             return Advice::Go;
         }
-        if std::mem::take(&mut member.restart) {
+        if member.restart {
             // Its process ends with all that it had: it gets no more orders while it does.
             inner.end(&self.limits, beat.worker, State::Left, "it starts again");
             drop(inner);
@@ -292,20 +324,53 @@ impl Registry {
         silent.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// Each worker that gets work is told once to start again, when it is heard next, and has left then. How many there
-    /// are.
-    pub fn restart(&self) -> usize {
+    /// Each worker that gets work is told once to start again, when it is heard next, and has left then. One that is
+    /// silent, now or when it should hear that, is ended by whoever looks after it. How many there are.
+    pub fn restart(&self, now: Instant) -> usize {
         let mut inner = self.inner();
+        let recent = self.limits.dead_after;
+        inner.watched.retain(|_, asked| now.saturating_duration_since(*asked) <= recent);
+        let looked_after = inner.watched.clone();
         let mut told = Vec::new();
-        for member in inner.members.values_mut().filter(|m| m.state == State::Alive) {
+        for member in inner.members.values_mut() {
+            let is_watched =
+                || member.hello.supervisor.is_some_and(|s| looked_after.contains_key(&s));
+            let what = match member.state {
+                State::Alive => "it is told to start again",
+                // Its process is there, as the other one waits for its end.
+                State::Lost if is_watched() => "it does not answer: its supervisor ends it",
+                _ => continue,
+            };
             member.restart = true;
-            told.push(member.number);
+            told.push((member.number, what));
         }
-        for number in &told {
-            let detail = "it is told to start again".into();
-            inner.note(&self.limits, "restarted", Some(*number), None, detail);
+        for (number, what) in &told {
+            inner.note(&self.limits, "restarted", Some(*number), None, (*what).into());
         }
         told.len()
+    }
+
+    /// What whoever looks after a worker is to do: start it again if it was to do so itself and does not.
+    pub fn watch(&self, watch: Watch, now: Instant) -> Advice {
+        let mut inner = self.inner();
+        inner.watched.insert(watch.supervisor, now);
+        let is_its = |m: &&Member| m.hello.supervisor == Some(watch.supervisor);
+        let Some(member) = inner.members.values().rfind(is_its).filter(|m| m.restart) else {
+            return Advice::Go;
+        };
+        let gone = member.ended.map(|ended| now.saturating_duration_since(ended));
+        let (number, is_silent) = (member.number, member.state == State::Lost);
+        match gone {
+            Some(gone) if is_silent || gone > ENDS => {
+                let detail = "it does not end: its supervisor ends it".into();
+                if let Some(member) = inner.members.get_mut(&number) {
+                    member.restart = false;
+                }
+                inner.note(&self.limits, "killed", Some(number), None, detail);
+                Advice::Restart
+            }
+            _ => Advice::Go,
+        }
     }
 
     /// The workers that get work, by number.
@@ -322,6 +387,16 @@ impl Registry {
     /// True if a worker answers, as far as is known.
     pub fn is_here(&self, worker: u32) -> bool {
         self.inner().members.get(&worker).is_some_and(|m| m.state.is_here())
+    }
+
+    /// True if a worker that had joined by then answers, as far as is known.
+    pub fn has_since(&self, then: Instant) -> bool {
+        self.inner().members.values().any(|m| m.state.is_here() && m.joined <= then)
+    }
+
+    /// True if a worker that answers listens there, as far as is known.
+    pub fn is_address(&self, address: &str) -> bool {
+        self.inner().members.values().any(|m| m.state.is_here() && m.hello.address == address)
     }
 
     /// All workers, with the last ones that are gone, by number.
@@ -355,9 +430,29 @@ impl Inner {
     fn end(&mut self, limits: &Limits, worker: u32, state: State, why: &str) {
         let Some(member) = self.members.get_mut(&worker) else { return };
         (member.state, member.since_ms) = (state, unix_ms());
-        member.why = Some(why.to_owned());
+        (member.why, member.ended) = (Some(why.to_owned()), Some(Instant::now()));
         self.note(limits, state.name(), Some(worker), None, why.to_owned());
         self.forget(limits);
+    }
+
+    /// Takes in which workers another one does not reach.
+    fn meet(&mut self, limits: &Limits, beat: &Beat) {
+        let here = self.members.values().filter(|m| m.state.is_here() && m.number != beat.worker);
+        let is_apart = |m: &&Member| beat.load.apart.contains(&m.hello.address);
+        let now: Vec<u32> = here.filter(is_apart).map(|m| m.number).collect();
+        let Some(member) = self.members.get_mut(&beat.worker) else { return };
+        let before = std::mem::replace(&mut member.apart, now.clone());
+        for other in now.iter().filter(|other| !before.contains(other)) {
+            let detail =
+                format!("it does not reach worker {other}, whose chunks the server passes on");
+            self.note(limits, "apart", Some(beat.worker), None, detail);
+        }
+        for other in before.iter().filter(|other| !now.contains(other)) {
+            if self.members.get(other).is_some_and(|m| m.state.is_here()) {
+                let detail = format!("it is not kept from worker {other} any more");
+                self.note(limits, "reached", Some(beat.worker), None, detail);
+            }
+        }
     }
 
     /// Forgets workers that are gone, those that joined first.

@@ -1,12 +1,14 @@
 //! The server's side: who joins, and what the server gives to workers.
 
-use crate::net::{Credentials, Fault, Peers, Server, Service};
+use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::posts::Posts;
 use crate::registry::{Limits, Registry};
-use crate::wire::{Advice, Beat, ChunkTicket, Hello};
+use crate::shelf::{IDLE, written};
+use crate::wire::{Advice, Beat, ChunkTicket, Hello, Watch};
 use crate::worker::{one, read};
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +18,15 @@ use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
 use tessera_exec::order::encode;
 use tessera_planner::plan::StageId;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// How long memory is waited for, for a chunk that a worker wants of an array in the server's memory.
 const ROOM: Duration = Duration::from_secs(5);
+
+/// Chunks that the server passes on at a time, from one worker to another. What is on its way is a window of bytes of
+/// each (8 MiB), and all together leave room in a connection for what workers say.
+const RELAYS_MAX: usize = 3;
 
 /// How long a worker that joins has to show that it can be reached.
 const REACH: Duration = Duration::from_millis(1500);
@@ -62,6 +69,7 @@ impl Cluster {
             registry: registry.clone(),
             peers: peers.clone(),
             homes: homes.clone(),
+            relays: Arc::new(Semaphore::new(RELAYS_MAX)),
             version: version.to_owned(),
         };
         let server = Server::bind(listen, Arc::new(desk), credentials).await?;
@@ -96,6 +104,25 @@ impl Cluster {
     /// Where workers join.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Waits until so many workers are here, at most so long; less if some came, and no more for a while.
+    pub async fn gather(&self, workers: usize, most: Duration) {
+        let settled = self.registry.limits().dead_after;
+        let mut changes = self.registry.changes();
+        let until = Instant::now() + most;
+        loop {
+            changes.mark_unchanged();
+            let here = self.registry.alive();
+            let last = here.iter().map(|m| m.joined).max();
+            let until = last.map_or(until, |last| until.min(last + settled));
+            let wait = until.saturating_duration_since(Instant::now());
+            if here.len() >= workers || wait.is_zero() {
+                return;
+            }
+            // A sender that is gone cannot be: the registry is held here.
+            let _ = tokio::time::timeout(wait, changes.changed()).await;
+        }
     }
 
     pub(crate) fn peers(&self) -> &Peers {
@@ -140,7 +167,29 @@ struct Desk {
     registry: Arc<Registry>,
     peers: Peers,
     homes: Arc<Mutex<BTreeMap<String, Home>>>,
+    /// A permit for each chunk that is passed on.
+    relays: Arc<Semaphore>,
     version: String,
+}
+
+impl Desk {
+    /// A chunk of a worker, for another one that does not reach it. It passes through: no chunk is whole here.
+    async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
+        if !self.registry.is_address(at) {
+            return Err(Fault::NotFound(format!("a worker at {at}")));
+        }
+        let permit = tokio::time::timeout(ROOM, self.relays.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            let reason = format!("the server already passes on {RELAYS_MAX} chunks");
+            return Err(Fault::Unreachable(reason));
+        };
+        let Object { bytes, parts } = self.peers.open(at, written(&ticket), IDLE).await?;
+        let parts = parts.map(move |part| {
+            let _held = &permit;
+            part
+        });
+        Ok(Object { bytes, parts: parts.boxed() })
+    }
 }
 
 #[async_trait]
@@ -166,6 +215,7 @@ impl Service for Desk {
                 Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
             }
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
+            "watch" => Ok(one(&self.registry.watch(read::<Watch>(&body)?, now))),
             "leave" => {
                 let beat: Beat = read(&body)?;
                 self.registry.leave(&beat);
@@ -175,8 +225,12 @@ impl Service for Desk {
         }
     }
 
-    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault> {
-        let ChunkTicket { plan, stage, number } = read(&ticket)?;
+    async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
+        let mut ticket: ChunkTicket = read(&ticket)?;
+        if let Some(at) = ticket.at.take() {
+            return self.relay(&at, ticket).await;
+        }
+        let ChunkTicket { plan, stage, number, .. } = ticket;
         let home = {
             let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
             homes.get(&plan).cloned()
@@ -190,7 +244,7 @@ impl Service for Desk {
                 Some(chunks.map(|chunks| encode(stage, number, &chunks)))
             });
             match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
-                Some(Ok(parts)) => return Ok(parts),
+                Some(Ok(parts)) => return Ok(Object::whole(parts)),
                 Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),
                 None if Instant::now() > until => {
                     return Err(Fault::Unreachable("the server has no memory for a chunk".into()));

@@ -1,6 +1,7 @@
 //! Chunks of one plan that a worker keeps for others, and those that it fetches from them.
 
-use crate::net::{Fault, Peers};
+use crate::net::Fault;
+use crate::reach::{Reach, Way};
 use crate::wire::{ChunkTicket, There};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -94,7 +95,7 @@ impl Kept {
 pub(crate) struct OrderShelf {
     pub(crate) plan: String,
     pub(crate) kept: Arc<Kept>,
-    pub(crate) peers: Peers,
+    pub(crate) reach: Arc<Reach>,
     /// What is elsewhere, by stage.
     pub(crate) there: BTreeMap<StageId, Vec<There>>,
     /// Operands that others wait for.
@@ -104,6 +105,8 @@ pub(crate) struct OrderShelf {
     /// Where the server answers.
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
+    /// Bytes of these that the server passed on.
+    pub(crate) relayed: Arc<AtomicU64>,
     /// The same of all orders.
     pub(crate) fetched_by_all: Arc<AtomicU64>,
 }
@@ -121,14 +124,19 @@ impl Shelf for OrderShelf {
         let parties = self.there.get(&stage).into_iter().flatten();
         let parties: Vec<String> =
             parties.filter(|t| t.operands.contains(number)).map(|t| t.address.clone()).collect();
-        let (peers, ticket) = (self.peers.clone(), ticket(&self.plan, stage, number));
-        let server = self.server.clone();
+        let ticket = ChunkTicket { plan: self.plan.clone(), stage, number, at: None };
+        let (reach, server) = (self.reach.clone(), self.server.clone());
         let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());
+        let relayed = self.relayed.clone();
         async move {
             let mut lost = None;
             for party in parties {
-                match peers.object(&party, ticket.clone(), object_bytes_max(bytes), IDLE).await {
-                    Ok(object) => {
+                let limit = object_bytes_max(bytes);
+                match reach.object(&party, &ticket, limit, server.as_deref()).await {
+                    Ok((object, way)) => {
+                        if way == Way::ByServer {
+                            relayed.fetch_add(bytes, Relaxed);
+                        }
                         // Arrays in the server's memory are nothing that workers move.
                         if Some(&party) != server.as_ref() {
                             fetched.fetch_add(bytes, Relaxed);
@@ -166,7 +174,11 @@ impl Shelf for OrderShelf {
 
 /// What is asked for.
 pub(crate) fn ticket(plan: &str, stage: StageId, number: u64) -> Bytes {
-    let ticket = ChunkTicket { plan: plan.into(), stage, number };
+    written(&ChunkTicket { plan: plan.into(), stage, number, at: None })
+}
+
+/// The same as it is sent.
+pub(crate) fn written(ticket: &ChunkTicket) -> Bytes {
     // Names and numbers always have a JSON form; without one the other party says that it cannot read it.
-    serde_json::to_vec(&ticket).unwrap_or_default().into()
+    serde_json::to_vec(ticket).unwrap_or_default().into()
 }

@@ -82,6 +82,7 @@ impl Bench {
             advertise: None,
             name: None,
             version: "1".into(),
+            supervisor: None,
         };
         let (end, credentials) = (CancellationToken::new(), self.credentials.clone());
         let ended = end.clone();
@@ -383,7 +384,7 @@ async fn who_leaves_hands_nothing_over_and_loses_nothing() {
     bench.wait_for(1).await;
     bench.both(&plans()[1].1, &Sources::default()).await;
     // All are told to start again, and do as soon as they are heard.
-    assert_eq!(bench.cluster.registry().restart(), 1);
+    assert_eq!(bench.cluster.registry().restart(Instant::now()), 1);
     let (_, ended) = bench.workers.remove(0);
     let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
     assert_eq!(ended.unwrap().unwrap(), crate::Ended::Restart);

@@ -28,6 +28,8 @@ pub struct Hello {
     pub incarnation: u64,
     /// Version of the program; server and workers have the same.
     pub version: String,
+    /// Drawn by the process that looks after it, if there is one, when it started this one.
+    pub supervisor: Option<u64>,
 }
 
 /// The server's answer to a [`Hello`].
@@ -71,9 +73,18 @@ pub struct Load {
     pub fetched_bytes: u64,
     /// Bytes of chunks that others fetched since the start.
     pub served_bytes: u64,
+    /// Addresses of parties that it does not reach, though the server does.
+    pub apart: Vec<String>,
 }
 
-/// The server's answer to a [`Beat`].
+/// Whoever looks after a worker asks what the worker itself may not hear any more.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Watch {
+    /// The number of [`Hello::supervisor`].
+    pub supervisor: u64,
+}
+
+/// The server's answer to a [`Beat`], and to a [`Watch`]: then to start again is to end the worker first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
@@ -135,6 +146,8 @@ pub struct Done {
     pub bytes_read: u64,
     /// Bytes of chunks that were fetched from other parties.
     pub bytes_moved: u64,
+    /// Bytes of these that the server passed on, as the way to the other party is cut.
+    pub bytes_relayed: u64,
     /// The most bytes that the order held at a time.
     pub peak_bytes: u64,
     /// Chunks written to files for want of memory.
@@ -162,6 +175,8 @@ pub struct ChunkTicket {
     pub stage: StageId,
     /// The operand.
     pub number: u64,
+    /// Where the worker is that has it, if the server is to pass it on; else the party that is asked has it.
+    pub at: Option<String>,
 }
 
 /// A plan that nobody needs any more.

@@ -7,11 +7,12 @@
 //!   forget                    the plan and its shelf go
 //! ```
 
-use crate::net::{Credentials, Fault, Peers, Server, Service};
+use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
+use crate::reach::Reach;
 use crate::shelf::{Kept, OrderShelf};
 use crate::wire::{
     Advice, Beat, ChunkTicket, Done, Forget, Hello, Load, OrderMessage, PlanMessage, Said,
-    THE_SERVER, Welcome,
+    THE_SERVER, Watch, Welcome,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -44,6 +45,8 @@ use tokio_util::sync::CancellationToken;
 const PLANS_MAX: usize = 1024;
 /// How often an order says how far it is.
 const TELL: Duration = Duration::from_millis(250);
+/// How often whoever looks after a worker asks the server about it.
+const ASK: Duration = Duration::from_secs(1);
 /// How long a call to the server may take.
 const CALL: Duration = Duration::from_secs(4);
 /// How long a worker that leaves waits until nobody needs what it has.
@@ -80,6 +83,7 @@ pub struct Worker {
     runtime: Runtime,
     stores: Stores,
     peers: Peers,
+    reach: Arc<Reach>,
     plans: Mutex<Plans>,
     orders: AtomicU64,
     fetched: Arc<AtomicU64>,
@@ -102,6 +106,8 @@ pub struct Joining {
     pub name: Option<String>,
     /// Version of the program.
     pub version: String,
+    /// What the process that looks after it drew for it, if there is one.
+    pub supervisor: Option<u64>,
 }
 
 /// How a worker's life ended.
@@ -131,10 +137,12 @@ impl Drop for Counted {
 impl Worker {
     /// A worker that nobody knows yet.
     pub fn new(runtime: Runtime, stores: Stores, credentials: &Credentials) -> Arc<Self> {
+        let peers = Peers::new(credentials);
         Arc::new(Worker {
             runtime,
             stores,
-            peers: Peers::new(credentials),
+            reach: Reach::new(peers.clone()),
+            peers,
             plans: Mutex::default(),
             orders: AtomicU64::new(0),
             fetched: Arc::default(),
@@ -171,6 +179,7 @@ impl Worker {
             pid: std::process::id(),
             incarnation: uuid::Uuid::new_v4().as_u64_pair().0,
             version: joining.version.clone(),
+            supervisor: joining.supervisor,
         };
         tracing::info!(
             address = hello.address,
@@ -271,6 +280,7 @@ impl Worker {
             used_bytes: self.runtime.quota().used(),
             fetched_bytes: self.fetched.load(Relaxed),
             served_bytes: self.served.load(Relaxed),
+            apart: self.reach.apart(),
             ..Load::default()
         };
         for known in plans {
@@ -367,16 +377,17 @@ impl Worker {
             of.extend(&t.operands);
             elsewhere.entry(t.stage).or_default().push(t);
         }
-        let fetched = Arc::new(AtomicU64::new(0));
+        let (fetched, relayed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let shelf = Arc::new(OrderShelf {
             plan: message.plan,
             kept: known.kept.clone(),
-            peers: self.peers.clone(),
+            reach: self.reach.clone(),
             there: elsewhere,
             run: message.run.iter().cloned().collect(),
             hold: message.hold.into_iter().collect(),
             server: self.scheduler.get().cloned(),
             fetched: fetched.clone(),
+            relayed: relayed.clone(),
             fetched_by_all: self.fetched.clone(),
         });
         let tiling = known.tiling.clone();
@@ -405,7 +416,8 @@ impl Worker {
         let mut end = Some(Box::pin(async move {
             let outcome = running.outcome().await;
             drop(counted);
-            json(&Said::Done(Box::new(done(&outcome, fetched.load(Relaxed)))))
+            let moved = (fetched.load(Relaxed), relayed.load(Relaxed));
+            json(&Said::Done(Box::new(done(&outcome, moved))))
         }));
         // Dropping the stream drops `running`, which cancels the order.
         let said = stream::poll_fn(move |cx| {
@@ -426,7 +438,7 @@ impl Worker {
 
     /// The chunks of an operand of its shelf, as they are sent.
     async fn give(self: &Arc<Self>, ticket: ChunkTicket) -> Result<Vec<Bytes>, Fault> {
-        let ChunkTicket { plan, stage, number } = ticket;
+        let ChunkTicket { plan, stage, number, at: _ } = ticket;
         let known = self.known(&plan)?;
         let none = || Fault::NotFound(format!("operand {number} of stage {} of `{plan}`", stage.0));
         let held = known.kept.held(stage, number).ok_or_else(none)?;
@@ -463,6 +475,19 @@ impl Worker {
     }
 }
 
+/// Comes when the server wants a worker to start again that does not do so itself: whoever looks after it ends it.
+pub async fn is_to_be_ended(credentials: &Credentials, scheduler: &str, supervisor: u64) {
+    let peers = Peers::new(credentials);
+    loop {
+        tokio::time::sleep(ASK).await;
+        // A server that does not answer wants nothing.
+        let watch = Watch { supervisor };
+        if let Ok(Advice::Restart) = peers.call(scheduler, "watch", &watch, CALL).await {
+            return;
+        }
+    }
+}
+
 /// What a worker answers.
 struct Office(Arc<Worker>);
 
@@ -494,8 +519,8 @@ impl Service for Office {
         }
     }
 
-    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault> {
-        self.0.give(read(&ticket)?).await
+    async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
+        Ok(Object::whole(self.0.give(read(&ticket)?).await?))
     }
 }
 
@@ -503,7 +528,7 @@ fn ran(stats: &Stats) -> Vec<(u64, f64)> {
     stats.stages.iter().map(|s| (s.operands, s.seconds)).collect()
 }
 
-fn done(outcome: &Outcome, bytes_moved: u64) -> Done {
+fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
     let stats = &outcome.stats;
     Done {
         error: outcome.result.as_ref().err().map(Told::from),
@@ -511,6 +536,7 @@ fn done(outcome: &Outcome, bytes_moved: u64) -> Done {
         requests: stats.requests,
         bytes_read: stats.bytes_fetched,
         bytes_moved,
+        bytes_relayed,
         peak_bytes: stats.peak_bytes,
         spills: stats.spills,
         bytes_spilled: stats.bytes_spilled,

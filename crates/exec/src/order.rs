@@ -116,6 +116,8 @@ pub struct Totals {
     pub bytes_read: u64,
     /// Bytes of chunks that workers fetched from other parties.
     pub bytes_moved: u64,
+    /// Bytes of these that the server passed on between workers that do not reach each other.
+    pub bytes_relayed: u64,
     /// Bytes that the placement expects them to fetch from each other.
     pub bytes_expected: u64,
     /// Orders that ran to their end.

@@ -108,6 +108,8 @@ pub struct Config {
     pub cluster_security: Security,
     /// Seconds after which a worker that is not heard is lost.
     pub worker_timeout_s: u64,
+    /// Seconds that a statement waits for workers that it had, if none is left.
+    pub worker_wait_s: u64,
     /// Each key with its value as text and its origin, in the order of [`KEYS`].
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
@@ -126,7 +128,7 @@ pub struct Setting {
 }
 
 /// All keys, as files spell them.
-pub const KEYS: [&str; 33] = [
+pub const KEYS: [&str; 34] = [
     "warehouse",
     "memory-limit",
     "spill-dir",
@@ -160,6 +162,7 @@ pub const KEYS: [&str; 33] = [
     "cluster-key",
     "cluster-authority",
     "worker-timeout",
+    "worker-wait",
 ];
 
 /// Keys of later versions: known, so that the error is not "unknown".
@@ -201,6 +204,7 @@ struct RawConfig {
     cluster_key: String,
     cluster_authority: String,
     worker_timeout: Text,
+    worker_wait: Text,
 }
 
 /// `true` or `false`: TOML has them, the environment and flags write them.
@@ -400,6 +404,7 @@ fn check(raw: RawConfig, at: &Origins<'_>, ignored: Vec<String>) -> Result<Confi
         slots,
         cluster_security,
         worker_timeout_s: at.whole("worker-timeout", &raw.worker_timeout, 1)?,
+        worker_wait_s: at.whole("worker-wait", &raw.worker_wait, 0)?,
         memory_limit_bytes,
         cached_bytes: machine::memory_bytes().map_or(0, |n| n.saturating_sub(memory_limit_bytes)),
         spill_dir,
@@ -560,6 +565,7 @@ impl Config {
             "cluster-key" => shown(&self.cluster_security.key),
             "cluster-authority" => shown(&self.cluster_security.authority),
             "worker-timeout" => self.worker_timeout_s.to_string(),
+            "worker-wait" => self.worker_wait_s.to_string(),
             _ => String::new(),
         }
     }

@@ -253,7 +253,8 @@ impl Host {
         Credentials::make(&security.secret).map_err(Error::stage)?;
         let credentials = Credentials::load(security).map_err(Error::stage)?;
         let dead_after = Duration::from_secs(self.config.worker_timeout_s);
-        let limits = Limits { beat: dead_after / 5, dead_after, ..Limits::default() };
+        let wait = Duration::from_secs(self.config.worker_wait_s);
+        let limits = Limits { beat: dead_after / 5, dead_after, wait, ..Limits::default() };
         let listen = self.config.cluster_listen;
         let cluster = Cluster::open(listen, limits, &credentials, env!("CARGO_PKG_VERSION")).await;
         let cluster = cluster.map_err(Error::stage)?;

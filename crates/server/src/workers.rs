@@ -29,7 +29,7 @@ pub(crate) fn row(m: &Member) -> [String; 12] {
         m.load.operands.to_string(),
         format!("{} ({})", m.load.chunks, format_bytes(m.load.chunk_bytes)),
         format!("{:.1} s ago", heard_s(m)),
-        m.why.clone().unwrap_or_default(),
+        m.lacks().unwrap_or_default(),
     ]
 }
 
@@ -66,6 +66,7 @@ pub(crate) fn told(cluster: Option<&Cluster>) -> Value {
                 "fetched_bytes": m.load.fetched_bytes,
                 "served_bytes": m.load.served_bytes,
                 "heard_s": heard_s(m),
+                "apart": m.apart,
                 "why": m.why,
             })
         })

@@ -4,37 +4,78 @@
 //!   a worker dies ─▶ a case: its operands are suspect ─▶ told again, alone on a worker ─▶ they end: the case is closed
 //!                                                                                     └▶ it dies too: one more case
 //! ```
-//! Of three open cases at a time the statement is the cause, if nothing else can be that of one of them. A worker
-//! that is lost for other reasons leaves a case that is soon closed, however many are lost in the time of a statement.
+//! Workers that die together have died of one thing: a rack, a switch, a rollout, or of what all of them ran. So these
+//! cases are one incident. Of three incidents that are open at a time the statement is the cause, if nothing else can be
+//! that of one of the deaths. Workers that are lost for other reasons leave cases that are soon closed, however many are
+//! lost in the time of a statement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 
-/// Open cases that make a statement poison.
-const CASES_MAX: usize = 3;
+/// Open incidents that make a statement poison.
+const INCIDENTS_MAX: usize = 3;
 
 /// Open cases, by the worker that died.
 #[derive(Default)]
 pub(super) struct Suspects {
     cases: BTreeMap<u32, Case>,
     closed: Vec<u32>,
+    incidents: u32,
+}
+
+/// A worker that died while it ran an order.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Died {
+    pub(super) worker: u32,
+    /// When it was seen to be gone, and when it had joined.
+    pub(super) at: Instant,
+    pub(super) joined: Instant,
+    /// Its process ended, or it ran nothing else: a machine that falls silent has mostly other reasons.
+    pub(super) is_crash: bool,
+    /// It ran nothing but suspects, and others live on: whatever else died, this is an incident of its own.
+    pub(super) is_single: bool,
 }
 
 /// Operands that a worker ran when it died.
 #[derive(Default)]
 struct Case {
     ran: BTreeMap<StageId, Bitmap>,
-    /// Its process ended, or it ran nothing else: a machine that falls silent has mostly other reasons.
     is_crash: bool,
+    incident: u32,
+    /// When the incident began, if others may have their part in it.
+    shared: Option<Instant>,
 }
 
 impl Suspects {
-    /// A worker died while it ran an order.
-    pub(super) fn died(&mut self, worker: u32, ran: &[(StageId, Bitmap)], is_crash: bool) {
-        let case = self.cases.entry(worker).or_default();
+    /// A worker died while it ran an order. It is one more of those that died `within` this time, if it was there when
+    /// the first of them did.
+    pub(super) fn died(&mut self, died: Died, ran: &[(StageId, Bitmap)], within: Duration) {
+        let Died { worker, at, joined, is_crash, is_single } = died;
+        if !self.cases.contains_key(&worker) {
+            let is_one = |first: Instant| {
+                joined <= first && at.max(first).duration_since(at.min(first)) <= within
+            };
+            let with =
+                self.cases.values().find(|case| !is_single && case.shared.is_some_and(is_one));
+            let (incident, shared) = match with {
+                Some(case) => (case.incident, case.shared),
+                None => {
+                    self.incidents += 1;
+                    (self.incidents, (!is_single).then_some(at))
+                }
+            };
+            self.cases.insert(worker, Case { incident, shared, ..Case::default() });
+        }
+        let Some(case) = self.cases.get_mut(&worker) else { return };
         case.is_crash |= is_crash;
         ran.iter().for_each(|(stage, numbers)| case.ran.entry(*stage).or_default().extend(numbers));
+    }
+
+    /// How many incidents are open.
+    fn open_incidents(&self) -> usize {
+        self.cases.values().map(|case| case.incident).collect::<BTreeSet<u32>>().len()
     }
 
     /// Operands that ended well.
@@ -82,7 +123,7 @@ impl Suspects {
 
     /// True if one more death would be one too many.
     pub(super) fn is_full(&self) -> bool {
-        self.cases.len() >= CASES_MAX
+        self.open_incidents() >= INCIDENTS_MAX
     }
 
     /// True if there are none.
@@ -95,14 +136,14 @@ impl Suspects {
         self.cases.values().any(|case| case.ran.get(&stage).is_some_and(|ran| ran.contains(number)))
     }
 
-    /// Orders of suspects that may run at a time, on a worker each: should all of these die, there are enough cases.
+    /// Orders of suspects that may run at a time, on a worker each: should all of these die, there are enough incidents.
     pub(super) fn at_a_time(&self) -> usize {
-        CASES_MAX.saturating_sub(self.cases.len()).max(1)
+        INCIDENTS_MAX.saturating_sub(self.open_incidents()).max(1)
     }
 
     /// True if the next death may be the last one: nothing that is not suspect begins until these have ended.
     pub(super) fn are_first(&self) -> bool {
-        self.cases.len() + 1 >= CASES_MAX
+        self.open_incidents() + 1 >= INCIDENTS_MAX
     }
 
     /// How many workers died of the statement, if it is poison; `is_to_blame` if nothing else can be for a death.
@@ -120,12 +161,21 @@ mod tests {
         vec![(StageId(1), numbers.collect())]
     }
 
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    /// A worker that came at second `joined` of a clock and died at second `at`.
+    fn death(clock: Instant, worker: u32, joined: u64, at: u64) -> Died {
+        let moment = |s| clock + Duration::from_secs(s);
+        let (at, joined) = (moment(at), moment(joined));
+        Died { worker, at, joined, is_crash: true, is_single: false }
+    }
+
     #[test]
     fn workers_that_are_lost_now_and_then_are_no_poison() {
-        let mut suspects = Suspects::default();
+        let (mut suspects, clock) = (Suspects::default(), Instant::now());
         for worker in 0..20 {
             let at = u64::from(worker) * 10;
-            suspects.died(worker, &run(at..at + 10), true);
+            suspects.died(death(clock, worker, 0, at), &run(at..at + 10), WITHIN);
             assert!(suspects.has(StageId(1), at + 9) && !suspects.has(StageId(1), at + 10));
             assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
             // They end in two orders, and what was made by somebody else need not run.
@@ -138,23 +188,53 @@ mod tests {
     }
 
     #[test]
-    fn three_open_cases_are_poison_if_one_is_sure() {
-        let mut suspects = Suspects::default();
-        suspects.died(1, &run(0..4), false);
+    fn three_open_incidents_are_poison_if_one_is_sure() {
+        let (mut suspects, clock) = (Suspects::default(), Instant::now());
+        let silent = |worker, at| Died { is_crash: false, ..death(clock, worker, 0, at) };
+        suspects.died(silent(1, 0), &run(0..4), WITHIN);
         assert!(!suspects.are_first());
-        suspects.died(2, &run(4..8), false);
+        suspects.died(silent(2, 10), &run(4..8), WITHIN);
         assert!(suspects.are_first());
-        suspects.died(2, &run(8..9), false);
-        suspects.died(3, &run(9..12), false);
+        suspects.died(silent(2, 20), &run(8..9), WITHIN);
+        suspects.died(silent(3, 20), &run(9..12), WITHIN);
         // All of them had another statement's orders too: one is told alone.
         assert_eq!((suspects.poison(|_| false), suspects.at_a_time()), (None, 1));
         assert_eq!(suspects.poison(|_| true), None, "they fell silent");
-        suspects.died(4, &run(0..4), true);
+        suspects.died(death(clock, 4, 0, 30), &run(0..4), WITHIN);
         assert_eq!(suspects.poison(|worker| worker == 4), Some(4));
         assert!(suspects.closed().is_empty());
         // The other statement's suspects end, and it goes on.
         suspects.acquit(&run(0..12));
         assert_eq!((suspects.poison(|_| true), suspects.at_a_time()), (None, 3));
         assert_eq!((suspects.closed(), suspects.closed()), (vec![1, 2, 3, 4], vec![]));
+    }
+
+    #[test]
+    fn workers_that_die_together_are_one_incident() {
+        let (mut suspects, clock) = (Suspects::default(), Instant::now());
+        for worker in 0..40 {
+            let at = u64::from(worker);
+            suspects.died(death(clock, worker, 0, at / 8), &run(at..at + 1), WITHIN);
+        }
+        assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
+        assert!(suspects.has(StageId(1), 39));
+        // Who came later is not one of them, and who ran nothing but suspects is an incident whoever else dies.
+        suspects.died(death(clock, 50, 3, 4), &run(0..1), WITHIN);
+        assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (1, None));
+        let single = Died { is_single: true, ..death(clock, 51, 0, 4) };
+        suspects.died(single, &run(1..2), WITHIN);
+        assert_eq!(suspects.poison(|_| true), Some(42));
+    }
+
+    #[test]
+    fn the_only_worker_dies_three_times_at_most() {
+        let (mut suspects, clock) = (Suspects::default(), Instant::now());
+        for (n, worker) in [1, 2, 3].into_iter().enumerate() {
+            assert_eq!(suspects.poison(|_| true), None);
+            let at = n as u64;
+            suspects.died(death(clock, worker, at, at), &run(0..4), WITHIN);
+        }
+        // Each of them joined after the one before had died, and soon after.
+        assert_eq!(suspects.poison(|_| true), Some(3));
     }
 }

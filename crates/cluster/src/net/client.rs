@@ -1,12 +1,12 @@
 //! The asking side.
 
 use super::credentials::Credentials;
-use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, STREAM_WINDOW};
+use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Action, Ticket};
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -99,25 +99,19 @@ impl Peers {
         limit: u64,
         idle: Duration,
     ) -> Result<Bytes, Fault> {
-        let mut client = self.client(address)?;
-        let mut request = Request::new(Ticket { ticket });
-        self.credentials.show(&mut request)?;
-        let mut pieces = timed("a chunk", idle, client.do_get(request)).await?.into_inner();
-        let first = timed("a chunk", idle, pieces.message()).await?;
-        let total = first
-            .and_then(|f| Some(u64::from_le_bytes(f.app_metadata.as_ref().try_into().ok()?)))
-            .ok_or_else(|| Fault::Broken("a chunk without its size".into()))?;
+        let Object { bytes: total, mut parts } = self.open(address, ticket, idle).await?;
         if total > limit {
             return Err(Fault::Broken(format!(
                 "a chunk of {total} bytes, where at most {limit} are expected"
             )));
         }
         let mut object = BytesMut::with_capacity(total as usize);
-        while let Some(piece) = timed("a piece of a chunk", idle, pieces.message()).await? {
-            if (object.len() + piece.data_body.len()) as u64 > total {
+        while let Some(part) = parts.next().await {
+            let part = part?;
+            if (object.len() + part.len()) as u64 > total {
                 return Err(Fault::Broken(format!("a chunk has more than its {total} bytes")));
             }
-            object.extend_from_slice(&piece.data_body);
+            object.extend_from_slice(&part);
         }
         match object.len() as u64 == total {
             true => Ok(object.freeze()),
@@ -126,6 +120,31 @@ impl Peers {
                 object.len()
             ))),
         }
+    }
+
+    /// An object as it comes, its parts within `idle` of each other.
+    ///
+    /// # Errors
+    /// As [`Peers::object`].
+    pub async fn open(
+        &self,
+        address: &str,
+        ticket: Bytes,
+        idle: Duration,
+    ) -> Result<Object, Fault> {
+        let mut client = self.client(address)?;
+        let mut request = Request::new(Ticket { ticket });
+        self.credentials.show(&mut request)?;
+        let mut pieces = timed("a chunk", idle, client.do_get(request)).await?.into_inner();
+        let first = timed("a chunk", idle, pieces.message()).await?;
+        let bytes = first
+            .and_then(|f| Some(u64::from_le_bytes(f.app_metadata.as_ref().try_into().ok()?)))
+            .ok_or_else(|| Fault::Broken("a chunk without its size".into()))?;
+        let parts = stream::try_unfold(pieces, move |mut pieces| async move {
+            let piece = timed("a piece of a chunk", idle, pieces.message()).await?;
+            Ok(piece.map(|piece| (piece.data_body, pieces)))
+        });
+        Ok(Object { bytes, parts: parts.boxed() })
     }
 
     /// True if somebody who has the secret answers there within the time: dead is told from slow.

@@ -37,8 +37,30 @@ pub trait Service: Send + Sync + 'static {
         body: Bytes,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault>;
 
-    /// The parts of an object.
-    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault>;
+    /// An object.
+    async fn object(&self, ticket: Bytes) -> Result<Object, Fault>;
+}
+
+/// An object that is sent.
+pub struct Object {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its parts, one after the other.
+    pub parts: BoxStream<'static, Result<Bytes, Fault>>,
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Object {
+    /// One whose parts are there.
+    pub fn whole(parts: Vec<Bytes>) -> Self {
+        let bytes = parts.iter().map(|p| p.len() as u64).sum();
+        Object { bytes, parts: stream::iter(parts.into_iter().map(Ok)).boxed() }
+    }
 }
 
 /// A party that listens. Dropping it ends it at once.
@@ -157,22 +179,21 @@ impl FlightService for Flight {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let parts = self.service.object(request.into_inner().ticket).await?;
-        let total: u64 = parts.iter().map(|p| p.len() as u64).sum();
+        let Object { bytes, parts } = self.service.object(request.into_inner().ticket).await?;
         let first = FlightData {
-            app_metadata: Bytes::copy_from_slice(&total.to_le_bytes()),
+            app_metadata: Bytes::copy_from_slice(&bytes.to_le_bytes()),
             ..FlightData::default()
         };
         // Cut when they are sent: what waits is the parts themselves.
-        let pieces = stream::iter(parts).flat_map(|part| {
+        let pieces = parts.map_ok(|part| {
             let starts = (0..part.len()).step_by(PIECE_BYTES);
-            stream::iter(starts).map(move |at| FlightData {
-                data_body: part.slice(at..part.len().min(at + PIECE_BYTES)),
-                ..FlightData::default()
+            stream::iter(starts).map(move |at| {
+                let data_body = part.slice(at..part.len().min(at + PIECE_BYTES));
+                Ok(FlightData { data_body, ..FlightData::default() })
             })
         });
-        let all = stream::once(std::future::ready(first)).chain(pieces).map(Ok);
-        Ok(Response::new(all.boxed()))
+        let pieces = pieces.map_err(Status::from).try_flatten();
+        Ok(Response::new(stream::once(std::future::ready(Ok(first))).chain(pieces).boxed()))
     }
 
     async fn handshake(

@@ -51,12 +51,14 @@ impl Service for Echo {
         }
     }
 
-    async fn object(&self, ticket: Bytes) -> Result<Vec<Bytes>, Fault> {
+    async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
         let bytes: usize = std::str::from_utf8(&ticket).unwrap().parse().unwrap();
         match bytes {
             0 => Err(Fault::NotFound("nothing".into())),
             n => {
-                Ok(vec![Bytes::from(vec![1; n / 2]), Bytes::new(), Bytes::from(vec![2; n - n / 2])])
+                let halves = [Bytes::from(vec![1; n / 2]), Bytes::from(vec![2; n - n / 2])];
+                let [first, second] = halves;
+                Ok(Object::whole(vec![first, Bytes::new(), second]))
             }
         }
     }

@@ -13,6 +13,7 @@ fn hello(port: u16, incarnation: u64) -> Hello {
         pid: 1,
         incarnation,
         version: "1".into(),
+        supervisor: None,
     }
 }
 
@@ -145,7 +146,7 @@ fn each_is_told_once_to_start_again() {
     registry.lost(gone, "it is dead");
     let draining = Beat { draining: true, ..beat(two, 20) };
     registry.beat(&draining, now);
-    assert_eq!(registry.restart(), 1, "neither who leaves nor who is gone");
+    assert_eq!(registry.restart(now), 1, "neither who leaves nor who is gone");
     let mut changes = registry.changes();
     changes.mark_unchanged();
     assert!(registry.is_here(one), "it is not told yet");
@@ -159,9 +160,63 @@ fn each_is_told_once_to_start_again() {
     let next = registry.join(&hello(1, 11), "1", now).unwrap().worker;
     assert_eq!(registry.beat(&beat(next, 11), now), Advice::Go);
     // Who drains before it is told is not told any more.
-    assert_eq!(registry.restart(), 1);
+    assert_eq!(registry.restart(now), 1);
     assert_eq!(registry.beat(&Beat { draining: true, ..beat(next, 11) }, now), Advice::Go);
     assert_eq!(state(&registry, next), State::Draining);
+}
+
+#[test]
+fn who_does_not_answer_is_ended_by_its_supervisor() {
+    let registry = Registry::new(Limits::default());
+    let start = Instant::now();
+    let at = |s: u64| start + Duration::from_secs(s);
+    let watched = |port: u16, supervisor| Hello { supervisor: Some(supervisor), ..hello(port, 10) };
+    let watch = |supervisor, s| registry.watch(Watch { supervisor }, at(s));
+    let one = registry.join(&watched(1, 100), "1", at(0)).unwrap().worker;
+    let two = registry.join(&watched(2, 200), "1", at(0)).unwrap().worker;
+    let three = registry.join(&watched(3, 300), "1", at(0)).unwrap().worker;
+    assert_eq!((watch(100, 1), watch(200, 1)), (Advice::Go, Advice::Go));
+    // One falls silent before, one does not hear it, and one has nobody who asks for it.
+    registry.lost(one, "it is silent");
+    registry.lost(three, "it is dead");
+    assert_eq!(registry.restart(at(2)), 2);
+    assert_eq!(watch(100, 3), Advice::Restart);
+    assert_eq!(watch(100, 3), Advice::Go, "once");
+    assert_eq!(watch(200, 3), Advice::Go, "it may hear it yet");
+    assert_eq!(registry.expire(at(8)), [two]);
+    assert_eq!((watch(200, 8), watch(200, 9)), (Advice::Restart, Advice::Go));
+    assert_eq!(watch(300, 9), Advice::Go);
+    // One that hears it and does not end.
+    let four = registry.join(&watched(4, 400), "1", at(20)).unwrap().worker;
+    assert_eq!((watch(400, 20), registry.restart(at(20))), (Advice::Go, 1));
+    assert_eq!(registry.beat(&beat(four, 10), at(21)), Advice::Restart);
+    assert_eq!(watch(400, 5), Advice::Go);
+    assert_eq!(watch(400, 60), Advice::Restart);
+    // The next one of the same machine was told nothing.
+    registry.join(&watched(4, 500), "1", at(60)).unwrap();
+    assert_eq!(watch(500, 60), Advice::Go);
+}
+
+#[test]
+fn who_does_not_reach_whom_is_told_once() {
+    let registry = Registry::new(Limits::default());
+    let now = Instant::now();
+    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let two = registry.join(&hello(2, 20), "1", now).unwrap().worker;
+    let load = Load { apart: vec![hello(2, 20).address, "nobody:1".into()], ..Load::default() };
+    let apart = Beat { load, ..beat(one, 10) };
+    registry.beat(&apart, now);
+    registry.beat(&apart, now);
+    let lacks = |worker| registry.member(worker).unwrap().lacks();
+    assert_eq!(lacks(one).unwrap(), format!("it does not reach worker {two}"));
+    assert_eq!(lacks(two), None);
+    registry.beat(&beat(one, 10), now);
+    assert_eq!(lacks(one), None);
+    registry.beat(&apart, now);
+    registry.lost(two, "it is dead");
+    registry.beat(&apart, now);
+    assert_eq!(lacks(one), None);
+    assert_eq!(kinds(&registry), ["joined", "joined", "apart", "reached", "apart", "lost"]);
 }
 
 #[test]
@@ -328,7 +383,7 @@ proptest! {
                     }
                 }
                 Happens::Restart => {
-                    prop_assert_eq!(registry.restart(), registry.alive().len());
+                    prop_assert_eq!(registry.restart(now), registry.alive().len());
                 }
             }
             for (number, hello) in &joined {

@@ -51,9 +51,9 @@ pub(super) struct WorkerArgs {
     /// Does not start again what ends
     #[arg(long)]
     no_supervisor: bool,
-    /// This is what a supervisor started
-    #[arg(long, hide = true)]
-    supervised: bool,
+    /// This is what a supervisor started, by the number that it drew for it
+    #[arg(long, hide = true, value_name = "N")]
+    supervised: Option<u64>,
 }
 
 impl WorkerArgs {
@@ -78,13 +78,12 @@ impl WorkerArgs {
 
     /// Runs a worker, and gives the exit status.
     pub(super) async fn run(&self, config: Config) -> Result<u8, Error> {
-        if self.supervised || self.no_supervisor {
+        if self.supervised.is_some() || self.no_supervisor {
             let ended = self.work(&config).await?;
             return Ok(if ended == Ended::Restart { AGAIN as u8 } else { 0 });
         }
         // What is wrong with the files is told once.
-        credentials(&config)?;
-        supervise().await
+        supervise(&credentials(&config)?, &config.scheduler).await
     }
 
     async fn work(&self, config: &Config) -> Result<Ended, Error> {
@@ -107,6 +106,7 @@ impl WorkerArgs {
             advertise: self.advertise.clone(),
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
+            supervisor: self.supervised,
         };
         let end = CancellationToken::new();
         let (fire, terminated) = (end.clone(), super::serve::terminated()?);
@@ -114,7 +114,7 @@ impl WorkerArgs {
             terminated.await;
             fire.cancel();
         });
-        if self.supervised {
+        if self.supervised.is_some() {
             let fire = end.clone();
             // Nothing comes but the end.
             std::thread::spawn(move || {
@@ -153,22 +153,34 @@ fn credentials(config: &Config) -> Result<Credentials, Error> {
 }
 
 /// Starts this command as a worker again and again, until it ends by itself or is asked to end.
-async fn supervise() -> Result<u8, Error> {
+async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Error> {
     let terminated = super::serve::terminated()?;
     tokio::pin!(terminated);
     let mut pause = PAUSE.0;
     loop {
-        let mut worker = start()?;
+        let number = uuid::Uuid::new_v4().as_u64_pair().0;
+        let mut worker = start(number)?;
         let started = Instant::now();
+        let is_to_be_ended = tessera_cluster::is_to_be_ended(credentials, scheduler, number);
+        tokio::pin!(is_to_be_ended);
+        let mut killed = false;
         let status = loop {
             if let Some(status) = look(&mut worker)? {
                 break status;
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
+                () = &mut is_to_be_ended, if !killed => {
+                    tracing::warn!("the worker does not answer; it is killed, as the server wants");
+                    kill(&mut worker)?;
+                    killed = true;
+                }
                 () = &mut terminated => return stop(worker).await,
             }
         };
+        if killed {
+            continue;
+        }
         match status.code() {
             Some(0) => return Ok(0),
             // It cannot be used as it is configured: the next one could not either.
@@ -196,12 +208,12 @@ fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u32::MAX))
 }
 
-fn start() -> Result<Child, Error> {
+fn start(number: u64) -> Result<Child, Error> {
     let cannot = |e| Error::io("start", "a worker", e);
     let program = std::env::current_exe().map_err(cannot)?;
     Command::new(program)
         .args(std::env::args_os().skip(1))
-        .arg("--supervised")
+        .args(["--supervised", &number.to_string()])
         .stdin(Stdio::piped())
         .spawn()
         .map_err(cannot)
@@ -209,6 +221,10 @@ fn start() -> Result<Child, Error> {
 
 fn look(worker: &mut Child) -> Result<Option<ExitStatus>, Error> {
     worker.try_wait().map_err(|e| Error::io("wait for", "a worker", e))
+}
+
+fn kill(worker: &mut Child) -> Result<(), Error> {
+    worker.kill().map_err(|e| Error::io("end", "a worker", e))
 }
 
 /// Asks a worker to end, and ends it if it does not.
@@ -222,7 +238,7 @@ async fn stop(mut worker: Child) -> Result<u8, Error> {
         }
         if asked.elapsed() > PATIENCE {
             tracing::warn!("the worker does not end; it is killed");
-            worker.kill().map_err(|e| Error::io("end", "a worker", e))?;
+            kill(&mut worker)?;
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -81,6 +81,7 @@ impl Layer {
             ("cluster_key", String::new()),
             ("cluster_authority", String::new()),
             ("worker_timeout", "5".into()),
+            ("worker_wait", "120".into()),
         ];
         let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         Ok(Layer { name: DEFAULTS.into(), values })

@@ -216,6 +216,8 @@ fn a_cluster_is_configured() {
     assert!(c.cluster);
     assert_eq!((&*c.cluster_listen.to_string(), &*c.scheduler), ("[::1]:7", "[::1]:50050"));
     assert_eq!((c.worker_timeout_s, origin(&c, "scheduler")), (9, "flag".into()));
+    assert_eq!(c.worker_wait_s, 120);
+    assert_eq!(load("worker-wait = 0", &[], &[]).unwrap().worker_wait_s, 0);
     let at = |path: &str| Some(std::path::PathBuf::from(path));
     let security = &c.cluster_security;
     assert_eq!(Some(&security.secret), at("/x/secret").as_ref());
@@ -229,6 +231,7 @@ fn a_cluster_is_configured() {
         ("scheduler = 'here:99999'", "`here:99999` is not a host and a port"),
         ("cluster-secret-file = ''", "it is empty"),
         ("worker-timeout = 0", "`0` is not a whole number from 1 on"),
+        ("worker-wait = 'long'", "`long` is not a whole number from 0 on"),
         ("slots = 0", "`0` is not a whole number from 1 on"),
     ] {
         let e = load(file, &[], &[]).unwrap_err();

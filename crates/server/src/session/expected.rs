@@ -152,6 +152,12 @@ pub(super) fn measurements(m: &Stats) -> String {
             t.again,
             t.copies
         ));
+        if t.bytes_relayed > 0 {
+            text.push_str(&format!(
+                "   {} passed on by the server: workers do not reach each other (SHOW WORKERS)\n",
+                explain::bytes(t.bytes_relayed)
+            ));
+        }
         for (worker, of) in &t.each {
             text.push_str(&format!(
                 "   worker {worker}: {} orders, {} operands, {:.6} s, peak {}, {} fetched\n",
@@ -190,6 +196,7 @@ pub(crate) fn measured(m: &Stats) -> Value {
             "workers": t.workers,
             "orders": t.orders,
             "bytes_moved": t.bytes_moved,
+            "bytes_relayed": t.bytes_relayed,
             "bytes_expected": t.bytes_expected,
             "lost": t.lost,
             "operands_again": t.again,

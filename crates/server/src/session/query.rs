@@ -254,6 +254,7 @@ impl Session {
             Some(durable) => durable.plan(tiling).await,
             None => None,
         };
+        self.workers_are_here(tiling, cancel).await?;
         let drive = self.drive(tiling, sources, &runner)?;
         let watched = Arc::new(Both::new(tiling, drive.as_ref()));
         let tracked = cancel.plan(watched.clone(), operands(tiling));

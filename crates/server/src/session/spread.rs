@@ -1,7 +1,8 @@
 //! Plans on the workers of a cluster.
 //!
 //! The workers make the chunks of the results, the server's own run of the plan loads them ([`tessera_cluster`]). Small
-//! plans never leave the server, and a server without workers runs all of them itself.
+//! plans never leave the server, and a server without workers runs all of them itself. One that was started again waits
+//! for those that the statement had.
 
 use crate::engine::CancelToken;
 use crate::error::Error;
@@ -9,7 +10,8 @@ use crate::session::Session;
 use crate::statement::Watched;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
-use tessera_cluster::{Drive, Expected, Home};
+use std::time::Duration;
+use tessera_cluster::{Cluster, Drive, Expected, Home};
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::{StageStats, Stats};
@@ -110,6 +112,48 @@ impl Session {
         drive.expected().map_err(Error::stage)
     }
 
+    /// The cluster, if a plan is worth it and there is one.
+    fn cluster_for(&self, tiling: &Tiling) -> Option<&Arc<Cluster>> {
+        let cluster = self.host.cluster()?;
+        let is_worth = match self.settings().spread {
+            Spread::None => false,
+            Spread::Auto => work_us(tiling) >= WORTH_US,
+            Spread::All => true,
+        };
+        is_worth.then_some(cluster)
+    }
+
+    /// Waits for the workers that a statement had when it was begun before, and writes down those that it has now.
+    pub(super) async fn workers_are_here(
+        &self,
+        tiling: &Tiling,
+        cancel: &CancelToken,
+    ) -> Result<(), Error> {
+        let Some(cluster) = self.cluster_for(tiling) else { return Ok(()) };
+        let registry = cluster.registry();
+        let had = cancel.step(|step| step.workers);
+        let most = Duration::from_secs(self.host.config().worker_wait_s);
+        let here = registry.alive().len();
+        if here < had {
+            let what = format!(
+                "{here} of the {had} workers that it had are here; it waits up to {} s for them",
+                most.as_secs()
+            );
+            registry.note("waiting", None, Some(cancel.id()), what);
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            () = cluster.gather(had, most) => {}
+        }
+        let here = registry.alive().len();
+        if here > had {
+            cancel.step(|step| step.workers = here);
+            cancel.keep().await?;
+        }
+        Ok(())
+    }
+
     /// A plan that is to go to workers, if there are some and it is worth it; `None` if it stays here.
     pub(super) fn drive(
         &self,
@@ -117,19 +161,11 @@ impl Session {
         sources: &Sources,
         runner: &Arc<PlanRunner>,
     ) -> Result<Option<Arc<Drive>>, Error> {
-        let Some(cluster) = self.host.cluster() else { return Ok(None) };
-        let (spread, threads) = {
-            let settings = self.settings();
-            (settings.spread, settings.threads)
-        };
-        let is_worth = match spread {
-            Spread::None => false,
-            Spread::Auto => work_us(tiling) >= WORTH_US,
-            Spread::All => true,
-        };
-        if !is_worth || cluster.registry().alive().is_empty() {
+        let Some(cluster) = self.cluster_for(tiling) else { return Ok(None) };
+        if cluster.registry().alive().is_empty() {
             return Ok(None);
         }
+        let threads = self.settings().threads;
         let (host, plan, load) = (self.host.clone(), tiling.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));

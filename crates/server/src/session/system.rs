@@ -55,7 +55,7 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("fetched_bytes", number(|m| m.load.fetched_bytes), false),
         ("served_bytes", number(|m| m.load.served_bytes), false),
         ("heard_s", Arc::new(Float64Array::from_iter_values(all.iter().map(heard_s))), false),
-        ("why", Arc::new(all.iter().map(|m| m.why.as_deref()).collect::<StringArray>()), true),
+        ("why", Arc::new(all.iter().map(Member::lacks).collect::<StringArray>()), true),
     ])
 }
 

@@ -7,6 +7,7 @@
 //!     names      what each name of the catalog stood for
 //!     versions   of the files that it opened
 //!     read       what it read of them, object by object, and in which versions
+//!     workers    how many its plans had: a server that starts again has none at first
 //!     intent     what it is about to change for good, written down before it does
 //!     done       what it answered, once it has changed something for good: it is not run twice
 //! ```
@@ -47,6 +48,9 @@ pub(crate) struct Step {
     /// What it had read of them when it was over.
     #[serde(default)]
     pub(crate) read: Option<Read>,
+    /// Workers that its plans had.
+    #[serde(default)]
+    pub(crate) workers: usize,
     /// What it is about to do.
     pub(crate) intent: Option<Intent>,
     /// What it answered.

@@ -1,0 +1,262 @@
+//! What happens to several workers at once: a rack that restarts, a wire between workers that is cut, a worker that
+//! stands still, one that may not have the memory that it was promised.
+
+use crate::cluster::{Cluster, failing, free_port, signal};
+use crate::common::until;
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
+use nix::unistd::Pid;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Takes some seconds on the workers of a debug build, in orders that run all the time.
+const LONG: &str = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([20000000], seed => 1, \
+    chunks => [500000]) AS x) t";
+
+/// What workers have to exchange.
+const SORT: &str = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 240]), axis => 1)[:, 0]) \
+    AS s FROM (SELECT random_normal([240, 240], seed => 1, chunks => [20, 240]) AS x) t";
+
+fn all_work(cluster: &Cluster, workers: usize) -> bool {
+    let alive = cluster.alive();
+    alive.len() == workers && alive.iter().all(|w| w["orders"].as_u64() > Some(0))
+}
+
+#[test]
+fn a_rack_that_restarts_is_no_poison() {
+    let mut cluster = Cluster::start(3);
+    let want = cluster.alone(LONG);
+    let (http, workers) = (cluster.http(), &mut cluster);
+    let asked = std::thread::spawn(move || crate::cluster::query_at(&http, LONG));
+    for _ in 0..2 {
+        until("a worker works", PATIENCE, || {
+            asked.is_finished() || workers.alive().iter().any(|w| w["orders"].as_u64() > Some(0))
+        });
+        if asked.is_finished() {
+            break;
+        }
+        workers.workers.iter().for_each(|worker| signal(worker, SIGKILL));
+        workers.workers.clear();
+        workers.wait_for(0);
+        (0..3).for_each(|_| workers.start_worker(&[]));
+    }
+    let got = asked.join().unwrap();
+    assert_eq!((got.status, &got.body), (200, &want));
+    let events = cluster.events();
+    assert_eq!(events.iter().filter(|kind| *kind == "lost").count(), 6, "{events:?}");
+    assert!(!events.contains(&"poison".to_owned()), "{events:?}");
+    assert!(events.contains(&"waiting".to_owned()), "{events:?}");
+    cluster.wait_for(3);
+    cluster.is_quiet("what is left on workers");
+}
+
+#[test]
+fn a_statement_that_kills_the_only_worker_is_poison() {
+    let Some(mut cluster) = failing(0, 0, "") else { return };
+    cluster.start_supervised("operand.sort=abort");
+    cluster.wait_for(1);
+    let got = cluster.query(SORT);
+    assert_eq!(got.code(), "poison", "{}", got.body);
+    assert!(got.body.contains("3 workers died"), "{}", got.body);
+    cluster.wait_for(1);
+}
+
+#[test]
+fn nobody_is_waited_for_longer_than_is_said() {
+    let environment = vec![("TESSERA_WORKER_WAIT".to_owned(), "1".to_owned())];
+    let mut cluster = Cluster::start_in(environment, 2);
+    let http = cluster.http();
+    let asked = std::thread::spawn(move || crate::cluster::query_at(&http, LONG));
+    until("both work", PATIENCE, || all_work(&cluster, 2));
+    cluster.workers.iter().for_each(|worker| signal(worker, SIGKILL));
+    cluster.workers.clear();
+    let since = Instant::now();
+    let got = asked.join().unwrap();
+    assert_eq!((got.status, &*got.code()), (503, "worker_lost"), "{}", got.body);
+    assert!(got.body.contains("none came for 1 s"), "{}", got.body);
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+}
+
+/// What a gate does with those whom it does not let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bar {
+    /// Their connections are closed.
+    Closed,
+    /// Nothing comes through: a firewall that drops.
+    Silent,
+}
+
+/// A way to an address on which some processes are stopped.
+struct Gate {
+    address: String,
+    barred: Arc<Mutex<(Bar, Vec<u32>)>>,
+    is_gone: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Gate {
+    fn new(to: String) -> Gate {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let barred = Arc::new(Mutex::new((Bar::Closed, Vec::new())));
+        let is_gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (watched, gone) = (barred.clone(), is_gone.clone());
+        std::thread::spawn(move || {
+            while !gone.load(std::sync::atomic::Ordering::SeqCst) {
+                let Ok((near, from)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                };
+                let Ok(far) = TcpStream::connect(&to) else { continue };
+                near.set_nonblocking(false).unwrap();
+                let socket = socket(from.port(), address.port());
+                let ends = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                for (a, b) in [(near, far), (ends.1, ends.0)] {
+                    let (watched, socket) = (watched.clone(), socket.clone());
+                    std::thread::spawn(move || carry(a, b, || verdict(&watched, &socket)));
+                }
+            }
+        });
+        Gate { address: address.to_string(), barred, is_gone }
+    }
+
+    fn bar(&self, how: Bar, whom: &[u32]) {
+        *self.barred.lock().unwrap() = (how, whom.to_vec());
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.is_gone.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// The name of the socket that goes from a port of this machine to another one.
+fn socket(from: u16, to: u16) -> String {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |field: Option<&str>| {
+        let hex = field.and_then(|f| f.rsplit_once(':')).map(|(_, port)| port);
+        hex.and_then(|hex| u16::from_str_radix(hex, 16).ok())
+    };
+    let inode = table.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let ends = (port(fields.next()), port(fields.next()));
+        (ends == (Some(from), Some(to))).then(|| fields.nth(6).unwrap_or_default().to_owned())
+    });
+    format!("socket:[{}]", inode.unwrap_or_default())
+}
+
+/// What becomes of bytes of a socket.
+fn verdict(barred: &Mutex<(Bar, Vec<u32>)>, socket: &str) -> Option<Bar> {
+    let (how, whom) = barred.lock().unwrap().clone();
+    let is_of = |pid: &u32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        names.any(|name| name.to_str() == Some(socket))
+    };
+    whom.iter().any(is_of).then_some(how)
+}
+
+/// Carries bytes one way until an end is closed.
+fn carry(mut from: TcpStream, mut to: TcpStream, verdict: impl Fn() -> Option<Bar>) {
+    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match verdict() {
+            Some(Bar::Closed) => break,
+            Some(Bar::Silent) => {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            None => {}
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) if to.write_all(&buffer[..n]).is_ok() => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn workers_that_do_not_reach_each_other_have_the_server() {
+    let mut cluster = Cluster::start(0);
+    let join = cluster.join.clone();
+    let gates = [free_port(), free_port()].map(|port| {
+        let gate = Gate::new(format!("127.0.0.1:{port}"));
+        let listen = format!("127.0.0.1:{port}");
+        cluster.start_worker_at(&join, &["--listen", &listen, "--advertise", &gate.address], "");
+        gate
+    });
+    cluster.wait_for(2);
+    let pids: Vec<u32> = cluster.workers.iter().map(|w| w.child.id()).collect();
+    let want = cluster.alone(SORT);
+    let explain = format!("EXPLAIN ANALYZE {SORT}");
+    let lacks = |cluster: &Cluster| {
+        let all = cluster.alive();
+        all.iter().filter(|w| w["apart"].as_array().is_some_and(|a| !a.is_empty())).count()
+    };
+    // One way, and a firewall between them that tells nobody.
+    for (how, ways) in [(Bar::Closed, 1), (Bar::Silent, 2)] {
+        let barred = [&pids[1..2], if ways == 2 { &pids[..1] } else { &[] }];
+        gates.iter().zip(barred).for_each(|(gate, whom)| gate.bar(how, whom));
+        let since = Instant::now();
+        let got = cluster.query(SORT);
+        assert_eq!((got.status, &got.body), (200, &want), "{how:?}");
+        assert!(since.elapsed() < Duration::from_secs(12), "{how:?}: {:?}", since.elapsed());
+        // Once it is known it costs nothing.
+        let since = Instant::now();
+        let told = cluster.query(&explain).body;
+        assert!(told.contains("passed on by the server"), "{told}");
+        assert!(told.contains(" 0 lost"), "{told}");
+        assert!(since.elapsed() < Duration::from_secs(3), "{how:?}: {:?}", since.elapsed());
+        until("who does not reach whom is told", PATIENCE, || lacks(&cluster) == ways);
+        let shown = cluster.query("SHOW WORKERS").body;
+        assert!(shown.contains("it does not reach worker "), "{shown}");
+        assert!(cluster.events().contains(&"apart".to_owned()), "{:?}", cluster.events());
+        gates.iter().for_each(|gate| gate.bar(how, &[]));
+        until("they reach each other again", PATIENCE, || lacks(&cluster) == 0);
+        let told = cluster.query(&explain).body;
+        assert!(!told.contains("passed on by the server"), "{told}");
+    }
+    assert_eq!(cluster.alive().len(), 2);
+    cluster.is_quiet("what is left on workers");
+}
+
+#[test]
+fn a_restart_kills_what_does_not_answer() {
+    let mut cluster = Cluster::start(0);
+    (0..2).for_each(|_| cluster.start_supervised(""));
+    cluster.wait_for(2);
+    let pids = |cluster: &Cluster| -> Vec<i64> {
+        cluster.alive().iter().map(|w| w["pid"].as_i64().unwrap()).collect()
+    };
+    let before = pids(&cluster);
+    let stopped = Pid::from_raw(before[0] as i32);
+    let is_there = || nix::sys::signal::kill(stopped, None).is_ok();
+    // It is stopped before it can hear of the restart; the other one hears of it.
+    nix::sys::signal::kill(stopped, SIGSTOP).unwrap();
+    let told = cluster.ask("POST", "/v1/cluster/restart", "").unwrap();
+    assert_eq!(told.json()["restarted"], 2, "{}", told.body);
+    let is_new = || pids(&cluster).len() == 2 && pids(&cluster).iter().all(|p| !before.contains(p));
+    let since = Instant::now();
+    while !is_new() && since.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let done = is_new();
+    if !done {
+        // Whatever comes of it, nothing is left that stands still.
+        let _ = nix::sys::signal::kill(stopped, SIGCONT);
+    }
+    assert!(done, "{:?} {:?}", pids(&cluster), cluster.events());
+    until("the process that stood still is gone", PATIENCE, || !is_there());
+    assert!(cluster.events().contains(&"killed".to_owned()), "{:?}", cluster.events());
+    let got = cluster.query(SORT);
+    assert_eq!((got.status, got.body), (200, cluster.alone(SORT)));
+}

@@ -175,6 +175,24 @@ impl Cluster {
         self.http.clone()
     }
 
+    /// Starts a worker whose process may map so many KiB.
+    pub(crate) fn start_narrow(&mut self, kib: u64, memory: &str) {
+        self.started += 1;
+        let (name, whole) = (format!("w{}", self.started), self.command());
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"])
+            .arg(whole.get_program())
+            .args(whole.get_args())
+            .args(["--memory-limit", memory, "worker", "--scheduler", &self.join])
+            .args(["--name", &name, "--no-supervisor"])
+            .envs(whole.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        self.workers.push(Party { child: command.spawn().unwrap(), name });
+    }
+
     /// Starts a worker with a supervisor; it fails where it is told to.
     pub(crate) fn start_supervised(&mut self, fail: &str) {
         self.started += 1;

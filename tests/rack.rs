@@ -260,3 +260,23 @@ fn a_restart_kills_what_does_not_answer() {
     let got = cluster.query(SORT);
     assert_eq!((got.status, got.body), (200, cluster.alone(SORT)));
 }
+
+#[test]
+fn a_worker_that_may_not_have_its_memory_says_so() {
+    // Of a debug build the program alone is some hundred MiB.
+    let mut cluster = Cluster::start(0);
+    cluster.start_narrow(1_300_000, "2GiB");
+    cluster.wait_for(1);
+    let pid = cluster.alive()[0]["pid"].clone();
+    let large = "SELECT sum(sort(x)) AS s FROM (SELECT random_normal([40000000], seed => 1, chunks => [40000000]) AS x) t";
+    let got = cluster.query(large);
+    assert_eq!((got.status, &*got.code()), (413, "memory_exceeded"), "{}", got.body);
+    // Many small ones have their turn, one after the other.
+    let small = "SELECT sum(sin(x)) AS s FROM (SELECT random_normal([12000000], seed => 1, chunks => [500000]) AS x) t";
+    for sql in [small, SORT] {
+        let got = cluster.query(sql);
+        assert_eq!((got.status, got.body), (200, cluster.alone(sql)));
+    }
+    assert_eq!(cluster.alive()[0]["pid"], pid, "{:?}", cluster.events());
+    cluster.is_quiet("what is left on the worker");
+}

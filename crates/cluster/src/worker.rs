@@ -22,6 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
@@ -163,6 +164,9 @@ impl Worker {
         credentials: &Credentials,
         end: &CancellationToken,
     ) -> Result<Ended, Fault> {
+        // Where no other thread can be started later, this one does what the others would have.
+        let first = tokio::task::spawn_blocking(|| ()).await;
+        first.map_err(|e| Fault::Failed(format!("a thread could not be started: {e}")))?;
         let server =
             Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
         let address = match &joining.advertise {
@@ -501,14 +505,14 @@ impl Service for Office {
         match kind {
             "ping" => Ok(one(&())),
             "plan" => {
-                self.0.learn(read(&body)?).await?;
+                caught("a plan", self.0.learn(read(&body)?)).await?;
                 Ok(one(&()))
             }
             "order" => {
                 if self.0.draining.load(Relaxed) {
                     return Err(Fault::Unreachable("the worker is about to leave".into()));
                 }
-                self.0.order(read(&body)?).await
+                caught("an order", self.0.order(read(&body)?)).await
             }
             "forget" => {
                 let Forget { plan } = read(&body)?;
@@ -520,8 +524,14 @@ impl Service for Office {
     }
 
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
-        Ok(Object::whole(self.0.give(read(&ticket)?).await?))
+        Ok(Object::whole(caught("a chunk", self.0.give(read(&ticket)?)).await?))
     }
+}
+
+/// A panic of code that answers is an error that the other party is told, not an end of the connection.
+async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let answer = AssertUnwindSafe(answer).catch_unwind().await;
+    answer.unwrap_or_else(|payload| Err(told(&Error::of_panic(what.to_owned(), payload.as_ref()))))
 }
 
 fn ran(stats: &Stats) -> Vec<(u64, f64)> {

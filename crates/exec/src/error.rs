@@ -1,6 +1,7 @@
 //! What can go wrong while a plan runs.
 
 use crate::kernels::KernelError;
+use crate::pool::NoMemory;
 use crate::sink::SinkError;
 use crate::source::SourceError;
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,14 @@ pub enum Error {
         /// What was seen of it.
         reason: String,
     },
+    /// The system has no memory for an operand, though the quota has.
+    #[error("out of memory: {operand} needs {} more, and the system refuses it", bytes(*wanted_bytes))]
+    MemoryRefused {
+        /// The operand, as stage and position.
+        operand: String,
+        /// Bytes that were asked for.
+        wanted_bytes: u64,
+    },
     /// Code of an operand panicked.
     #[error("{operand} panicked: {message}")]
     Panicked {
@@ -289,6 +298,16 @@ impl From<KernelError> for Error {
 }
 
 impl Error {
+    /// The error of code that panicked, which `operand` ran.
+    pub fn of_panic(operand: String, payload: &(dyn std::any::Any + Send)) -> Self {
+        match payload.downcast_ref::<NoMemory>() {
+            Some(NoMemory { bytes }) => {
+                Error::MemoryRefused { operand, wanted_bytes: *bytes as u64 }
+            }
+            None => Error::Panicked { operand, message: panic_message(payload) },
+        }
+    }
+
     /// The same, saying which operand failed if it is a kernel's error.
     pub(crate) fn met_in(self, spot: impl FnOnce() -> Spot) -> Self {
         match self {
@@ -308,7 +327,8 @@ impl Error {
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
             | Error::NoPlace { .. }
-            | Error::MemoryTaken { .. } => "memory_exceeded",
+            | Error::MemoryTaken { .. }
+            | Error::MemoryRefused { .. } => "memory_exceeded",
             Error::ScratchFull { .. } => "scratch_full",
             Error::ScratchUnusable { .. } => "scratch_unusable",
             Error::ScratchCorrupt { .. } => "scratch_corrupt",
@@ -338,6 +358,7 @@ impl Error {
             | Error::ResultTooLarge { .. }
             | Error::NoPlace { .. }
             | Error::MemoryTaken { .. }
+            | Error::MemoryRefused { .. }
             | Error::ScratchFull { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. }
@@ -354,7 +375,7 @@ impl Error {
     /// True if memory was refused that is there if nothing else has any: to try again alone may help.
     pub fn may_fit(&self) -> bool {
         match self {
-            Error::MemoryTaken { .. } => true,
+            Error::MemoryTaken { .. } | Error::MemoryRefused { .. } => true,
             Error::Told(told) => told.may_fit,
             Error::MemoryExceeded { limit_bytes, worst, .. } => {
                 worst.iter().all(|d| d.peak_bytes.saturating_add(d.input_bytes) <= *limit_bytes)
@@ -387,6 +408,9 @@ impl Error {
             Error::ResultTooLarge { .. } | Error::MemoryTaken { .. } => {
                 Some("ask for a slice or a reduction, or raise `--memory-limit` or the session's `tessera.query_memory_limit`".into())
             }
+            Error::MemoryRefused { .. } => Some(
+                "lower --memory-limit to what the process may have, or let it have more (`ulimit -v`)".into(),
+            ),
             Error::NoPlace { .. } => Some(
                 "ask for a slice or a reduction, write it with COPY, or raise --spill-limit or --memory-limit".into(),
             ),
@@ -413,6 +437,15 @@ impl Error {
             Error::Rows { hint, .. } => hint.clone(),
             Error::Cancelled | Error::ReceiverGone { .. } => None,
         }
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(s), _) => (*s).to_owned(),
+        (_, Some(s)) => s.clone(),
+        _ => "no message".to_owned(),
     }
 }
 

@@ -4,6 +4,8 @@
 //! its memory comes back here. All memory is initialised (zero when it is new, old values when it is used again) and
 //! aligned to 64 bytes; from 128 KiB on it is cut from regions that are offered huge pages, as page faults would
 //! otherwise cost more than the kernels.
+//!
+//! Memory that the system refuses ends the operand that asked for it, by a panic with [`NoMemory`], not the process.
 #![expect(unsafe_code, reason = "raw allocations and the Arrow buffers that own them")]
 
 mod region;
@@ -11,7 +13,8 @@ mod region;
 use crate::quota::Quota;
 use arrow::buffer::Buffer;
 use region::{Cut, Cutter};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -25,6 +28,14 @@ const HUGE_PAGE: usize = 2 << 20;
 const POOLED_MIN: usize = 32 << 10;
 /// Sizes per power of two: a buffer is at most an eighth larger than asked for.
 const STEPS: usize = 8;
+
+/// What a panic carries if the system refuses memory: a limit of the process (`ulimit -v`), or a machine that promises
+/// no more than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMemory {
+    /// Bytes that were asked for.
+    pub bytes: usize,
+}
 
 /// A pool of buffers by size.
 #[derive(Debug)]
@@ -63,7 +74,7 @@ impl Pool {
             .then(|| self.list(class_of(size)).pop())
             .flatten()
             .inspect(|m| self.quota.uncache(m.size as u64));
-        let memory = reused.unwrap_or_else(|| Memory::new(size, &self.regions));
+        let memory = reused.unwrap_or_else(|| self.allocate(size));
         PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len }
     }
 
@@ -72,13 +83,24 @@ impl Pool {
         let size = rounded(len);
         if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
             // New memory is zero already.
-            let memory = Memory::new(size, &self.regions);
+            let memory = self.allocate(size);
             let owner = Owner { memory: Some(memory), pool: self.clone() };
             return PooledBuf { owner, len };
         }
         let mut buf = self.take(len);
         buf.as_mut_slice().fill(0);
         buf
+    }
+
+    /// New memory. What lies here unused is given back before the system's refusal counts.
+    fn allocate(&self, size: usize) -> Memory {
+        Memory::new(size, &self.regions)
+            .or_else(|| {
+                self.trim(0);
+                Memory::new(size, &self.regions)
+            })
+            // Not a fault of the code, so nothing is printed.
+            .unwrap_or_else(|| resume_unwind(Box::new(NoMemory { bytes: size })))
     }
 
     /// Frees cached memory until no more than `keep` bytes are left, the largest buffers first.
@@ -138,30 +160,35 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(size: usize, regions: &Cutter) -> Self {
+    /// `None` if the system refuses it.
+    fn new(size: usize, regions: &Cutter) -> Option<Self> {
         let cut = if size >= HUGE { regions.cut(size) } else { None };
-        let ptr = cut.as_ref().map(Cut::ptr).unwrap_or_else(|| {
-            let layout = layout(size);
-            // SAFETY: `rounded` gives at least 64 bytes, so the layout's size is not zero.
-            NonNull::new(unsafe { alloc_zeroed(layout) })
-                .unwrap_or_else(|| handle_alloc_error(layout))
-        });
-        Memory { ptr, size, cut }
+        let ptr = match &cut {
+            Some(cut) => cut.ptr(),
+            None => {
+                let layout = layout(size)?;
+                // SAFETY: `rounded` gives at least 64 bytes, so the layout's size is not zero.
+                NonNull::new(unsafe { alloc_zeroed(layout) })?
+            }
+        };
+        Some(Memory { ptr, size, cut })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.cut.is_none() {
+        if self.cut.is_none()
+            && let Some(layout) = layout(self.size)
+        {
             // SAFETY: it was allocated with the same layout.
-            unsafe { dealloc(self.ptr.as_ptr(), layout(self.size)) };
+            unsafe { dealloc(self.ptr.as_ptr(), layout) };
         }
     }
 }
 
-fn layout(size: usize) -> Layout {
-    Layout::from_size_align(size, ALIGNMENT)
-        .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; ALIGNMENT]>()))
+/// `None` for more bytes than addresses can tell apart.
+fn layout(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size, ALIGNMENT).ok()
 }
 
 /// Memory that goes back to its pool.
@@ -318,6 +345,26 @@ mod tests {
             assert!(b.as_slice().iter().all(|x| *x == 2 * k as u8 + 2), "{k}");
         }
         assert!(pool.take(12 << 20).as_slice().iter().all(|x| *x == 0));
+    }
+
+    #[test]
+    fn memory_that_the_system_refuses_ends_who_asks_for_it() {
+        let quota = Quota::new(64 << 20);
+        let pool = Pool::new(quota.clone(), 32 << 20);
+        drop(pool.take(5 << 20));
+        assert_eq!(quota.cached(), 5 << 20);
+        // More than there are addresses.
+        for take in [Pool::take, Pool::take_zeroed] {
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                drop(take(&pool, 1 << 47));
+            }));
+            let payload = taken.unwrap_err();
+            assert_eq!(payload.downcast_ref(), Some(&NoMemory { bytes: 1 << 47 }));
+            assert_eq!(quota.cached(), 0, "what lay unused was given back first");
+            let error = crate::error::Error::of_panic("operand `sort`".into(), payload.as_ref());
+            assert_eq!((error.code(), error.may_fit()), ("memory_exceeded", true), "{error}");
+        }
+        assert_eq!(pool.take(100).as_slice(), [0; 100]);
     }
 
     #[test]

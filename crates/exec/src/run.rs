@@ -218,11 +218,8 @@ impl Runtime {
             read_back: &read_back,
         };
         let run = || runner.run(stage, &index, &Inputs::default(), prepared, &cx);
-        let made = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|p| {
-            let operand = plan.name(stage);
-            let message = crate::schedule::core::panic_message(p.as_ref());
-            Err(Error::Panicked { operand, message })
-        });
+        let made = catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|p| Err(Error::of_panic(plan.name(stage), p.as_ref())));
         let made = made.map_err(|e| e.met_in(|| spot(plan, stage, &index)));
         Some(made.map(|chunks| {
             let charged = chunks.into_iter().map(|mut chunk| {
@@ -557,11 +554,8 @@ impl Shared {
     fn spill(&self, spill: Spill) -> SpillDone {
         let Spill { victim, chunk, space } = spill;
         let write = catch_unwind(AssertUnwindSafe(|| self.store.write(&chunk, space)));
-        let result = write.unwrap_or_else(|p| {
-            let operand = "spilling a chunk".to_owned();
-            let message = crate::schedule::core::panic_message(p.as_ref());
-            Err(Error::Panicked { operand, message })
-        });
+        let result = write
+            .unwrap_or_else(|p| Err(Error::of_panic("spilling a chunk".to_owned(), p.as_ref())));
         SpillDone { victim, chunk, result }
     }
 

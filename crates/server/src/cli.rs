@@ -26,8 +26,12 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tokio::runtime::Runtime;
+
+/// Threads of a worker that do what would hold up others.
+const WORKER_BLOCKING_MAX: usize = 64;
 
 /// SQL for tensors.
 #[derive(Debug, Parser)]
@@ -170,11 +174,13 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
             Err(e) => Err(Error::io("write", "the output", e)),
         };
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(THREAD_STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|e| Error::io("start", "the runtime", e))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.thread_stack_size(THREAD_STACK_BYTES).enable_all();
+    if matches!(cli.command, Some(Command::Worker(_))) {
+        // One that is there takes over what no new one can be started for.
+        runtime.thread_keep_alive(Duration::MAX).max_blocking_threads(WORKER_BLOCKING_MAX);
+    }
+    let runtime = runtime.build().map_err(|e| Error::io("start", "the runtime", e))?;
     let open = || {
         let _inside = runtime.enter();
         (parts.open)(&config)

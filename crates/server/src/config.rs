@@ -9,6 +9,7 @@ mod layer;
 mod machine;
 
 pub use bytes::{format_bytes, parse_bytes};
+pub(crate) use machine::addresses_left;
 
 use crate::error::Error;
 use figment::Figment;

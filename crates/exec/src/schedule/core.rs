@@ -497,7 +497,7 @@ impl Core {
 }
 
 fn panicked(payload: &(dyn std::any::Any + Send)) -> Error {
-    Error::Panicked { operand: "the scheduler".to_owned(), message: panic_message(payload) }
+    Error::of_panic("the scheduler".to_owned(), payload)
 }
 
 /// The outcome of a plan whose bookkeeping panicked.
@@ -533,15 +533,6 @@ fn fenced(job: &mut Job, after: &mut After, f: impl FnOnce(&mut Job, &mut After)
     }
 }
 
-/// The text of a panic.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(s), _) => (*s).to_owned(),
-        (_, Some(s)) => s.clone(),
-        _ => "no message".to_owned(),
-    }
-}
-
 impl Statement {
     /// The operand's error for a panic in its code.
     pub(crate) fn panicked(
@@ -549,6 +540,6 @@ impl Statement {
         key: crate::schedule::table::Key,
         payload: &(dyn std::any::Any + Send),
     ) -> Error {
-        Error::Panicked { operand: self.name(key), message: panic_message(payload) }
+        Error::of_panic(self.name(key), payload)
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //!   tessera worker ─ starts ─▶ tessera worker --supervised      its end, but for a regular one, is followed by another
 //!                  ─ a pipe ─▶ which ends when the pipe does: the supervisor was asked to end, or is dead
+//!                  ─ asks ──▶ the server, which says when a worker has to start again that does not answer: it is killed
 //! ```
 
-use crate::config::Config;
+use crate::config::{Config, MEMORY_LEAST, addresses_left, format_bytes};
 use crate::error::Error;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -87,11 +88,12 @@ impl WorkerArgs {
     }
 
     async fn work(&self, config: &Config) -> Result<Ended, Error> {
+        let memory_bytes = memory_bytes(config.memory_limit_bytes, addresses_left())?;
         let exec = tessera_exec::config::Config {
             threads: config.slots,
-            quota_bytes_max: config.memory_limit_bytes,
+            quota_bytes_max: memory_bytes,
             // It has nothing else to do with its memory.
-            pool_bytes_max: config.memory_limit_bytes / 2,
+            pool_bytes_max: memory_bytes / 2,
             spill_dir: Some(config.spill_dir.clone()),
             spill_bytes_max: config.spill_limit_bytes,
             ..Default::default()
@@ -125,6 +127,28 @@ impl WorkerArgs {
         }
         worker.work(&joining, &credentials, &end).await.map_err(refused)
     }
+}
+
+/// What a worker may have for chunks: its memory limit, and no more than half of the addresses that the process may still
+/// have, as threads, connections and what the allocator sets aside want theirs.
+fn memory_bytes(limit: u64, addresses: Option<u64>) -> Result<u64, Error> {
+    let Some(addresses) = addresses.filter(|left| left / 2 < limit) else { return Ok(limit) };
+    let has = format_bytes(addresses);
+    if addresses / 2 < MEMORY_LEAST {
+        return Err(Error::Usage {
+            reason: format!(
+                "the process may map {has} more (`ulimit -v`): that is not enough to work with"
+            ),
+            hint: Some(
+                "let it have more addresses, or none too few (`ulimit -v unlimited`)".into(),
+            ),
+        });
+    }
+    let (limit, memory) = (format_bytes(limit), format_bytes(addresses / 2));
+    tracing::warn!(
+        "the process may map {has} more (`ulimit -v`): chunks have {memory}, not {limit}"
+    );
+    Ok(addresses / 2)
 }
 
 /// The error of a worker that ended. What another start does not mend has a status that says so.
@@ -253,6 +277,15 @@ mod tests {
         let drawn: Vec<Duration> = (0..200).map(|_| jittered(PAUSE.1)).collect();
         assert!(drawn.iter().all(|d| (PAUSE.1 / 2..=PAUSE.1).contains(d)), "{drawn:?}");
         assert!(drawn.iter().any(|d| *d != drawn[0]));
+    }
+
+    #[test]
+    fn a_limit_of_addresses_is_a_limit_of_memory() {
+        assert_eq!(memory_bytes(1 << 30, None).unwrap(), 1 << 30);
+        assert_eq!(memory_bytes(1 << 30, Some(2 << 30)).unwrap(), 1 << 30);
+        assert_eq!(memory_bytes(1 << 30, Some(1 << 30)).unwrap(), 1 << 29);
+        let refused = memory_bytes(1 << 30, Some(20 << 20)).unwrap_err();
+        assert!(refused.to_string().contains("20MiB") && refused.exit_status() == 2, "{refused}");
     }
 
     #[test]

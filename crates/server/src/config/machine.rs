@@ -2,12 +2,30 @@
 
 use std::path::Path;
 
-/// Bytes of memory that this process may use: the least of the machine's and of the limits of its control groups and
-/// their parents. `None` where the system does not tell.
+/// Bytes of memory that this process may use: the least of the machine's, of the limits of its control groups and
+/// their parents, and of the addresses that it may have. `None` where the system does not tell.
 pub(super) fn memory_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| total(&t));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    limits(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
+    let of_groups = limits(&groups, Path::new("/sys/fs/cgroup"));
+    of_groups.into_iter().chain(machine).chain(addresses_left()).min()
+}
+
+/// Bytes of addresses that this process may still map: RLIMIT_AS, which `ulimit -v` sets, without what is mapped.
+/// `None` if there is no such limit.
+pub(crate) fn addresses_left() -> Option<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    left(&limits, &status)
+}
+
+fn left(limits: &str, status: &str) -> Option<u64> {
+    let most = limits.lines().find_map(|l| l.strip_prefix("Max address space"))?;
+    // It is `unlimited` most often, which is no number.
+    let most: u64 = most.split_whitespace().next()?.parse().ok()?;
+    let mapped = status.lines().find_map(|l| l.strip_prefix("VmSize:"))?;
+    let mapped: u64 = mapped.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(most.saturating_sub(mapped.saturating_mul(1024)))
 }
 
 /// Bytes that this user may still write to the file system of a directory.
@@ -81,6 +99,12 @@ mod tests {
         std::fs::write(root.path().join("memory/memory.limit_in_bytes"), "4096\n").unwrap();
         assert_eq!(limits("0::/a/b\n", root.path()), [1048576]);
         assert_eq!(limits("3:cpu,memory:/gone/here\n2:pids:/a\n", root.path()), [4096]);
+        let status = "VmPeak:\t 9 kB\nVmSize:\t     512 kB\n";
+        let limit = |most: &str| {
+            left(&format!("Limit  Soft  Hard  Units\nMax address space  {most}  bytes\n"), status)
+        };
+        assert_eq!(limit("1048576  2097152"), Some(1 << 19));
+        assert_eq!((limit("1  1"), limit("unlimited  unlimited")), (Some(0), None));
         assert_eq!(total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
     }
 }

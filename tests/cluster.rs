@@ -187,6 +187,8 @@ impl Cluster {
             .args(["--memory-limit", memory, "worker", "--scheduler", &self.join])
             .args(["--name", &name, "--no-supervisor"])
             .envs(whole.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            // Threads want addresses, and there may be one for each of many cores.
+            .env("TOKIO_WORKER_THREADS", "2")
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stdin(Stdio::null())
             .stderr(Stdio::null());

@@ -96,6 +96,8 @@ struct State {
     /// What workers ran when they died.
     suspects: Suspects,
     failures: u32,
+    /// Workers that were here in the last round.
+    had: usize,
 }
 
 impl std::fmt::Debug for Drive {
@@ -250,7 +252,8 @@ impl Drive {
             if self.is_done(&available) {
                 return Ok(());
             }
-            let members = self.members().await?;
+            let members = self.members(state.had).await?;
+            state.had = members.len();
             let recovery = self.left(available).await?;
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;
@@ -352,17 +355,17 @@ impl Drive {
         self.cluster.registry().alive().into_iter().map(member).collect()
     }
 
-    /// The same; waits if there is none.
-    async fn members(&self) -> Result<BTreeMap<u32, Place>, Error> {
+    /// The same; if there is none, waits for as many as there were.
+    async fn members(&self, had: usize) -> Result<BTreeMap<u32, Place>, Error> {
         let registry = self.cluster.registry();
         let here = self.here();
         if !here.is_empty() {
             return Ok(here);
         }
         let most = registry.limits().wait;
-        let what = format!("no worker is left; it waits up to {} s for one", most.as_secs());
+        let what = format!("no worker is left; it waits up to {} s for them", most.as_secs());
         registry.note("waiting", None, Some(&self.id), what);
-        self.cluster.gather(1, most).await;
+        self.cluster.gather(had.max(1), most).await;
         let here = self.here();
         if here.is_empty() {
             let reason = format!("no worker is left, and none came for {} s", most.as_secs());

@@ -165,8 +165,12 @@ impl Worker {
         end: &CancellationToken,
     ) -> Result<Ended, Fault> {
         // Where no other thread can be started later, this one does what the others would have.
-        let first = tokio::task::spawn_blocking(|| ()).await;
-        first.map_err(|e| Fault::Failed(format!("a thread could not be started: {e}")))?;
+        let first = async { tokio::task::spawn_blocking(|| ()).await };
+        let first = AssertUnwindSafe(first).catch_unwind().await;
+        if !matches!(first, Ok(Ok(()))) {
+            let reason = "no thread could be started (`ulimit -u`, `ulimit -v`)";
+            return Err(Fault::Failed(reason.into()));
+        }
         let server =
             Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
         let address = match &joining.advertise {

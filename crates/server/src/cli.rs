@@ -30,8 +30,9 @@ use std::time::Duration;
 use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tokio::runtime::Runtime;
 
-/// Threads of a worker that do what would hold up others.
+/// Threads of a worker that do what would hold up others, and their stacks.
 const WORKER_BLOCKING_MAX: usize = 64;
+const WORKER_STACK_BYTES: usize = 8 << 20;
 
 /// SQL for tensors.
 #[derive(Debug, Parser)]
@@ -177,7 +178,8 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.thread_stack_size(THREAD_STACK_BYTES).enable_all();
     if matches!(cli.command, Some(Command::Worker(_))) {
-        // One that is there takes over what no new one can be started for.
+        // It reads no SQL. A thread that is there takes over what no new one can be started for.
+        runtime.thread_stack_size(WORKER_STACK_BYTES);
         runtime.thread_keep_alive(Duration::MAX).max_blocking_threads(WORKER_BLOCKING_MAX);
     }
     let runtime = runtime.build().map_err(|e| Error::io("start", "the runtime", e))?;

@@ -161,7 +161,7 @@ fn stopped(
                 match stop {
                     Stop::Handle => handle.cancel(),
                     // One that is over is not known any more.
-                    Stop::Named => drop(queries.find(handle.id()).map(|h| h.cancel())),
+                    Stop::Named => queries.find(handle.id()).iter().for_each(|h| h.cancel()),
                     Stop::Dropped => {}
                 }
                 Instant::now()

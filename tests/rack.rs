@@ -279,7 +279,7 @@ fn a_worker_that_may_not_have_its_memory_says_so() {
     let got = cluster.query(large);
     assert_eq!((got.status, &*got.code()), (413, "memory_exceeded"), "{}", got.body);
     // Many small ones have their turn, one after the other.
-    let small = "SELECT sum(sin(x)) AS s FROM (SELECT random_normal([12000000], seed => 1, chunks => [500000]) AS x) t";
+    let small = "SELECT sum(sin(x)) AS s FROM (SELECT random_normal([4000000], seed => 1, chunks => [250000]) AS x) t";
     for sql in [small, SORT] {
         let got = cluster.query(sql);
         assert_eq!((got.status, got.body), (200, cluster.alone(sql)));

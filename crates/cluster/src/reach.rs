@@ -83,17 +83,21 @@ impl Reach {
     }
 
     fn is_cut(&self, party: &str) -> bool {
-        let mut cuts = self.cuts();
-        let cut = cuts.get_mut(party).map(|cut| cut.wanted = Instant::now());
-        cut.is_some()
+        match self.cuts().get_mut(party) {
+            Some(cut) => {
+                cut.wanted = Instant::now();
+                true
+            }
+            None => false,
+        }
     }
 
     fn cut(&self, party: &str) {
         let now = Instant::now();
-        let is_new = self.cuts().insert(party.into(), Cut { wanted: now, looked: now }).is_none();
-        if is_new {
+        self.cuts().entry(party.to_owned()).or_insert_with(|| {
             tracing::warn!(party, "it is not reached; the server passes its chunks on");
-        }
+            Cut { wanted: now, looked: now }
+        });
     }
 
     /// The parties that are not reached. They are looked for again when it is time.

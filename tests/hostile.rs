@@ -38,6 +38,7 @@ fn no_statement_takes_memory_that_nobody_counts() {
             ", a{i} AS (SELECT (SELECT x FROM a{before}) + (SELECT x FROM a{before}) AS x)"
         );
     }
+    let keys: Vec<String> = (1..3000).map(|i| format!("x % {i}")).collect();
     let statements = [
         // Labels that are positions are not written out.
         (format!("SELECT * FROM {many} LIMIT 1"), "ok"),
@@ -58,6 +59,7 @@ fn no_statement_takes_memory_that_nobody_counts() {
         ("SELECT length(a || a || a) FROM (SELECT repeat('x', 6000000) AS a FROM (VALUES (1)) v(b)) q".into(), "memory_exceeded"),
         ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
         // Scripts and queries of too many parts.
+        (format!("SELECT x FROM CELLS(arange(9)) AS t(i, x) ORDER BY {}", keys.join(", ")), "too_complex"),
         (script, "too_complex"),
         ("SELECT 1;".repeat(20_000), "too_complex"),
         (format!("SELECT sum([{}1])", "1.5,".repeat(1_000_000)), "too_complex"),

@@ -6,8 +6,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor,
-    Visit, Visitor,
+    Expr, OrderByKind, Query, Select, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias,
+    TableFactor, Visit, Visitor,
 };
 use sqlparser::tokenizer::Span;
 
@@ -28,6 +28,9 @@ pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
 
 /// The most CTEs of one statement. Each is looked at with all that it sees.
 const CTES_MAX: usize = 500;
+
+/// The most keys of one `ORDER BY`. DataFusion takes time that grows with their third power.
+const KEYS_MAX: usize = 250;
 
 struct Refuse {
     /// CTEs so far.
@@ -74,6 +77,16 @@ impl Visitor for Refuse {
                     position: Position::of_span(with.with_token.0.span),
                 }));
             }
+        }
+        if let Some(order_by) = &query.order_by
+            && let OrderByKind::Expressions(keys) = &order_by.kind
+            && keys.len() > KEYS_MAX
+        {
+            return ControlFlow::Break(Box::new(Error::TooComplex {
+                what: format!("ORDER BY has {} keys", keys.len()),
+                limit: KEYS_MAX,
+                position: keys.first().and_then(|key| Position::of_span(key.span())),
+            }));
         }
         refuse(!query.locks.is_empty(), "FOR UPDATE", span, "queries never lock")?;
         let dml = matches!(

@@ -67,6 +67,7 @@ use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
 pub(crate) use tables::Registered;
+use tokio::sync::Semaphore;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
 
@@ -96,6 +97,8 @@ pub struct Host {
     storages: Arc<DefaultObjectStoreRegistry>,
     /// Functions and rules of cell blocks, made once: each statement has a copy.
     functions: OnceLock<SessionState>,
+    /// What DataFusion does in tasks of their own.
+    apart: Arc<Semaphore>,
     /// The workers, if this is a server that accepts some.
     cluster: OnceLock<Arc<Cluster>>,
 }
@@ -177,6 +180,7 @@ impl Host {
             rows: RowsMemory::new(quota),
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             functions: OnceLock::new(),
+            apart: Arc::new(Semaphore::new(stop::APART)),
             cluster: OnceLock::new(),
         }))
     }

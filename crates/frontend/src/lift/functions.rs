@@ -61,6 +61,7 @@ pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
         .with_config(config)
         .with_default_features()
         .with_optimizer_rules(super::optimizer::rules())
+        .with_analyzer_rules(super::optimizer::analyzer_rules())
         .build();
     let mut ours: Vec<ScalarUDF> =
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();

@@ -1,5 +1,5 @@
-//! DataFusion's rules, each of which asks at every node whether planning is to go on. One of them is guarded: that which
-//! moves filters down does not move them below an aggregate that has a row for no rows.
+//! DataFusion's rules, each of which asks whether planning is to go on, those of the optimiser at every node. One of them
+//! is guarded: that which moves filters down does not move them below an aggregate that has a row for no rows.
 //!
 //! ```text
 //! Filter: 1 > 2                        a condition without columns holds for each group alike, so the rule
@@ -12,8 +12,10 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::analyzer::{Analyzer, AnalyzerRule};
 use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
@@ -27,6 +29,26 @@ pub(super) fn rules() -> Vec<Rule> {
         Arc::new(Guarded { rule, moves_filters })
     };
     Optimizer::new().rules.into_iter().map(guarded).collect()
+}
+
+/// The rules of the analyser.
+pub(super) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let asked = |rule| Arc::new(Asked(rule)) as Arc<dyn AnalyzerRule + Send + Sync>;
+    Analyzer::new().rules.into_iter().map(asked).collect()
+}
+
+#[derive(Debug)]
+struct Asked(Arc<dyn AnalyzerRule + Send + Sync>);
+
+impl AnalyzerRule for Asked {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        super::go_on()?;
+        self.0.analyze(plan, config)
+    }
 }
 
 #[derive(Debug)]

@@ -40,6 +40,7 @@ pub(crate) fn rewrite(
         }
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
+            super::go_on()?;
             let name = names.save(&expr);
             expr.transform_up(|e| {
                 one(e, &schema, texts)?
@@ -155,6 +156,7 @@ impl ExprPlanner for Since {
         mut expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        super::go_on()?;
         if expr.op == BinaryOperator::Minus {
             if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
                 expr.right = moment;

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
-    await_in_place, physical, stoppable,
+    stoppable,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -170,19 +170,14 @@ impl Session {
             })
             .collect();
         let logical = attach(planned.plan.logical, &tables).map_err(rows_error)?;
-        let planning = await_in_place(async {
-            tokio::select! {
-                biased;
-                () = cancel.cancelled() => Err(Error::Cancelled),
-                plan = physical(&planned.state, &logical) => plan.map_err(rows_error),
-            }
-        });
-        let plan = planning.await?;
-        let stop = planned.stop;
-        let is_stopped: IsStopped = Arc::new(move || stop.is_stopped());
+        let (stop, apart) = (planned.stop, &self.host.apart);
+        let plan = stop.physical(apart, &planned.state, logical).await?;
+        let asked = stop.clone();
+        let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
         let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
-        execute_stream(plan, Arc::new(context)).map_err(rows_error)
+        let rows = execute_stream(plan, Arc::new(context)).map_err(rows_error)?;
+        stop.rows(apart, rows).await
     }
 
     /// EXPLAIN of a cell query: what stayed dense, what forced rows, DataFusion's plan, the tensor plans.

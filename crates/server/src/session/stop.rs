@@ -1,15 +1,31 @@
-//! Planning that ends when its statement does: it asks, wherever it may take long, and runs beside the threads that serve
-//! others.
+//! Statements that end when they are told to, whatever runs for them.
+//!
+//! Planning of ours asks, wherever it may take long, whether to go on ([`Stop::plan`]). DataFusion asks nobody, neither
+//! when it plans nor between two batches, so it works in a task of its own ([`Stop::physical`], [`Stop::rows`]): a
+//! statement that is stopped leaves the task behind, which ends with its next batch. Either way other threads take over
+//! what this one served beside. Tasks are counted, those that were left behind too: no more than [`APART`] run at once.
 
 use crate::engine::CancelToken;
 use crate::error::Error;
+use crate::session::cells::rows_error;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream::{self, StreamExt};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tessera_exec::datafusion::in_place;
+use tessera_exec::datafusion::{await_in_place, in_place, physical};
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::interrupt::interruptible;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+/// Most tasks of DataFusion at once.
+pub(super) const APART: usize = 64;
 
 /// Whether a statement is to go on.
 #[derive(Clone)]
@@ -62,5 +78,69 @@ impl Stop {
             PlanError::Stopped => self.error(),
             e => Error::stage(e),
         })
+    }
+
+    /// DataFusion's plan of its logical one.
+    pub(super) async fn physical(
+        &self,
+        apart: &Arc<Semaphore>,
+        state: &SessionState,
+        logical: LogicalPlan,
+    ) -> Result<Arc<dyn ExecutionPlan>, Error> {
+        let permit = self.permit(apart).await?;
+        let state = state.clone();
+        let planned = tokio::spawn(await_in_place(async move {
+            let _permit = permit;
+            physical(&state, &logical).await
+        }));
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(self.error()),
+            planned = planned => match planned {
+                Ok(planned) => planned.map_err(rows_error),
+                Err(e) => Err(rows_error(DataFusionError::ExecutionJoin(Box::new(e)))),
+            },
+        }
+    }
+
+    /// The same rows, which another task makes.
+    pub(super) async fn rows(
+        &self,
+        apart: &Arc<Semaphore>,
+        mut rows: SendableRecordBatchStream,
+    ) -> Result<SendableRecordBatchStream, Error> {
+        let permit = self.permit(apart).await?;
+        let schema = rows.schema();
+        let (send, receive) = mpsc::channel(1);
+        let task = tokio::spawn(await_in_place(async move {
+            let _permit = permit;
+            loop {
+                let batch = tokio::select! {
+                    biased;
+                    () = send.closed() => return,
+                    batch = rows.next() => batch,
+                };
+                let Some(batch) = batch else { return };
+                if send.send(batch).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        let batches = stream::unfold(receive, |mut receive| async move {
+            receive.recv().await.map(|batch| (batch, receive))
+        });
+        // A task that panicked has not sent all rows.
+        let end = stream::once(task).filter_map(|ended| async move {
+            ended.err().map(|e| Err(DataFusionError::ExecutionJoin(Box::new(e))))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.chain(end))))
+    }
+
+    async fn permit(&self, apart: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(self.error()),
+            permit = apart.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
+        }
     }
 }

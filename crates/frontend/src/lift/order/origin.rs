@@ -12,6 +12,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 
 use super::super::along::Along;
+use super::super::go_on;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
 use super::super::table::{CellSource, CellTable, Column as CellColumn};
@@ -33,6 +34,7 @@ pub(super) fn labels(
     expr: &Expr,
     state: &SessionState,
 ) -> Result<Option<(Axis, Along)>> {
+    go_on()?;
     let Some((table, base, expr)) = trace(plan, expr, 0) else { return Ok(None) };
     match base {
         Base::Scan(fields, labels) => {

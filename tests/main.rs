@@ -22,6 +22,7 @@ mod explain;
 mod fences;
 mod handover;
 mod hostile;
+mod hostile_tables;
 mod http;
 mod invariants;
 mod islands;

@@ -15,6 +15,8 @@
 
 pub mod assemble;
 mod concat;
+mod guard;
+mod ipc;
 mod memory;
 mod pieces;
 mod scratch;
@@ -22,14 +24,18 @@ mod single;
 mod stop;
 pub mod stream;
 mod table;
+mod thrift;
 mod top;
 
 pub use concat::physical;
+pub use guard::Guarded;
+pub use ipc::IpcFormat;
 pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
 pub use stop::{IsStopped, await_in_place, in_place, stoppable};
 pub use table::{Column, TableParts, TensorTable};
+pub use thrift::check_parquet;
 pub use top::Top;
 
 use arrow::array::ArrayRef;

@@ -46,7 +46,7 @@ pub use location::Options;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Reached, Stores, passing};
-pub use table_store::{Local, TableStore};
+pub use table_store::TableStore;
 pub use versions::{Noted, Read, Versions};
 
 #[cfg(test)]

@@ -295,6 +295,15 @@ impl Host {
 
     /// What plans the cell blocks of one statement.
     fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
+        // DataFusion notes the moment of each step, and panics where there is none to note.
+        if micros(SystemTime::now()) < 0 {
+            return Err(tessera_frontend::Error::Cells {
+                code: "clock",
+                message: "rows cannot be read: the clock of this machine is before 1970".into(),
+                position: None,
+                hint: Some("set the clock; whole tensors can be read meanwhile".into()),
+            });
+        }
         let state = match self.functions.get() {
             Some(state) => state,
             None => {
@@ -343,9 +352,17 @@ impl Host {
 
     /// The moment, in microseconds since 1970, and a seed that no other statement had.
     fn clock(&self) -> (i64, u64) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
+        let now = micros(SystemTime::now());
         // Any odd step visits all values; this one is the golden ratio's.
         (now, self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+    }
+}
+
+/// Microseconds since 1970, also of a machine whose clock is before.
+fn micros(moment: SystemTime) -> i64 {
+    match moment.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_micros() as i64,
+        Err(e) => -(e.duration().as_micros() as i64),
     }
 }
 
@@ -688,4 +705,15 @@ impl Engine for Session {
 fn later(construct: &str, hint: &str) -> Error {
     let hint = (!hint.is_empty()).then(|| hint.to_string());
     Error::Unsupported { construct: construct.into(), hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_before_1970_are_negative() {
+        assert_eq!(micros(UNIX_EPOCH + Duration::from_micros(7)), 7);
+        assert_eq!(micros(UNIX_EPOCH - Duration::from_secs(204_332_958)), -204_332_958_000_000);
+    }
 }

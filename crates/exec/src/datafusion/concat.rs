@@ -43,7 +43,7 @@ pub async fn physical(
     let state = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
-    state.create_physical_plan(logical).await
+    super::guard::guarded(state.create_physical_plan(logical).await?)
 }
 
 /// Replaces the unions of a physical plan by concatenations, and puts these between outer joins and what may be missing.

@@ -214,6 +214,14 @@ pub enum SourceError {
         /// What is wrong.
         reason: String,
     },
+    /// A file of a table that its format's reader cannot make sense of.
+    #[error("`{path}` cannot be read: {reason}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A file of a warehouse that is not what was written, or is missing.
     #[error("`{path}` is damaged: expected {expected}, found {found}")]
     Corrupt {
@@ -257,6 +265,7 @@ impl SourceError {
             NoLabels { .. } => "no_labels",
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
+            Damaged { .. } => "corrupt_file",
             Corrupt { .. } => "corrupt",
             Internal { .. } => "internal",
         }
@@ -308,7 +317,9 @@ impl SourceError {
             }
             Changed { .. } => "run the statement again",
             ChunkTooLarge { .. } => "store the array in smaller chunks",
-            Chunk { .. } => "the stored data is damaged or was written by an incompatible writer",
+            Chunk { .. } | Damaged { .. } => {
+                "the stored data is damaged or was written by an incompatible writer"
+            }
             Corrupt { .. } => {
                 "restore the file, or make the tensor again; `tessera check` lists all damaged files of a warehouse"
             }

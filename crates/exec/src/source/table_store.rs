@@ -31,15 +31,6 @@ const BLOCK_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct TableStore(Arc<Inner>);
 
-/// How local files are given to who asks for all of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Local {
-    /// In blocks, each of which was read before the file changed.
-    Blocks,
-    /// As an open file, for readers that take blocks only after one another into memory.
-    Files,
-}
-
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn ObjectStore>,
@@ -48,7 +39,7 @@ struct Inner {
     origin: u64,
     /// How names of files of the table end.
     ending: &'static str,
-    local: Option<Local>,
+    is_local: bool,
     versions: Arc<Versions>,
     /// What is asked of each file.
     fence: Option<Arc<Fenced>>,
@@ -68,25 +59,24 @@ impl TableStore {
         versions: &Arc<Versions>,
     ) -> Self {
         let fence = reached.fence.clone();
-        Self::new(client.store.clone(), (root, origin_of(options)), ending, None, versions, fence)
+        Self::new(client.store.clone(), (root, origin_of(options)), ending, false, versions, fence)
     }
 
     /// Local files, through a store that is rooted at `/`.
     pub fn local(
         reached: &Reached,
         store: Arc<dyn ObjectStore>,
-        how: Local,
         ending: &'static str,
         versions: &Arc<Versions>,
     ) -> Self {
-        Self::new(store, ("", 0), ending, Some(how), versions, reached.fence.clone())
+        Self::new(store, ("", 0), ending, true, versions, reached.fence.clone())
     }
 
     fn new(
         store: Arc<dyn ObjectStore>,
         (root, origin): (&str, u64),
         ending: &'static str,
-        local: Option<Local>,
+        is_local: bool,
         versions: &Arc<Versions>,
         fence: Option<Arc<Fenced>>,
     ) -> Self {
@@ -95,7 +85,7 @@ impl TableStore {
             root: root.into(),
             origin,
             ending,
-            local,
+            is_local,
             versions: versions.clone(),
             fence,
             lists: Mutex::default(),
@@ -154,7 +144,7 @@ impl TableStore {
 
     /// Asks for a file in the version that was found.
     async fn ask(&self, at: &Path, mut options: GetOptions) -> Result<GetResult> {
-        if let (None, Some(fence)) = (self.0.local, &self.0.fence) {
+        if let (false, Some(fence)) = (self.0.is_local, &self.0.fence) {
             fence.object(at.as_ref(), &self.shown(at)).map_err(|e| refused(at, e))?;
         }
         options.if_match = options.if_match.or_else(|| self.0.versions.tag(self.object(at)));
@@ -265,7 +255,7 @@ impl ObjectStore for TableStore {
             self.find(&got.meta)?;
         }
         let payload = match got.payload {
-            GetResultPayload::File(file, _) if self.0.local == Some(Local::Blocks) => {
+            GetResultPayload::File(file, _) if self.0.is_local => {
                 self.blocks(at, file, got.range.clone())?
             }
             other => other,
@@ -274,7 +264,7 @@ impl ObjectStore for TableStore {
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        if self.0.local.is_none() {
+        if !self.0.is_local {
             let part = |part: Range<u64>| self.get_range(at, part);
             return coalesce_ranges(ranges, part, OBJECT_STORE_COALESCE_DEFAULT).await;
         }

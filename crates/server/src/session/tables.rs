@@ -9,7 +9,6 @@ use crate::session::failure::Failure;
 use crate::statement::Handle;
 use datafusion::datasource::TableProvider;
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -19,16 +18,25 @@ use datafusion::datasource::listing::{
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::TryStreamExt;
+use object_store::ObjectMeta;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tessera_exec::source::{Local, Options, SourceError, TableStore, passing};
+use tessera_exec::datafusion::{Guarded, IpcFormat, check_parquet};
+use tessera_exec::source::{Options, SourceError, TableStore, passing};
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
 use url::Url;
 
 /// Most that reading the schema of a table may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Files that are looked at at a time.
+const CHECKS: usize = 16;
+
+/// What a batch of an Arrow file may always have.
+const BATCH_BYTES_LEAST: u64 = 16 << 20;
 
 /// Stores of tables until now.
 static STORES: AtomicU64 = AtomicU64::new(0);
@@ -91,15 +99,6 @@ impl TableFormat {
         }
     }
 
-    /// How local files are read.
-    fn local(self) -> Local {
-        match self {
-            // Of what comes in blocks all would be in memory.
-            Self::Arrow => Local::Files,
-            _ => Local::Blocks,
-        }
-    }
-
     /// The ending of files in a directory.
     fn ending(self) -> &'static str {
         match self {
@@ -126,21 +125,38 @@ pub(super) async fn open(
     host: &Host,
     handle: &Handle,
 ) -> Result<Arc<dyn TableProvider>, Error> {
-    let (reading, storage) = reader(format, options)?;
-    let (place, files) = place(format, url, &storage, state, host, handle).await?;
+    // Larger batches are refused: a batch is in memory as a whole, and nobody counts it.
+    let batch_bytes = (host.config().memory_limit_bytes / 4).max(BATCH_BYTES_LEAST);
+    let (reading, storage) = reader(format, options, batch_bytes)?;
+    let (place, files, root) = place(format, url, &storage, state, host, handle).await?;
+    let reading = Arc::new(Guarded::new(reading, root.clone()));
     let ending = if place.is_collection() { format.ending() } else { "" };
     let listing = ListingOptions::new(reading).with_file_extension(ending);
     let failed = |e: DataFusionError| match passing(&e) {
-        Some(told @ (SourceError::Changed { .. } | SourceError::NotAllowed { .. })) => {
-            Error::stage(told)
-        }
+        Some(
+            told @ (SourceError::Changed { .. }
+            | SourceError::NotAllowed { .. }
+            | SourceError::Damaged { .. }),
+        ) => Error::stage(told),
+        _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => super::cells::rows_error(e),
         _ => Error::stage(Failure::Table {
             url: shown(url),
             format: format.name(),
             reason: first_line(&e.strip_backtrace()),
         }),
     };
-    let schema = tokio::time::timeout(TIMEOUT, listing.infer_schema(state, &place))
+    let known = async {
+        if format == TableFormat::Parquet {
+            let all = place.list_all_files(state, &files, ending).await?;
+            let checked = |meta: ObjectMeta| {
+                let (files, shown) = (&files, format!("{root}/{}", meta.location));
+                async move { check_parquet(files, &meta, &shown).await }
+            };
+            all.try_for_each_concurrent(CHECKS, checked).await?;
+        }
+        listing.infer_schema(state, &place).await
+    };
+    let schema = tokio::time::timeout(TIMEOUT, known)
         .await
         .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })?
         .map_err(failed)?;
@@ -163,6 +179,7 @@ pub(super) async fn open(
 fn reader(
     format: TableFormat,
     options: &[(String, String)],
+    batch_bytes: u64,
 ) -> Result<(Arc<dyn FileFormat>, Options), Error> {
     let mut rest = Vec::new();
     let mut csv = CsvFormat::default().with_has_header(true);
@@ -191,7 +208,7 @@ fn reader(
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
         TableFormat::Csv => Arc::new(csv),
         TableFormat::Json => Arc::new(JsonFormat::default()),
-        TableFormat::Arrow => Arc::new(ArrowFormat),
+        TableFormat::Arrow => Arc::new(IpcFormat::new(batch_bytes)),
     };
     Ok((reading, storage))
 }
@@ -204,7 +221,7 @@ async fn place(
     state: &SessionState,
     host: &Host,
     handle: &Handle,
-) -> Result<(ListingTableUrl, TableStore), Error> {
+) -> Result<(ListingTableUrl, TableStore, String), Error> {
     let bad = |reason: String| Error::stage(SourceError::BadUrl { url: shown(url), reason });
     let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
     let found = host.stores.exists(url, options).await.map_err(Error::stage)?;
@@ -212,16 +229,17 @@ async fn place(
     let environment = state.runtime_env();
     let versions = handle.versions();
     let reached = host.stores.reach(url, options).map_err(Error::stage)?;
-    let (files, authority, path) = match &reached.place {
+    let (files, authority, path, root) = match &reached.place {
         Err(path) => {
             let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
             let parsed = ListingTableUrl::parse(path).map_err(failed)?;
             let local = environment.object_store(&parsed).map_err(failed)?;
             let path = AsRef::<Url>::as_ref(&parsed).path().to_string();
             (
-                TableStore::local(&reached, local, format.local(), ending, &versions),
+                TableStore::local(&reached, local, ending, &versions),
                 String::new(),
                 path,
+                String::new(),
             )
         }
         Ok(client) => {
@@ -231,18 +249,20 @@ async fn place(
             let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
             let root = format!("{}://{authority}", parsed.scheme());
             let files = TableStore::remote(&reached, client, &root, options, ending, &versions);
-            (files, authority.into(), path)
+            (files, authority.into(), path, root)
         }
     };
     // Each has a name of its own: what another statement reads, or reads with other options, is not taken for it.
     let number = STORES.fetch_add(1, Ordering::Relaxed);
-    let mut root =
-        Url::parse(&format!("table-{number:x}://{authority}/")).map_err(|e| bad(e.to_string()))?;
-    environment.register_object_store(&root, Arc::new(files.clone()));
-    handle.reads_table(Registered { root: root.clone(), environment: environment.clone() });
-    root.set_path(&path);
-    let place = ListingTableUrl::try_new(root, None).map_err(failed)?;
-    Ok((place, files))
+    // Behind the plus stands what its errors name it by.
+    let scheme = root.split_once("://").map_or(String::new(), |(s, _)| format!("+{s}"));
+    let name = format!("table-{number:x}{scheme}://{authority}/");
+    let mut store = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
+    environment.register_object_store(&store, Arc::new(files.clone()));
+    handle.reads_table(Registered { root: store.clone(), environment: environment.clone() });
+    store.set_path(&path);
+    let place = ListingTableUrl::try_new(store, None).map_err(failed)?;
+    Ok((place, files, root))
 }
 
 /// The store of a table that DataFusion knows, until this is dropped.

@@ -121,8 +121,11 @@ impl Store {
 pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e @ (SourceError::Changed { .. } | SourceError::NotAllowed { .. })) =
-            e.downcast_ref()
+        if let Some(
+            e @ (SourceError::Changed { .. }
+            | SourceError::NotAllowed { .. }
+            | SourceError::Damaged { .. }),
+        ) = e.downcast_ref()
         {
             return Some(e.clone());
         }

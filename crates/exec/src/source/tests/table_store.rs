@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::source::versions::Versions;
-use crate::source::{Client, Local, TableStore, passing};
+use crate::source::{Client, TableStore, passing};
 use futures::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -52,9 +52,7 @@ impl Place {
         let client = Client { store: self.store.clone(), key: self.root.clone() };
         let reached = Reached { place: Ok(client.clone()), fence: None };
         match &self.directory {
-            Some(_) => {
-                TableStore::local(&reached, self.store.clone(), Local::Blocks, ".csv", versions)
-            }
+            Some(_) => TableStore::local(&reached, self.store.clone(), ".csv", versions),
             None => TableStore::remote(
                 &reached,
                 &client,

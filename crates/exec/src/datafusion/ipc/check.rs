@@ -1,0 +1,132 @@
+//! What messages say of themselves, compared with the bytes that there are.
+
+use super::said;
+use arrow::ipc::{Block, MessageHeader, RecordBatch, root_as_message};
+use datafusion::error::{DataFusionError, Result};
+use std::ops::Range;
+
+/// Rows beyond those that the bytes of a batch could tell apart: columns of NULL alone have no bytes.
+const ROWS_OF_NOTHING: u64 = 1 << 20;
+
+/// Where a message is, all of it within the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    start: u64,
+    /// Bytes of what it says of itself.
+    head: u64,
+    /// All its bytes.
+    pub(super) length: u64,
+}
+
+impl Place {
+    pub(super) fn new(start: u64, head: u64, body: i64, size: u64) -> Result<Place> {
+        let length = u64::try_from(body).ok().and_then(|body| body.checked_add(head));
+        let end = length.and_then(|length| length.checked_add(start));
+        match (length, end) {
+            (Some(length), Some(end)) if end <= size => Ok(Place { start, head, length }),
+            _ => Err(said(format!(
+                "a message at byte {start} would have a body of {body} bytes, and the file has {size}"
+            ))),
+        }
+    }
+
+    /// As the footer of a file of that size tells it.
+    pub(super) fn of(block: &Block, size: u64) -> Result<Place> {
+        let (start, head) = (block.offset(), block.metaDataLength());
+        match (u64::try_from(start), u64::try_from(head)) {
+            (Ok(start), Ok(head)) if head >= 8 => Place::new(start, head, block.bodyLength(), size),
+            _ => Err(said(format!("the footer lists a message of {head} bytes at byte {start}"))),
+        }
+    }
+
+    pub(super) fn range(self) -> Range<u64> {
+        self.start..self.start + self.length
+    }
+
+    pub(super) fn block(self) -> Block {
+        let body = self.length - self.head;
+        Block::new(self.start as i64, self.head as i32, body as i64)
+    }
+}
+
+/// Refuses what has more bytes than a batch may have.
+pub(super) fn fits(what: &str, bytes: u64, limit: u64) -> Result<()> {
+    match bytes <= limit {
+        true => Ok(()),
+        false => Err(DataFusionError::ResourcesExhausted(format!(
+            "{what} of an Arrow file has {bytes} bytes, and at most {limit} are read at a time"
+        ))),
+    }
+}
+
+/// What a message says of itself: the bytes behind its length.
+pub(super) fn told(bytes: &[u8]) -> &[u8] {
+    let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    bytes.get(prefix..).unwrap_or_default()
+}
+
+/// Looks at a message before it is decoded.
+pub(super) fn message(bytes: &[u8], place: Place, limit: u64) -> Result<MessageHeader> {
+    let at = place.start;
+    let (head, body) = match bytes.split_at_checked(place.head as usize) {
+        Some(parts) => parts,
+        None => return Err(said(format!("the message at byte {at} is cut off"))),
+    };
+    let message =
+        root_as_message(told(head)).map_err(|e| said(format!("the message at byte {at}: {e}")))?;
+    let batch = match message.header_type() {
+        MessageHeader::RecordBatch => message.header_as_record_batch(),
+        MessageHeader::DictionaryBatch => {
+            message.header_as_dictionary_batch().and_then(|d| d.data())
+        }
+        other => return Err(said(format!("the message at byte {at} is {other:?}, no batch"))),
+    };
+    let batch = batch.ok_or_else(|| said(format!("the batch at byte {at} is missing")))?;
+    let bytes = buffers(&batch, body, at)?;
+    fits("a batch", bytes, limit)?;
+    let most = bytes.saturating_mul(8).saturating_add(ROWS_OF_NOTHING);
+    let lengths = batch.nodes().into_iter().flatten().map(|node| node.length());
+    for rows in lengths.chain([batch.length()]) {
+        if u64::try_from(rows).is_ok_and(|rows| rows <= most) {
+            continue;
+        }
+        let reason = format!("the batch at byte {at} would have {rows} rows in {bytes} bytes");
+        return Err(said(reason));
+    }
+    Ok(message.header_type())
+}
+
+/// The bytes of a batch once they are unpacked.
+fn buffers(batch: &RecordBatch<'_>, body: &[u8], at: u64) -> Result<u64> {
+    let is_packed = batch.compression().is_some();
+    let mut all = 0u64;
+    for buffer in batch.buffers().into_iter().flatten() {
+        let (offset, length) = (buffer.offset(), buffer.length());
+        let part = match (usize::try_from(offset), usize::try_from(length)) {
+            (Ok(offset), Ok(length)) => body.get(offset..).and_then(|from| from.get(..length)),
+            _ => None,
+        };
+        let Some(part) = part else {
+            return Err(said(format!(
+                "a buffer of the batch at byte {at} would be {length} bytes from {offset} on, and there are {}",
+                body.len()
+            )));
+        };
+        // What is packed begins with its length; -1: as it is.
+        let unpacked = match part.first_chunk::<8>() {
+            Some(length) if is_packed => i64::from_le_bytes(*length),
+            _ => -1,
+        };
+        let bytes = match u64::try_from(unpacked) {
+            Ok(bytes) => bytes,
+            Err(_) if unpacked == -1 => part.len() as u64,
+            Err(_) => {
+                let reason =
+                    format!("a buffer of the batch at byte {at} would have {unpacked} bytes");
+                return Err(said(reason));
+            }
+        };
+        all = all.saturating_add(bytes);
+    }
+    Ok(all)
+}

@@ -1,0 +1,234 @@
+//! What a Parquet file says of its own lists, looked at before its reader believes it.
+//!
+//! The reader sets memory aside for as many row groups and pages as a list says that it has, and a list may say two
+//! billion: the process would end. So the footer and the offset indexes are gone through here, in Thrift's compact
+//! protocol: nothing has more elements, or bytes, than are left.
+
+use crate::source::SourceError;
+use datafusion::error::{DataFusionError, Result as Found};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+/// What is read of a file's end at first: mostly all of its footer.
+const TAIL_BYTES: u64 = 64 << 10;
+/// Structures in structures: Parquet has about six.
+const DEPTH_MAX: usize = 64;
+
+/// Looks at a Parquet file.
+///
+/// # Errors
+/// `SourceError::Damaged`; those of the storage.
+pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &str) -> Found<()> {
+    let damaged = |reason: &str| {
+        let (path, reason) = (shown.to_string(), reason.to_string());
+        DataFusionError::External(Box::new(SourceError::Damaged { path, reason }))
+    };
+    let (at, size) = (&meta.location, meta.size);
+    if size < 12 {
+        return Err(damaged("it is too short for a Parquet file"));
+    }
+    let tail = store.get_range(at, size.saturating_sub(TAIL_BYTES)..size).await?;
+    let Some((rest, end)) = tail.split_last_chunk::<8>() else {
+        return Err(damaged("its end is missing"));
+    };
+    // The footer of an encrypted file is told by its reader.
+    if &end[4..] != b"PAR1" {
+        return Ok(());
+    }
+    let length = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
+    if length > size - 12 {
+        let reason = format!("its footer would have {length} bytes, and the file has {size}");
+        return Err(damaged(&reason));
+    }
+    let begin = size - 8 - length;
+    let footer = match rest.len() as u64 >= length {
+        true => rest[rest.len() - length as usize..].to_vec(),
+        false => store.get_range(at, begin..size - 8).await?.to_vec(),
+    };
+    let mut pages = Vec::new();
+    let mut offset = None;
+    let walked = Compact::new(&footer).structure(&mut |path, value| match path {
+        // row_groups, columns: offset_index_offset, then offset_index_length.
+        [4, 1, 4] => offset = Some(value),
+        [4, 1, 5] => pages.extend(offset.take().map(|at| (at, value))),
+        _ => {}
+    });
+    walked.map_err(|reason| damaged(&format!("its footer: {reason}")))?;
+    // Those that lie outside of the file are told by its reader.
+    let within = pages.into_iter().filter_map(|(at, length)| {
+        let (at, length) = (u64::try_from(at).ok()?, u64::try_from(length).ok()?);
+        let end = at.checked_add(length)?;
+        (length > 0 && end <= size).then_some(at..end)
+    });
+    let within: Vec<_> = within.collect();
+    for index in store.get_ranges(at, &within).await? {
+        let walked = Compact::new(&index).structure(&mut |_, _| {});
+        walked.map_err(|reason| damaged(&format!("an offset index: {reason}")))?;
+    }
+    Ok(())
+}
+
+/// Bytes in Thrift's compact protocol.
+struct Compact<'a> {
+    rest: &'a [u8],
+    /// The fields that lead to where it is.
+    path: Vec<i16>,
+    depth: usize,
+}
+
+type Told<T> = Result<T, &'static str>;
+
+const CUT: &str = "it is cut off";
+const LONG: &str = "a list or text is longer than what is left of it";
+
+impl<'a> Compact<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        Compact { rest, path: Vec::new(), depth: 0 }
+    }
+
+    fn byte(&mut self) -> Told<u8> {
+        let (first, rest) = self.rest.split_first().ok_or(CUT)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    fn pass(&mut self, bytes: u64) -> Told<()> {
+        let bytes = usize::try_from(bytes).map_err(|_| LONG)?;
+        self.rest = self.rest.get(bytes..).ok_or(LONG)?;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Told<u64> {
+        let mut value = 0;
+        for shift in (0..70).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err("a number does not end")
+    }
+
+    fn signed(&mut self) -> Told<i64> {
+        let value = self.number()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Goes through a structure; `visit` is told the whole numbers in it, with the fields that lead to them.
+    fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err("it nests too deeply");
+        }
+        let mut field = 0i16;
+        loop {
+            let head = self.byte()?;
+            let kind = head & 0x0f;
+            if kind == 0 {
+                break;
+            }
+            field = match head >> 4 {
+                0 => self.signed()? as i16,
+                step => field.wrapping_add(i16::from(step)),
+            };
+            self.path.push(field);
+            // A truth is in its type.
+            if kind > 2 {
+                self.value(kind, visit)?;
+            }
+            self.path.pop();
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn value(&mut self, kind: u8, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
+        match kind {
+            1..=3 => self.pass(1),
+            4..=6 => {
+                let value = self.signed()?;
+                visit(&self.path, value);
+                Ok(())
+            }
+            7 => self.pass(8),
+            8 => {
+                let length = self.number()?;
+                self.pass(length)
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let size = match head >> 4 {
+                    15 => self.number()?,
+                    size => u64::from(size),
+                };
+                self.elements(size, &[head & 0x0f], visit)
+            }
+            11 => {
+                let size = self.number()?;
+                let kinds = if size == 0 { 0 } else { self.byte()? };
+                self.elements(size, &[kinds >> 4, kinds & 0x0f], visit)
+            }
+            12 => self.structure(visit),
+            13 => self.pass(16),
+            _ => Err("a value has a type that there is not"),
+        }
+    }
+
+    /// Goes through so many elements, each of which has at least a byte.
+    fn elements(
+        &mut self,
+        size: u64,
+        kinds: &[u8],
+        visit: &mut dyn FnMut(&[i16], i64),
+    ) -> Told<()> {
+        if size > self.rest.len() as u64 {
+            return Err(LONG);
+        }
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err("it nests too deeply");
+        }
+        for _ in 0..size {
+            for &kind in kinds {
+                self.value(kind, visit)?;
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn walk(bytes: &[u8]) -> (Told<()>, Vec<(Vec<i16>, i64)>) {
+        let mut seen = Vec::new();
+        let told =
+            Compact::new(bytes).structure(&mut |path, value| seen.push((path.to_vec(), value)));
+        (told, seen)
+    }
+
+    #[test]
+    fn structures_are_gone_through() {
+        // 1: 3 as i32, 4: a list of one structure with 2: -1 as i64, 6: the text "ab".
+        let bytes = [0x15, 6, 0x39, 0x1c, 0x26, 1, 0, 0x28, 2, b'a', b'b', 0];
+        let (told, seen) = walk(&bytes);
+        assert_eq!(told, Ok(()));
+        assert_eq!(seen, [(vec![1], 3), (vec![4, 2], -1)]);
+    }
+
+    #[test]
+    fn what_says_more_than_is_left_is_refused() {
+        // A list of 2^31 - 1 structures.
+        assert_eq!(walk(&[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0, 0]).0, Err(LONG));
+        // A text of 100 bytes.
+        assert_eq!(walk(&[0x18, 100, b'a', 0]).0, Err(LONG));
+        assert_eq!(walk(&[0x15]).0, Err(CUT));
+        let deep = [0x1c; 100];
+        assert_eq!(walk(&deep).0, Err("it nests too deeply"));
+        let endless = [0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(walk(&endless).0, Err("a number does not end"));
+    }
+}

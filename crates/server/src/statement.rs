@@ -33,7 +33,7 @@ use progress::{Plan, Totals};
 use recipe::Noted;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_exec::quota::Quota;
@@ -131,6 +131,15 @@ struct Inner {
     noted: Mutex<Noted>,
     /// The place that it has among those that run.
     place: tokio::sync::Mutex<Option<OwnedSemaphorePermit>>,
+    /// The time that all of it may take, if that is limited.
+    deadline: OnceLock<Deadline>,
+}
+
+/// So much time from a moment on, at which it had waited so long for a place.
+struct Deadline {
+    started: Instant,
+    waited: Duration,
+    limit: Duration,
 }
 
 /// What changes while a statement lives.
@@ -207,6 +216,7 @@ impl Handle {
             id,
             cancel,
             place: tokio::sync::Mutex::default(),
+            deadline: OnceLock::new(),
             noted: Mutex::new(Noted { recipe, ..Noted::default() }),
             created: Instant::now(),
             tracked: Mutex::new(Tracked {
@@ -513,6 +523,26 @@ impl Handle {
     pub(crate) fn waited(&self) -> Duration {
         let noted = self.noted();
         noted.waited + noted.waits_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// From now on it may take so long, waiting for a place not counted: what looks at nothing else while it works, as
+    /// planning and joins do, asks [`Handle::is_over`].
+    pub(crate) fn limit_to(&self, limit: Duration) {
+        let deadline = Deadline { started: Instant::now(), waited: self.waited(), limit };
+        let _ = self.0.deadline.set(deadline);
+    }
+
+    /// True if the time is over that it may take.
+    pub(crate) fn is_late(&self) -> bool {
+        self.0.deadline.get().is_some_and(|d| {
+            let elapsed = d.started.elapsed();
+            elapsed >= d.limit && elapsed >= d.limit + self.waited().saturating_sub(d.waited)
+        })
+    }
+
+    /// True if nothing has to be done for it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_cancelled() || self.is_late()
     }
 
     /// Comes to an end when the statement has taken so long from now on; waiting for a place does not count.

@@ -508,11 +508,17 @@ impl Statements {
             tokio::time::sleep(PATIENCE).await;
         };
         let limit_s = self.limit_s;
-        let too_long = entry.handle.has_taken(Duration::from_secs(limit_s));
+        let limit = Duration::from_secs(limit_s);
+        entry.handle.limit_to(limit);
+        let too_long = entry.handle.has_taken(limit);
         tokio::select! {
             result = AssertUnwindSafe(work).catch_unwind() => match result {
                 // The panic's own text went to the log; it may name what a client should not see.
                 Err(_) => Err(Error::Internal { what: "the query panicked".into() }),
+                // What notices by itself that the time is over says that it was cancelled.
+                Ok(Err(e)) if e.code() == "cancelled" && !entry.handle.is_cancelled() => {
+                    Err(if entry.handle.is_late() { Error::Timeout { limit_s } } else { e })
+                }
                 Ok(result) => result,
             },
             () = too_long => Err(Error::Timeout { limit_s }),

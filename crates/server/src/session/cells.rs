@@ -466,7 +466,12 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
         },
         DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
             Ok(e) => rows_error(e),
-            Err(shared) => told(shared.to_string(), &shared),
+            Err(shared) => match shared.find_root() {
+                DataFusionError::ResourcesExhausted(message) => {
+                    Error::stage(Failure::Rows { message: message.clone(), memory: true })
+                }
+                _ => told(shared.to_string(), &shared),
+            },
         },
         // What our files said to somebody who only knows errors of files.
         DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {

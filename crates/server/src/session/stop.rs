@@ -50,7 +50,7 @@ impl Stop {
     /// Was it cancelled, or has it taken its time?
     pub(super) fn is_stopped(&self) -> bool {
         let is_late = |limit| self.started.elapsed() >= Duration::from_secs(limit);
-        self.cancel.is_cancelled() || self.timeout_s.is_some_and(is_late)
+        self.cancel.is_over() || self.timeout_s.is_some_and(is_late)
     }
 
     /// How a statement ends that was stopped.

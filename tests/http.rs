@@ -126,6 +126,23 @@ impl Server {
             .unwrap()
     }
 
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether its process runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        // Behind the name stands the state; Z is one that ended and was not waited for.
+        stat.is_ok_and(|s| !s.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+    }
+
+    /// From now on [`Server::resident_most`] is that of what comes.
+    pub(crate) fn forget_most(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
     /// Resident bytes.
     pub(crate) fn resident(&self) -> u64 {
         self.memory("VmRSS:")
@@ -170,7 +187,7 @@ fn read(mut stream: TcpStream) -> Option<Reply> {
     Some(Reply { status, head, body })
 }
 
-fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some(end) = bytes.windows(2).position(|w| w == b"\r\n") {
         let size = std::str::from_utf8(&bytes[..end]).unwrap();

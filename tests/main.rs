@@ -22,6 +22,8 @@ mod explain;
 mod fences;
 mod handover;
 mod hostile;
+#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
+mod hostile_random;
 mod hostile_tables;
 mod http;
 mod invariants;

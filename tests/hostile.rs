@@ -1,8 +1,11 @@
 //! Statements that ask for more memory or time than there is, against a server with little of both: each ends with its
 //! own error, and the server answers others meanwhile.
 
+use crate::common::until;
 use crate::http::Server;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -147,4 +150,40 @@ fn a_server_that_plans_ends_when_it_is_told_to() {
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     server.wait();
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+/// Clients that begin large bodies and hold them back: the server keeps a few, refuses the others, and has the memory
+/// for statements.
+#[test]
+fn bodies_that_are_held_back_have_a_room_of_their_own() {
+    let server = small();
+    let head = "POST /v1/query HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000000\r\n\r\n";
+    let body = vec![b' '; 3_900_000];
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for _ in 0..100 {
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        client.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        client.write_all(head.as_bytes()).unwrap();
+        // Who is refused may be hung up on in the middle.
+        let sent = client.write_all(&body);
+        let mut answer = [0; 12];
+        match client.read(&mut answer) {
+            Ok(n) if n > 0 => {
+                assert_eq!(&answer, b"HTTP/1.1 429");
+                refused += 1;
+            }
+            _ if sent.is_err() => refused += 1,
+            _ => held.push(client),
+        }
+        assert_eq!(code(&server, "SELECT 1"), "ok");
+    }
+    let most = server.resident_most();
+    assert!(most <= 80 * MIB + 200 * MIB, "{} MiB", most / MIB);
+    assert!(refused > 50, "{refused} of 100 were refused");
+    // Those that go leave their room to others.
+    drop(held);
+    let large = format!("SELECT 1 {}", " ".repeat(300_000));
+    until("room", Duration::from_secs(10), || code(&server, &large) == "ok");
 }

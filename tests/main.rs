@@ -41,6 +41,7 @@ mod operands;
 #[cfg(target_os = "linux")]
 mod rack;
 mod random;
+mod refusals;
 mod restart;
 mod room;
 mod s3;

@@ -198,22 +198,28 @@ pub enum Error {
         queued: usize,
     },
     /// As many results and events are on their way as may be.
-    #[error("the server already sends {limit} results")]
+    #[error("too many results on their way to clients (limit {limit})")]
     TooManyStreams {
         /// The limit.
         limit: usize,
     },
     /// As many sessions as may be.
-    #[error("the server already has {limit} sessions")]
+    #[error("too many sessions (limit {limit})")]
     TooManySessions {
         /// The limit.
         limit: usize,
     },
     /// As many look-ups into the catalog and plans are under way as may be.
-    #[error("the server already looks up {limit} things")]
+    #[error("too many catalog lookups in progress (limit {limit})")]
     TooManyLookUps {
         /// The most at a time.
         limit: usize,
+    },
+    /// As many bytes of large request bodies are on their way as may be.
+    #[error("too many large request bodies in progress (limit {limit_bytes} bytes in all)")]
+    TooManyBodies {
+        /// The limit of all together.
+        limit_bytes: usize,
     },
     /// Memory that others hold.
     #[error("{wanted_bytes} of {limit_bytes} bytes of memory did not become free")]
@@ -367,6 +373,7 @@ impl Error {
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
+            | Error::TooManyBodies { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. } => "busy",
             Error::UnknownStatement { .. } => "unknown_statement",
@@ -398,6 +405,7 @@ impl Error {
             | Error::Busy { .. }
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
+            | Error::TooManyBodies { .. }
             | Error::TooManySessions { .. }
             | Error::MemoryBusy { .. }
             | Error::TooManyTries { .. }
@@ -442,6 +450,7 @@ impl Error {
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
+            | Error::TooManyBodies { .. }
             | Error::TooManySessions { .. }
             | Error::Starting
             | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
@@ -523,6 +532,7 @@ impl Error {
             Error::Busy { .. }
             | Error::TooManyStreams { .. }
             | Error::TooManyLookUps { .. }
+            | Error::TooManyBodies { .. }
             | Error::TooManySessions { .. }
             | Error::TooManyTries { .. }
             | Error::MemoryBusy { .. } => 429,

@@ -98,6 +98,8 @@ struct Shared {
     /// A permit for each client that is told events.
     events: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
+    /// Room for large bodies.
+    bodies: body::Room,
     /// A permit for each look into the catalog and each plan that is shown: they do not wait for statements that run.
     look_ups: Arc<Semaphore>,
     metrics: metrics::Metrics,
@@ -147,6 +149,7 @@ impl Server {
             streams: Arc::new(Semaphore::new(stream::streams_max(config.memory_limit_bytes))),
             events: Arc::new(Semaphore::new(EVENTS_MAX)),
             uploads: Arc::new(Semaphore::new(upload::UPLOADS_MAX)),
+            bodies: body::Room::new(config.memory_limit_bytes),
             look_ups: Arc::new(Semaphore::new(tensors::LOOK_UPS_MAX)),
             metrics: metrics::Metrics::default(),
             brake: brake::Brake::default(),

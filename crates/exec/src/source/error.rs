@@ -44,6 +44,24 @@ pub enum SourceError {
         /// The URL or object.
         what: String,
     },
+    /// A bucket of another region than was asked.
+    #[error("the bucket of `{what}` is in the region {region}")]
+    Region {
+        /// The URL or object.
+        what: String,
+        /// Where it is.
+        region: String,
+    },
+    /// The store takes no requests of a machine whose clock is so wrong.
+    #[error(
+        "the storage of `{what}` refuses: the clock of this machine is too far from its own ({code})"
+    )]
+    Clock {
+        /// The URL or object.
+        what: String,
+        /// The store's code for it.
+        code: String,
+    },
     /// The store, or the operating system, refused.
     #[error("access to `{what}` is refused: {reason}")]
     PermissionDenied {
@@ -256,7 +274,7 @@ impl SourceError {
             NotAllowed { .. } => "not_allowed",
             Unreachable { .. } => "unreachable",
             Timeout { .. } => "storage_timeout",
-            Storage { .. } | Refused { .. } => "storage_error",
+            Storage { .. } | Refused { .. } | Region { .. } | Clock { .. } => "storage_error",
             Changed { .. } => "source_changed",
             NotAnArray { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
@@ -296,7 +314,11 @@ impl SourceError {
                  `tessera serve --allow-{flag} PATH`"
             ));
         }
+        if let Region { region, .. } = self {
+            return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));
+        }
         let text = match self {
+            Clock { .. } => "set the clock of this machine",
             Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
             NotFound { .. } => {
                 "relative paths start at the working directory of the process that runs the query"

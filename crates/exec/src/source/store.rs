@@ -4,6 +4,7 @@ mod clients;
 mod counters;
 mod failure;
 mod local;
+mod region;
 
 pub use clients::{Client, Found, Reached, Stores};
 pub(crate) use clients::{key_of, origin_of};

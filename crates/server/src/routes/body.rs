@@ -2,12 +2,13 @@
 
 use super::Shared;
 use crate::error::Error;
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What is read of a body that was refused: bytes, and for how long.
 const DRAIN_BYTES: usize = 64 << 20;
@@ -42,6 +43,57 @@ async fn drain(body: Body) {
     let _ = tokio::time::timeout(DRAIN, rest).await;
 }
 
+/// Room for bodies on their way, beyond what each has for nothing: clients that begin many large ones and hold them back
+/// would fill the memory.
+pub(super) struct Room {
+    /// A permit for each [`STEP`].
+    free: Semaphore,
+    limit_bytes: usize,
+}
+
+/// What a body has without asking for room: statements that people write.
+const SMALL: usize = 64 << 10;
+/// Bytes of a permit.
+const STEP: usize = 4 << 10;
+
+impl Room {
+    /// A quarter of the memory limit, at most 256 MiB.
+    pub(super) fn new(memory_limit_bytes: u64) -> Self {
+        let limit_bytes = (memory_limit_bytes / 4).min(256 << 20) as usize;
+        Room { free: Semaphore::new(limit_bytes / STEP), limit_bytes }
+    }
+}
+
+async fn read(shared: &Arc<Shared>, body: Body) -> Result<Vec<u8>, Error> {
+    let limit_bytes = shared.config.max_request_bytes;
+    let (mut bytes, mut pieces) = (Vec::new(), body.into_data_stream());
+    let mut room = None;
+    let mut has = SMALL;
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|e| Error::Request { reason: e.to_string() })?;
+        let now = bytes.len() + piece.len();
+        if now > limit_bytes {
+            drain(Body::from_stream(pieces)).await;
+            return Err(Error::RequestTooLarge { limit_bytes });
+        }
+        if now > has {
+            let steps = (now - has).div_ceil(STEP);
+            let more = shared
+                .bodies
+                .free
+                .try_acquire_many(steps as u32)
+                .map_err(|_| Error::TooManyBodies { limit_bytes: shared.bodies.limit_bytes })?;
+            has += steps * STEP;
+            match &mut room {
+                Some(room) => SemaphorePermit::merge(room, more),
+                None => room = Some(more),
+            }
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
 /// The body as text.
 pub(super) async fn text(shared: &Arc<Shared>, request: Request) -> Result<String, Error> {
     check_encoding(request.headers())?;
@@ -52,15 +104,9 @@ pub(super) async fn text(shared: &Arc<Shared>, request: Request) -> Result<Strin
         drain(request.into_body()).await;
         return Err(Error::RequestTooLarge { limit_bytes });
     }
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, shared))
+    let bytes = tokio::time::timeout(BODY_TIMEOUT, read(shared, request.into_body()))
         .await
-        .map_err(|_| Error::Request { reason: "the body did not come within 30 s".into() })?
-        .map_err(|e| match e.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Error::RequestTooLarge { limit_bytes: shared.config.max_request_bytes }
-            }
-            _ => Error::Request { reason: e.body_text() },
-        })?;
-    String::from_utf8(bytes.into())
+        .map_err(|_| Error::Request { reason: "the body did not come within 30 s".into() })??;
+    String::from_utf8(bytes)
         .map_err(|_| Error::Request { reason: "the body is not UTF-8 text".into() })
 }

@@ -1,5 +1,6 @@
 //! Connections to storages, and the stores of locations.
 
+use super::region::Regional;
 use super::{Counters, Kind, Store};
 use crate::source::error::SourceError;
 use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
@@ -203,7 +204,7 @@ impl Stores {
                         .with_client_options(self.client_options().with_allow_http(allow_http))
                         .with_retry(self.retry());
                     if rules.is_some() {
-                        builder = builder.with_http_connector(self.hops(false));
+                        builder = builder.with_http_connector(self.hops(true, false));
                     }
                     builder
                         .build()
@@ -303,9 +304,7 @@ impl Stores {
             env("AWS_SKIP_SIGNATURE").map(|v| v.eq_ignore_ascii_case("true") || v == "1")
         });
         b = b.with_skip_signature(skip.unwrap_or(!known));
-        if is_fenced {
-            b = b.with_http_connector(self.hops(true));
-        }
+        b = b.with_http_connector(Hops { is_s3: true, ..self.hops(is_fenced, true) });
         let store = b
             .with_bucket_name(bucket)
             .with_client_options(self.client_options().with_allow_http(allow_http))
@@ -326,9 +325,10 @@ impl Stores {
         self.shared.timeout.min(Duration::from_secs(5))
     }
 
-    fn hops(&self, home: bool) -> Hops {
+    fn hops(&self, is_fenced: bool, home: bool) -> Hops {
         Hops {
-            fence: self.fence.clone(),
+            fence: is_fenced.then(|| self.fence.clone()),
+            is_s3: false,
             home,
             timeout: self.shared.timeout / 2,
             connect_timeout: self.connect_timeout(),
@@ -354,7 +354,10 @@ const HOPS_MAX: usize = 10;
 /// Makes clients that ask the fence before they follow a redirect.
 #[derive(Debug)]
 struct Hops {
-    fence: Arc<Fence>,
+    /// `None` asks nobody.
+    fence: Option<Arc<Fence>>,
+    /// True for buckets of S3.
+    is_s3: bool,
     /// True if the server that was asked first may lead on to itself.
     home: bool,
     timeout: Duration,
@@ -369,7 +372,8 @@ impl HttpConnector for Hops {
         let (fence, home) = (self.fence.clone(), self.home);
         let policy = Policy::custom(move |hop| {
             let first = hop.previous().first().map(|u| u.origin().ascii_serialization());
-            match fence.hop(hop.url(), first.as_deref().filter(|_| home)) {
+            let home = first.as_deref().filter(|_| home);
+            match fence.as_ref().map_or(Ok(()), |fence| fence.hop(hop.url(), home)) {
                 Err(refused) => hop.error(refused),
                 Ok(()) if hop.previous().len() > HOPS_MAX => hop.error("too many redirects"),
                 Ok(()) => hop.follow(),
@@ -387,7 +391,10 @@ impl HttpConnector for Hops {
             store: "HTTP client",
             source: Box::new(e),
         })?;
-        Ok(HttpClient::new(client))
+        Ok(match self.is_s3 {
+            true => HttpClient::new(Regional(client)),
+            false => HttpClient::new(client),
+        })
     }
 }
 

@@ -82,8 +82,15 @@ impl Store {
         use object_store::Error as E;
         let what = self.show(key);
         let code = server_code(text);
-        if let Some(refused) = refused(e) {
-            return refused;
+        match refused(e) {
+            Some(SourceError::Region { region, .. }) => {
+                return SourceError::Region { what, region };
+            }
+            Some(refused) => return refused,
+            None => {}
+        }
+        if let Some(code) = code.as_deref().filter(|code| CLOCK.contains(code)) {
+            return SourceError::Clock { what, code: code.to_string() };
         }
         match e {
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
@@ -124,6 +131,7 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
         if let Some(
             e @ (SourceError::Changed { .. }
             | SourceError::NotAllowed { .. }
+            | SourceError::Region { .. }
             | SourceError::Damaged { .. }),
         ) = e.downcast_ref()
         {
@@ -147,11 +155,16 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
     None
 }
 
-/// What was not allowed, if that is why a request failed: a redirect.
+/// Codes of S3 for a request whose time is not its own.
+const CLOCK: [&str; 3] = ["RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"];
+
+/// Why a request was given up by our own client, if it was: a redirect that is not allowed, a bucket of another region.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e @ SourceError::NotAllowed { .. }) = e.downcast_ref() {
+        if let Some(e @ (SourceError::NotAllowed { .. } | SourceError::Region { .. })) =
+            e.downcast_ref()
+        {
             return Some(e.clone());
         }
         next = e.source();

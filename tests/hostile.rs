@@ -61,6 +61,8 @@ fn no_statement_takes_memory_that_nobody_counts() {
         ("SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) FROM (VALUES (1)) v(a)".into(), "memory_exceeded"),
         ("SELECT length(a || a || a) FROM (SELECT repeat('x', 6000000) AS a FROM (VALUES (1)) v(b)) q".into(), "memory_exceeded"),
         ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
+        // First rows that are too many to be kept in memory are sorted with the others.
+        ("SELECT sum(x) FROM (SELECT x FROM (SELECT arange(3000000) AS x) ORDER BY x % 1000003 LIMIT 1000000) q".into(), "ok"),
         // Scripts and queries of too many parts.
         (format!("SELECT x FROM CELLS(arange(9)) AS t(i, x) ORDER BY {}", keys.join(", ")), "too_complex"),
         (script, "too_complex"),
@@ -186,4 +188,115 @@ fn bodies_that_are_held_back_have_a_room_of_their_own() {
     drop(held);
     let large = format!("SELECT 1 {}", " ".repeat(300_000));
     until("room", Duration::from_secs(10), || code(&server, &large) == "ok");
+}
+
+/// A CTE that saw itself while its own subqueries were planned was planned for ever, and the process ended.
+#[test]
+fn a_cte_does_not_see_itself() {
+    let server = small();
+    let asked = |sql: &str| {
+        let reply = server.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
+        assert_eq!(reply.status, 200, "{sql}: {}", reply.text());
+        reply.text().split_whitespace().skip(1).map(String::from).collect::<Vec<_>>()
+    };
+    let inner = "SELECT i0 FROM (SELECT (SELECT 3) AS i0, arange(4) AS y) AS a WHERE i0 > 1";
+    assert_eq!(asked(&format!("WITH w AS ({inner}) SELECT i0 FROM w WHERE i0 > 2")), ["3"; 1]);
+    let later = format!(
+        "WITH v AS (SELECT 1 AS one FROM (VALUES (1)) t(n)), w AS ({inner}), u AS (SELECT i0 + one AS s FROM w, v) SELECT s FROM u"
+    );
+    assert_eq!(asked(&later), ["4"]);
+    let counted = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM (SELECT n FROM r) q WHERE n < 4) SELECT sum(n) AS s FROM r";
+    assert_eq!(asked(counted), ["10"]);
+}
+
+/// What is ordered for an aggregate that does not ask for it.
+#[test]
+fn aggregates_take_an_order() {
+    let server = small();
+    let sql = "SELECT i % 2 AS k, avg(x ORDER BY i) AS a, sum(x ORDER BY x DESC) AS s, stddev(x ORDER BY i) AS d \
+               FROM CELLS(arange(8)) AS t(i, x) GROUP BY i % 2 ORDER BY k";
+    let reply = server.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
+    // numpy.std([0, 2, 4, 6], ddof=1)
+    let lines = "k,a,s,d\n0,3.0,12,2.581988897471611\n1,4.0,16,2.581988897471611";
+    assert_eq!(reply.text().trim(), lines);
+}
+
+/// The time of the server's own settings reaches planning and joins as that of a session does.
+#[test]
+fn the_time_of_a_server_is_over_everywhere() {
+    let server = Server::start(
+        &["--memory-limit", "64MiB", "--threads", "2"],
+        &[("TESSERA_QUERY_TIMEOUT", "1")],
+    );
+    for sql in [ENDLESS, PAIRS] {
+        let begun = Instant::now();
+        assert_eq!(code(&server, sql), "timeout", "{sql}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{sql}: {:?}", begun.elapsed());
+    }
+}
+
+/// Small steps, each over the one before twice; a call that nobody can stop.
+#[test]
+fn functions_that_put_together_are_bounded_together() {
+    let server = small();
+    let mut sql = "WITH a0 AS (SELECT 'ab' || x AS a FROM CELLS(arange(2)) AS t(i, x))".to_string();
+    for i in 1..30 {
+        sql += &format!(", a{i} AS (SELECT encode(a, 'hex') AS a FROM a{})", i - 1);
+    }
+    sql += " SELECT length(a) FROM a29";
+    assert_eq!(code(&server, &sql), "memory_exceeded");
+    for call in [
+        "levenshtein(repeat('a', 1000000), repeat('b', 1000000))",
+        "array_has_all(range(100000), range(100000))",
+        "strpos(repeat('a', 10000000), repeat('a', 1000000) || 'b')",
+    ] {
+        let sql = format!("SELECT {call} FROM (VALUES (1)) v(a)");
+        assert_eq!(code(&server, &sql), "too_complex", "{call}");
+    }
+    let few = "SELECT levenshtein('kitten', 'sitting'), array_has_all(make_array(1, 2), make_array(2)), \
+               strpos('abc', 'c') FROM (VALUES (1)) v(a)";
+    let reply = server.ask("POST", "/v1/query?format=csv", "", few.as_bytes());
+    assert!(reply.text().trim().ends_with("\n3,true,3"), "{}", reply.text());
+    let most = server.resident_most();
+    assert!(most <= 80 * MIB + 200 * MIB, "{} MiB", most / MIB);
+}
+
+/// The clock of a machine that says 1963: DataFusion's panics.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_clock_before_1970_is_an_error_of_rows_alone() {
+    const CLOCK: &str = "#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *t) {
+  long failed = syscall(SYS_clock_gettime, id, t);
+  if (!failed && id == CLOCK_REALTIME) t->tv_sec = -204332958, t->tv_nsec = 0;
+  return failed;
+}";
+    let directory = tempfile::tempdir().unwrap();
+    let (source, library) = (directory.path().join("clock.c"), directory.path().join("clock.so"));
+    std::fs::write(&source, CLOCK).unwrap();
+    // Whoever builds this has the compiler that links it.
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let ask = |sql: &str| {
+        let asked = std::process::Command::new(env!("CARGO_BIN_EXE_tessera"))
+            .args(["query", "--format", "csv", sql])
+            .env("LD_PRELOAD", &library)
+            .env("TESSERA_WAREHOUSE", directory.path().join("warehouse"))
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (asked.status.code(), text(&asked.stdout), text(&asked.stderr))
+    };
+    let (status, _, told) = ask("SELECT now() AS t, x FROM CELLS(arange(1)) AS c(i, x)");
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.starts_with("error[clock]"), "{told}");
+    let (status, answer, told) = ask("SELECT sum(arange(5)) AS s");
+    assert_eq!((status, answer.trim()), (Some(0), "s\n10"), "{told}");
 }

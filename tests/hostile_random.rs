@@ -148,6 +148,7 @@ fn words(trial: &mut Trial) -> Words {
         right,
         out: trial.scratch.path().join("out").display().to_string(),
         long: number("TESSERA_HOSTILE_LONG").unwrap_or(LONG),
+        heavy: number("TESSERA_HOSTILE_RANDOM").is_some(),
     }
 }
 

@@ -47,6 +47,9 @@ pub(super) struct Words {
     pub(super) out: String,
     /// How long lists and chains may be, in items.
     pub(super) long: u64,
+    /// Whether groups and sorts may hold tens of millions of rows: as long as they are not stopped in time, and their
+    /// memory is not all counted, that is for a run that looks for it.
+    pub(super) heavy: bool,
 }
 
 /// Formats of answers.

@@ -173,7 +173,7 @@ impl Trial {
             fs::create_dir(scratch.path().join(name)).unwrap();
         }
         // A second on a machine that does nothing else; the tests of an ordinary run share theirs.
-        let patience = number("TESSERA_HOSTILE_PATIENCE_MS").unwrap_or(15_000);
+        let patience = number("TESSERA_HOSTILE_PATIENCE_MS").unwrap_or(30_000);
         let patience = Duration::from_millis(patience);
         let (server, group, probe, prologue) = Default::default();
         let mut trial = Trial { server, group, probe, prologue, scratch, patience };

@@ -266,7 +266,9 @@ impl Grammar<'_> {
             "SELECT x FROM (SELECT arange($) AS x) UNION SELECT y + 1 FROM (SELECT arange($) AS y)",
             "SELECT avg(x) FROM (SELECT arange($) AS x) WHERE x IN (SELECT y * 2 FROM (SELECT arange($) AS y))",
         ];
-        let n = *self.pick(&["10000", "300000", "3000000", "20000000", "1000000000"]);
+        let sizes = ["10000", "300000", "3000000", "20000000", "1000000000"];
+        let sizes = if self.words.heavy { &sizes[..] } else { &sizes[..2] };
+        let n = *self.pick::<&str>(sizes);
         self.pick(&OF).replace('$', n)
     }
 }

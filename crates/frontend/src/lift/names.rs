@@ -16,7 +16,7 @@ mod numbers;
 mod ours;
 mod used;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -103,6 +103,9 @@ struct Level {
     ctes: BTreeMap<String, Cte>,
     /// The same as they were written.
     written: Scope,
+    /// What the definitions of those that are left in the query see, in their order, until they are visited: a CTE that
+    /// saw itself would be planned for ever.
+    definitions: VecDeque<Scope>,
     /// The query is that of a view: it sees nothing of what is around it.
     is_view: bool,
     /// The ORDER BY of a query that is one block, until that is visited.
@@ -146,9 +149,11 @@ impl VisitorMut for Relations<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let entering = self.entering.take();
-        let mut written = match (entering, self.scopes.last()) {
+        let mut written = match (entering, self.scopes.last_mut()) {
             (Some(text), _) => Scope::of(text),
-            (None, Some(outer)) => outer.written.clone(),
+            (None, Some(outer)) => {
+                outer.definitions.pop_front().unwrap_or_else(|| outer.written.clone())
+            }
             (None, None) => Scope::of(self.text),
         };
         written.enter(query.with.as_ref());
@@ -157,10 +162,17 @@ impl VisitorMut for Relations<'_> {
             SetExpr::Select(_) => query.order_by.clone(),
             _ => None,
         };
-        let known = Vec::new();
-        self.scopes.push(Level { ctes: BTreeMap::new(), written, is_view, order, known });
+        let (known, definitions) = (Vec::new(), VecDeque::new());
+        self.scopes.push(Level {
+            ctes: BTreeMap::new(),
+            written,
+            definitions,
+            is_view,
+            order,
+            known,
+        });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
-        let mut kept = Vec::new();
+        let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
             let name = cte.alias.name.value.clone();
             let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
@@ -179,6 +191,11 @@ impl VisitorMut for Relations<'_> {
                         false => None,
                     };
                     kept.push(cte);
+                    // One that is recursive sees itself.
+                    seen.push_back(match with.recursive {
+                        true => self.scope().clone(),
+                        false => before,
+                    });
                     Cte::Rows(columns)
                 }
             };
@@ -191,6 +208,9 @@ impl VisitorMut for Relations<'_> {
             query.with = None;
         } else {
             with.cte_tables = kept;
+        }
+        if let Some(level) = self.scopes.last_mut() {
+            level.definitions = seen;
         }
         ControlFlow::Continue(())
     }

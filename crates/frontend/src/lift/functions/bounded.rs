@@ -1,12 +1,15 @@
 //! Functions of rows whose result may be far larger than their arguments: `repeat('x', 2000000000)`.
 //!
 //! DataFusion counts the memory of sorts, groups and joins, and not that of one expression. So what these functions are
-//! going to make of a batch is estimated from their arguments, and refused beyond a share of the memory limit.
+//! going to make of a batch is estimated from their arguments, and refused beyond a share of the memory limit. Those
+//! that only put their arguments together are among them: thirty of them, each over the one before twice, double thirty
+//! times.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
 use arrow::datatypes::{
     DataType, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
 };
@@ -19,20 +22,42 @@ use super::inner::of_inner;
 use crate::error::Error;
 
 /// The names of the functions.
-pub(super) const NAMES: [&str; 12] = [
+pub(super) const NAMES: [&str; 28] = [
+    "array_append",
+    "array_concat",
+    "array_has_all",
+    "array_has_any",
+    "array_insert",
+    "array_prepend",
     "array_repeat",
     "array_resize",
+    "array_to_string",
+    "array_union",
     "concat",
     "concat_ws",
+    "encode",
     "generate_series",
+    "levenshtein",
     "lpad",
+    "make_array",
+    "map",
+    "named_struct",
+    "overlay",
     "range",
     "regexp_replace",
     "repeat",
     "replace",
     "rpad",
     "string_to_array",
+    "strpos",
+    "struct",
 ];
+
+/// How many pairs, of characters of two texts or of elements of two lists, a function may compare for one batch: nobody
+/// can stop it meanwhile.
+const PAIRS_MAX: f64 = 1e9;
+/// How many characters are compared in the time of a pair where they lie side by side.
+const AT_ONCE: f64 = 100.0;
 
 /// DataFusion's function with a bound on the bytes that it makes of one batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -100,6 +125,22 @@ fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
     }
 }
 
+/// Refuses what compares each part of one argument with each of the other for longer than somebody waits who wants to stop
+/// it; so many pairs take the time of one.
+fn few_pairs(name: &str, a: Vec<f64>, b: Vec<f64>, at_once: f64) -> Result<()> {
+    let pairs = a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
+    let limit = PAIRS_MAX * at_once;
+    if pairs <= limit {
+        return Ok(());
+    }
+    Err(DataFusionError::External(Box::new(Error::Cells {
+        code: "too_complex",
+        message: format!("`{name}` would compare {pairs:.0} pairs, and the limit is {limit:.0}"),
+        position: None,
+        hint: Some("give it shorter texts or lists".to_string()),
+    })))
+}
+
 /// About the bytes that a function makes of its arguments; those of a cell that is NULL are not made.
 fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
     let constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
@@ -152,6 +193,14 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
             let (text, to) = (lengths(text)?, lengths(to)?);
             text.iter().zip(&to).map(|(text, to)| text + (text + 1.0) * to).sum()
         }
+        ("levenshtein", [a, b]) => few_pairs(name, lengths(a)?, lengths(b)?, 1.0).map(|()| all)?,
+        ("strpos", [a, b]) => few_pairs(name, lengths(a)?, lengths(b)?, AT_ONCE).map(|()| all)?,
+        ("array_has_all" | "array_has_any", [a, b]) => {
+            let count = |list: &ArrayRef| numbers(&(length(list)? as ArrayRef));
+            few_pairs(name, count(a)?, count(b)?, 1.0).map(|()| all)?
+        }
+        // Two digits a byte.
+        ("encode", _) => all * 2.0,
         // A list of texts: an offset and the bytes of each.
         ("string_to_array", _) => all * 8.0,
         _ => all,

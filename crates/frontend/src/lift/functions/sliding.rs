@@ -11,6 +11,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
 
 use super::inner::of_inner;
@@ -145,6 +146,11 @@ impl AggregateUDFImpl for Mean {
         create_groups_accumulator
     );
 
+    /// What is to be ordered is not handed on, which the accumulators do not stand.
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(mean());
@@ -219,6 +225,11 @@ impl AggregateUDFImpl for Spread {
         groups_accumulator_supported,
         create_groups_accumulator
     );
+
+    /// What is to be ordered is not handed on, which the accumulators do not stand.
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if args.is_distinct {

@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
 
 use super::inner::of_inner;
@@ -33,6 +34,10 @@ const STATE: DataType = DataType::Decimal128(38, 0);
 
 impl AggregateUDFImpl for CheckedSum {
     of_inner!(signature, coerce_types, return_type, create_groups_accumulator);
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
 
     fn name(&self) -> &str {
         "sum"

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
-    stoppable,
+    stoppable, with_large_limits_sorted,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -175,6 +175,8 @@ impl Session {
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
         let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
+        let share = self.host.rows.share_within(cancel.budget().as_ref());
+        let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
         let rows = execute_stream(plan, Arc::new(context)).map_err(rows_error)?;
         stop.rows(apart, rows).await

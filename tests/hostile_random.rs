@@ -1,7 +1,7 @@
 //! Hostile statements and hostile files, drawn at random, against a server with little memory.
 //!
 //! A server with `--memory-limit 64MiB` and two seconds for a statement runs in a control group of 400 MiB where one can
-//! be made (else its `VmHWM` is looked at). Whatever it is asked, it does not die, answers `SELECT 1` within a second,
+//! be made (else, and in an ordinary run, its `VmHWM` is looked at). Whatever it is asked, it does not die, answers `SELECT 1` within a second,
 //! ends each statement within its time and a second, and no answer is 5xx but that of the time that is over.
 //!
 //! `TESSERA_HOSTILE_RANDOM=20000` runs that many statements, `TESSERA_HOSTILE_FILES=10000` that many files of each

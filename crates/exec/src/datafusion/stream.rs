@@ -4,7 +4,8 @@ use super::table::{Column, TableParts};
 use super::top::First;
 use super::{Piece, RunTensor};
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, Int64Array, MutableArrayData, RecordBatch, RecordBatchOptions,
+    UInt32Array, UInt64Array, make_array,
 };
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
@@ -29,6 +30,8 @@ pub(super) struct Rows {
     pub(super) limit: Option<usize>,
     /// Rows of a batch, at most.
     pub(super) batch_rows: usize,
+    /// A batch is a part of its chunk, and who keeps it keeps the chunk: beyond so many bytes it is a copy.
+    pub(super) held_bytes: usize,
 }
 
 /// The rows of a table. The plan is started by the first poll.
@@ -55,6 +58,7 @@ struct State {
     /// Rows that the limit still lets out.
     left: u64,
     batch_rows: usize,
+    held_bytes: usize,
     /// Rows of the table.
     total: u64,
     /// The next row whose cells are not here.
@@ -124,6 +128,7 @@ impl State {
             exploded: rows.exploded.clone(),
             left: rows.limit.map_or(u64::MAX, |n| n as u64),
             batch_rows: rows.batch_rows,
+            held_bytes: rows.held_bytes,
             total,
             at: 0,
             waiting: BTreeMap::new(),
@@ -235,7 +240,11 @@ impl State {
         let len = (self.batch_rows as u64).min(ready.rows.len()).min(self.left);
         let rows = ready.rows.split(len);
         let rest = |c: &ArrayRef| c.slice(len as usize, c.len() - len as usize);
-        let cells: Vec<ArrayRef> = ready.cells.iter().map(|c| c.slice(0, len as usize)).collect();
+        let part = |c: &ArrayRef| match c.get_buffer_memory_size() > self.held_bytes {
+            true => copied(&c.slice(0, len as usize)),
+            false => Ok(c.slice(0, len as usize)),
+        };
+        let cells: Vec<ArrayRef> = ready.cells.iter().map(part).collect::<Result<_>>()?;
         ready.cells = ready.cells.iter().map(rest).collect();
         self.left -= len;
         self.ready = Some(ready);
@@ -270,4 +279,12 @@ impl State {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
+}
+
+/// The same cells in memory of their own.
+fn copied(cells: &ArrayRef) -> Result<ArrayRef> {
+    let data = cells.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, cells.len());
+    copy.try_extend(0, 0, cells.len())?;
+    Ok(make_array(copy.freeze()))
 }

@@ -8,6 +8,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalExpr;
@@ -221,6 +222,10 @@ impl ExecutionPlan for TensorExec {
             exploded: self.exploded.clone(),
             limit: self.limit,
             batch_rows: context.session_config().batch_size().max(1),
+            held_bytes: match context.memory_pool().memory_limit() {
+                MemoryLimit::Finite(limit) => limit / 16,
+                _ => usize::MAX,
+            },
         }))
     }
 }

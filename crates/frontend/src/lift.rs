@@ -210,6 +210,7 @@ pub(crate) fn plan_in(
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
+        expansion::check_expressions(&logical)?;
         let orders = order::sources(&logical);
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
         let logical = match density {

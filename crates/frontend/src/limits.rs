@@ -10,6 +10,8 @@
 //!                 └ level 2   a comma begins anew          + the deepest level inside
 //! ```
 
+use std::cell::Cell;
+
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -49,6 +51,34 @@ pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
 /// As [`with_stack`], on the stack that there is if it has room.
 pub(crate) fn with_room<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES / 4, STACK_BYTES, work)
+}
+
+thread_local! {
+    static BLOCKS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Plans a block inside those that are being planned. Brackets bound how deep blocks are written; views, and a CTE that
+/// names itself, lead deeper.
+///
+/// # Errors
+/// [`Error::NestingTooDeep`] beyond [`NESTING_MAX`] blocks.
+pub(crate) fn nested<T>(plan: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            BLOCKS.set(BLOCKS.get() - 1);
+        }
+    }
+    BLOCKS.set(BLOCKS.get() + 1);
+    let _leave = Leave;
+    if BLOCKS.get() > NESTING_MAX {
+        return Err(Error::NestingTooDeep {
+            what: "blocks lead to blocks without end, as those of a CTE that names itself".into(),
+            limit: NESTING_MAX,
+            position: None,
+        });
+    }
+    plan()
 }
 
 /// Checks the tokens of one statement.

@@ -96,7 +96,8 @@ pub(crate) fn lower_in(
     text: u64,
     context: &mut Context<'_>,
 ) -> Result<Lowered, Error> {
-    crate::limits::with_room(|| lower_here(query, text, context, Rows::Refused))
+    let lower = || lower_here(query, text, context, Rows::Refused);
+    crate::limits::nested(|| crate::limits::with_room(lower))
 }
 
 /// What becomes of an outermost block of cells without `[dim]` items.

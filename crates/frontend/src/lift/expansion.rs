@@ -1,9 +1,16 @@
-//! How many relations a query of rows has once its CTEs are written out: DataFusion plans a CTE again wherever it is
-//! named, so CTEs that name each other twice double with each step.
+//! How large a query of rows becomes once what it names is written out.
+//!
+//! DataFusion plans a CTE again wherever it is named, so CTEs that name each other twice double with each step. So do
+//! columns: its optimizer puts the expression of a column in the place of the column.
+//! ```text
+//! a1 AS (SELECT x || x AS x FROM a0), a2 AS (SELECT x || x AS x FROM a1), …      2, 4, … times the x of a0
+//! ```
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use sqlparser::ast::{ObjectName, Query, TableFactor, Visit, Visitor};
 
 use crate::error::Error;
@@ -11,7 +18,10 @@ use crate::error::Error;
 /// The most relations that one query of rows is planned with.
 const RELATIONS_MAX: u64 = 1024;
 
-/// Refuses a prepared query that has too many.
+/// The most parts of one expression with those of the columns that it names.
+const PARTS_MAX: u64 = 20_000;
+
+/// Refuses a prepared query that has too many relations.
 ///
 /// # Errors
 /// [`Error::TooComplex`].
@@ -24,6 +34,72 @@ pub(super) fn check(query: &Query) -> Result<(), Error> {
     Err(Error::TooComplex {
         what: format!("the query reads {} relations once its CTEs are written out", count.total),
         limit: RELATIONS_MAX as usize,
+        position: None,
+    })
+}
+
+/// Refuses a plan with an expression that becomes too large.
+///
+/// # Errors
+/// [`Error::TooComplex`].
+pub(super) fn check_expressions(plan: &LogicalPlan) -> Result<(), Error> {
+    parts_of_columns(plan).map(drop)
+}
+
+/// For each column the parts of its expression over columns that are no expressions.
+fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
+    let mut inside = Ok(());
+    let walk = plan.apply_subqueries(|subquery| {
+        inside = check_expressions(subquery);
+        Ok(if inside.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    debug_assert!(walk.is_ok(), "the walk has no error of its own");
+    inside?;
+    let inputs = plan.inputs().into_iter().map(parts_of_columns);
+    let inputs = inputs.collect::<Result<Vec<Vec<u64>>, Error>>()?;
+    let columns = plan.schema().fields().len();
+    Ok(match plan {
+        LogicalPlan::Projection(projection) => {
+            let input = inputs.into_iter().next().unwrap_or_default();
+            let parts = |expr| parts(expr, &projection.input, &input);
+            projection.expr.iter().map(parts).collect::<Result<_, _>>()?
+        }
+        // What the node adds to the columns of its inputs is a column of its own.
+        LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Window(_) => {
+            let known = inputs.into_iter().flatten().chain(std::iter::repeat(1));
+            known.take(columns).collect()
+        }
+        _ => vec![1; columns],
+    })
+}
+
+fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> {
+    let mut total = 0u64;
+    let walk = expr.apply(|e| {
+        let own = match e {
+            Expr::Column(column) => {
+                let at = input.schema().maybe_index_of_column(column);
+                at.and_then(|at| known.get(at)).copied().unwrap_or(1)
+            }
+            _ => 1,
+        };
+        total = total.saturating_add(own);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walk.is_ok(), "the walk has no error of its own");
+    if total <= PARTS_MAX {
+        return Ok(total);
+    }
+    Err(Error::TooComplex {
+        what: format!(
+            "an expression has {total} parts once the columns that it names are written out"
+        ),
+        limit: PARTS_MAX as usize,
         position: None,
     })
 }

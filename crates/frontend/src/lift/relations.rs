@@ -36,7 +36,7 @@ pub(crate) fn plan_cells_in(
     let (config, density) = (context.config.clone(), context.density);
     let state = (context.state)()?;
     let tables = Relations { context: RefCell::new(context) };
-    super::plan_in(query, text, &tables, state, &config, because, density)
+    crate::limits::nested(|| super::plan_in(query, text, &tables, state, &config, because, density))
 }
 
 struct Relations<'c, 'a> {

@@ -59,6 +59,24 @@ const PAIRS_MAX: f64 = 1e9;
 /// How many characters are compared in the time of a pair where they lie side by side.
 const AT_ONCE: f64 = 100.0;
 
+/// The most parts of a type: whoever compares or prints one looks at each, and `named_struct('a', x, 'b', x)` of that of
+/// that … has twice as many with each step.
+const TYPE_MAX: usize = 1000;
+
+/// Has a type no more than so many?
+fn has_few_parts(of: &DataType, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match of {
+        DataType::Struct(fields) => fields.iter().all(|f| has_few_parts(f.data_type(), left)),
+        DataType::List(f)
+        | DataType::LargeList(f)
+        | DataType::FixedSizeList(f, _)
+        | DataType::Map(f, _) => has_few_parts(f.data_type(), left),
+        _ => true,
+    }
+}
+
 /// DataFusion's function with a bound on the bytes that it makes of one batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bounded {
@@ -76,7 +94,15 @@ impl ScalarUDFImpl for Bounded {
     of_inner!(name, aliases, signature, return_type);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
+        let field = self.inner.return_field_from_args(args)?;
+        match has_few_parts(field.data_type(), &mut { TYPE_MAX }) {
+            true => Ok(field),
+            false => Err(DataFusionError::External(Box::new(Error::TooComplex {
+                what: format!("`{}` would return a type of more parts", self.name()),
+                limit: TYPE_MAX,
+                position: None,
+            }))),
+        }
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

@@ -18,7 +18,7 @@ const WINDOWED: &str =
 impl Grammar<'_> {
     pub(super) fn one_of(&mut self, names: &'static str) -> &'static str {
         let names: Vec<&str> = names.split_whitespace().collect();
-        *self.pick::<&str>(&names)
+        self.pick::<&str>(&names)
     }
 
     /// A query of cells or rows.

@@ -3,11 +3,11 @@
 //! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use crate::common::{Certified, Random, SERVE, binary, number, until};
+use crate::common::{Certified, Flow, Random, SERVE, binary, carry, number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -398,8 +398,8 @@ impl Wire {
                         near.set_nonblocking(false).unwrap();
                         let ends = (near.try_clone().unwrap(), far.try_clone().unwrap());
                         let (a, b) = (watched.clone(), watched.clone());
-                        std::thread::spawn(move || carry(near, far, &a));
-                        std::thread::spawn(move || carry(ends.1, ends.0, &b));
+                        std::thread::spawn(move || carry(near, far, || flow(&a)));
+                        std::thread::spawn(move || carry(ends.1, ends.0, || flow(&b)));
                     }
                     Ok(_) => {}
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -420,27 +420,12 @@ impl Drop for Wire {
     }
 }
 
-/// Carries bytes one way until an end is closed or the wire is cut.
-fn carry(mut from: TcpStream, mut to: TcpStream, state: &AtomicU8) {
-    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match state.load(SeqCst) {
-            OPEN => {}
-            HELD => {
-                std::thread::sleep(Duration::from_millis(5));
-                continue;
-            }
-            _ => break,
-        }
-        match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) if to.write_all(&buffer[..n]).is_ok() => {}
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            _ => break,
-        }
+fn flow(state: &AtomicU8) -> Flow {
+    match state.load(SeqCst) {
+        OPEN => Flow::On,
+        HELD => Flow::Wait,
+        _ => Flow::End,
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
 fn unchunked(mut body: &str) -> String {

@@ -3,6 +3,8 @@
 
 use futures::StreamExt;
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -228,4 +230,36 @@ pub(crate) fn until(what: &str, most: Duration, is_so: impl Fn() -> bool) {
         assert!(start.elapsed() < most, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether bytes of a connection go on, wait, or end with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    On,
+    Wait,
+    End,
+}
+
+/// Carries bytes one way until an end is closed, or `flow` ends it.
+pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, flow: impl Fn() -> Flow) {
+    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match flow() {
+            Flow::On => {}
+            Flow::Wait => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            Flow::End => break,
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) if to.write_all(&buffer[..n]).is_ok() => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    // An end that is closed already stays so.
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -2,11 +2,10 @@
 //! stands still, one that may not have the memory that it was promised.
 
 use crate::cluster::{Cluster, failing, free_port, signal};
-use crate::common::until;
+use crate::common::{Flow, carry, until};
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
 use nix::unistd::Pid;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -151,37 +150,18 @@ fn socket(from: u16, to: u16) -> String {
 }
 
 /// What becomes of bytes of a socket.
-fn verdict(barred: &Mutex<(Bar, Vec<u32>)>, socket: &str) -> Option<Bar> {
+fn verdict(barred: &Mutex<(Bar, Vec<u32>)>, socket: &str) -> Flow {
     let (how, whom) = barred.lock().unwrap().clone();
     let is_of = |pid: &u32| {
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let mut names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         names.any(|name| name.to_str() == Some(socket))
     };
-    whom.iter().any(is_of).then_some(how)
-}
-
-/// Carries bytes one way until an end is closed.
-fn carry(mut from: TcpStream, mut to: TcpStream, verdict: impl Fn() -> Option<Bar>) {
-    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match verdict() {
-            Some(Bar::Closed) => break,
-            Some(Bar::Silent) => {
-                std::thread::sleep(Duration::from_millis(20));
-                continue;
-            }
-            None => {}
-        }
-        match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) if to.write_all(&buffer[..n]).is_ok() => {}
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            _ => break,
-        }
+    match how {
+        _ if !whom.iter().any(is_of) => Flow::On,
+        Bar::Closed => Flow::End,
+        Bar::Silent => Flow::Wait,
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
 #[test]

@@ -363,7 +363,10 @@ impl Drive {
             return Ok(here);
         }
         let most = registry.limits().wait;
-        let what = format!("no worker is left; it waits up to {} s for them", most.as_secs());
+        let what = format!(
+            "no worker is left; the statement waits up to {} s for workers",
+            most.as_secs()
+        );
         registry.note("waiting", None, Some(&self.id), what);
         self.cluster.gather(had.max(1), most).await;
         let here = self.here();

@@ -529,6 +529,7 @@ impl Handle {
     /// planning and joins do, asks [`Handle::is_over`].
     pub(crate) fn limit_to(&self, limit: Duration) {
         let deadline = Deadline { started: Instant::now(), waited: self.waited(), limit };
+        // The first limit stands.
         let _ = self.0.deadline.set(deadline);
     }
 

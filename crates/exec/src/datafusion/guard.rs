@@ -83,7 +83,7 @@ impl FileFormat for Guarded {
         match all.catch_unwind().await {
             Ok(schema) => schema,
             Err(payload) => {
-                // One of them it was.
+                // Which file it was is seen when each is read alone.
                 for one in objects {
                     let alone = self.inner.infer_schema(state, store, std::slice::from_ref(one));
                     self.of(&one.location, alone).await?;

@@ -136,7 +136,7 @@ impl Session {
         let here = registry.alive().len();
         if here < had {
             let what = format!(
-                "{here} of the {had} workers that it had are here; it waits up to {} s for them",
+                "{here} of the {had} workers that the statement had are here; it waits up to {} s for the others",
                 most.as_secs()
             );
             registry.note("waiting", None, Some(cancel.id()), what);

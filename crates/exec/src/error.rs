@@ -179,6 +179,19 @@ pub enum Error {
         /// Name of the stage.
         stage: String,
     },
+    /// Chunks so many that what is noted of each takes too much memory.
+    #[error(
+        "{chunks} chunks at a time take {} beside their cells, and the limit is {} (a quarter of the memory)",
+        bytes(*bytes_), bytes(*limit_bytes)
+    )]
+    ChunkNotes {
+        /// The chunks.
+        chunks: u64,
+        /// Bytes beside their cells.
+        bytes_: u64,
+        /// The most.
+        limit_bytes: u64,
+    },
     /// A result in more chunks than can be listed.
     #[error("the result has {chunks} chunks, and at most {limit} are kept")]
     ResultChunks {
@@ -328,6 +341,7 @@ impl Error {
             | Error::ResultTooLarge { .. }
             | Error::NoPlace { .. }
             | Error::MemoryTaken { .. }
+            | Error::ChunkNotes { .. }
             | Error::MemoryRefused { .. } => "memory_exceeded",
             Error::ScratchFull { .. } => "scratch_full",
             Error::ScratchUnusable { .. } => "scratch_unusable",
@@ -359,6 +373,7 @@ impl Error {
             | Error::NoPlace { .. }
             | Error::MemoryTaken { .. }
             | Error::MemoryRefused { .. }
+            | Error::ChunkNotes { .. }
             | Error::ScratchFull { .. }
             | Error::DeadlineExceeded
             | Error::TooManyChunks { .. }
@@ -400,6 +415,11 @@ impl Error {
                         .into(),
                 )
             }
+            Error::ChunkNotes { .. } => Some(
+                "use larger chunks (`SET tessera.chunk_bytes_target`, `rechunk`, `chunks =>`), or give it more memory \
+                 (`--memory-limit`, `SET tessera.query_memory_limit`)"
+                    .into(),
+            ),
             Error::MemoryExceeded { .. } => Some(
                 "use smaller chunks (`SET tessera.chunk_bytes_target`, `chunks =>`), or give it more \
                  memory (`--memory-limit`, `SET tessera.query_memory_limit`)"

@@ -10,8 +10,10 @@
 //!
 //! A statement may have a budget of its own [within](Quota::within) that of all: what is taken from it is taken from both.
 //!
-//! Not counted: up to an eighth by which the pool rounds a buffer's size up, the scheduler's own state (some hundred
-//! bytes for a live operand), and what code allocates beside the plan's arithmetic.
+//! What is noted of operands and chunks is counted beyond the first few thousand of a statement or an array.
+//!
+//! Not counted: up to an eighth by which the pool rounds a buffer's size up, and what code allocates beside the plan's
+//! arithmetic.
 
 use crate::error::Error;
 use std::fmt;

@@ -57,10 +57,13 @@ impl Room {
     }
 
     /// An array whose chunks may be spilled as soon as they are there.
-    pub(crate) fn array(&self, grid: Grid) -> Arc<Resident> {
-        let array = Resident::empty(grid);
+    ///
+    /// # Errors
+    /// Those of [`Resident::charged`].
+    pub(crate) fn array(&self, grid: Grid) -> Result<Arc<Resident>, Error> {
+        let array = Resident::charged(grid, &self.account)?;
         self.store.adopt(&array);
-        array
+        Ok(array)
     }
 
     /// Puts a chunk of an array where there is room for it.
@@ -246,7 +249,7 @@ fn regular(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Arc<Resident>, Error> {
     let total: u64 = parts.iter().map(Held::cells).sum();
-    let array = room.array(Grid::regular(&[total], &[chunk.min(total.max(1))]));
+    let array = room.array(Grid::regular(&[total], &[chunk.min(total.max(1))]))?;
     // Parts of no cells have nothing to say.
     let mut parts = parts.into_iter().filter(|p| p.cells() > 0);
     let mut part = parts.next().map(|p| room.bring(p)).transpose()?;

@@ -12,7 +12,7 @@ use crate::catalog::{Decode, SourceRef};
 use crate::config::Config;
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::grid::{AxisGrid, Grid};
+use crate::grid::{AxisGrid, Grid, JOINED_RESIDENT};
 use crate::ir::{AxisReduce, ConstArray, Contraction, Graph, MapOp, Node, NodeId, Op, ScanKind};
 use crate::program::ScalarOp;
 use crate::reduce::ReduceKind;
@@ -37,6 +37,8 @@ pub struct Builder {
     pub graph: Graph,
     /// The configuration that grids follow.
     pub config: Config,
+    /// Bytes of the positions that the plan lists.
+    listed_bytes: u64,
 }
 
 type Result<T> = std::result::Result<T, Error>;
@@ -44,7 +46,7 @@ type Result<T> = std::result::Result<T, Error>;
 impl Builder {
     /// An empty graph.
     pub fn new(config: Config) -> Self {
-        Builder { graph: Graph::new(), config }
+        Builder { graph: Graph::new(), config, listed_bytes: 0 }
     }
 
     /// The node with that number.
@@ -498,20 +500,27 @@ impl Builder {
             return Err(Error::DTypes { operation: "concat".into(), dtypes });
         }
         // The cuts of the largest input, regular from the start.
-        let grid = self.meet_grids(inputs, dtype);
-        let grid = Grid {
-            axes: (0..shape.len())
-                .map(|a| {
-                    if a == axis {
-                        AxisGrid::regular(shape[a], grid.axes[a].chunk)
-                    } else {
-                        grid.axes[a]
-                    }
-                })
-                .collect(),
-        };
+        let mut grid = self.meet_grids(inputs, dtype);
+        grid.axes[axis] = self.joined(&grid, axis, shape[axis], dtype);
         let nullable = inputs.iter().any(|&i| self.node(i).nullable);
         self.push(Op::Concat { axis }, inputs, shape, dtype, nullable, grid)
+    }
+
+    /// The cuts of an axis of `len` cells that is copied from one of this grid: of as many of its chunks as are worth it.
+    fn joined(&self, grid: &Grid, axis: usize, len: u64, dtype: DType) -> AxisGrid {
+        let worth = self.config.chunk_bytes_target / JOINED_RESIDENT;
+        let times = (worth / grid.chunk_bytes_max(dtype.size()).max(1)).max(1);
+        AxisGrid::regular(len, grid.axes[axis].chunk.saturating_mul(times))
+    }
+
+    /// Bytes of the positions that the plan lists once there are `count` more.
+    ///
+    /// # Errors
+    /// [`Error::Lists`] if it may not list so many.
+    pub fn list_bytes(&self, count: u64) -> Result<u64> {
+        let bytes = self.listed_bytes.saturating_add(count.saturating_mul(8));
+        let limit_bytes = self.config.list_bytes_max;
+        if bytes > limit_bytes { Err(Error::Lists { bytes, limit_bytes }) } else { Ok(bytes) }
     }
 
     /// Positions along an axis in any order, each below its length.
@@ -535,7 +544,8 @@ impl Builder {
         let node = self.node(input);
         let (dtype, nullable) = (node.dtype, node.nullable);
         let mut grid = node.grid.clone();
-        grid.axes[axis] = AxisGrid::regular(shape[axis], grid.axes[axis].chunk);
+        grid.axes[axis] = self.joined(&grid, axis, shape[axis], dtype);
+        self.listed_bytes = self.list_bytes(positions.len() as u64)?;
         self.push(Op::Take { axis, positions }, &[input], shape, dtype, nullable, grid)
     }
 

@@ -14,10 +14,17 @@ pub struct Config {
     /// Bytes of files that the system keeps in its memory, so that they may be read in small pieces again and again.
     /// It changes no bit.
     pub cached_bytes: u64,
+    /// Bytes of the lists of positions that a plan may hold. It changes no bit.
+    pub list_bytes_max: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { chunk_bytes_target: 8 << 20, batch_cells: None, cached_bytes: 1 << 30 }
+        Config {
+            chunk_bytes_target: 8 << 20,
+            batch_cells: None,
+            cached_bytes: 1 << 30,
+            list_bytes_max: u64::MAX,
+        }
     }
 }

@@ -81,6 +81,17 @@ pub enum Error {
         /// The shape.
         shape: Vec<u64>,
     },
+    /// Lists of positions that take more memory than a plan may hold.
+    #[error(
+        "the positions that the plan lists take {}, and the limit is {} (a quarter of the memory)",
+        crate::explain::bytes(*bytes), crate::explain::bytes(*limit_bytes)
+    )]
+    Lists {
+        /// Their bytes.
+        bytes: u64,
+        /// The most.
+        limit_bytes: u64,
+    },
     /// A number out of its range.
     #[error("{what}: {value} is out of range, {expected}")]
     Range {
@@ -120,6 +131,7 @@ impl Error {
             Error::Empty { .. } => "empty_reduction",
             Error::Masked { .. } => "masked_input",
             Error::TooLarge { .. } => "too_large",
+            Error::Lists { .. } => "memory_exceeded",
             Error::Range { .. } => "out_of_range",
             Error::Unsupported { .. } => "unsupported",
             Error::Stopped => "cancelled",
@@ -131,7 +143,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Broken { .. } => Class::Internal,
-            Error::TooLarge { .. } => Class::Limit,
+            Error::TooLarge { .. } | Error::Lists { .. } => Class::Limit,
             _ => Class::User,
         }
     }
@@ -147,6 +159,10 @@ impl Error {
                 0 => "a 0-d tensor has no axes".into(),
                 n => format!("axes are 0 to {} or -{n} to -1", n - 1),
             }),
+            Error::Lists { .. } => Some(
+                "use a range (`x[::2]`), `broadcast_to` or fewer positions, or raise `--memory-limit`"
+                    .into(),
+            ),
             Error::Masked { .. } => Some(
                 "the tensor may have masked cells; give them a value first: `coalesce(x, 0.0)`"
                     .into(),

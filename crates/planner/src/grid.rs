@@ -10,7 +10,7 @@ const JOINED_MAX: u64 = 1024;
 
 /// Chunks in memory are joined to an eighth of what stored ones are: they are read in place where they are left alone,
 /// and copied where they are joined, which is worth it as long as an operand costs more.
-const JOINED_RESIDENT: u64 = 8;
+pub(crate) const JOINED_RESIDENT: u64 = 8;
 
 /// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one cut off at `len`.
 ///

@@ -103,7 +103,9 @@ impl Job {
             return self.compute(out, |job, out| out.extend(job.take_fetched()));
         }
         self.short = false;
-        self.walk(limits, false);
+        if let Err(error) = self.walk(limits, false) {
+            return self.fail(error, None, trash);
+        }
         if let Some(demand) = self.impossible.take() {
             let quota = self.statement.account.quota();
             let (limit_bytes, used_bytes) = (quota.limit(), quota.used());
@@ -114,7 +116,9 @@ impl Job {
         self.start(limits, out);
         if out.len() == before && self.running == 0 && !self.is_over() {
             // Nothing runs and nothing fits: what the walk finds next may.
-            self.walk(limits, true);
+            if let Err(error) = self.walk(limits, true) {
+                return self.fail(error, None, trash);
+            }
             self.start(limits, out);
         }
         let still = out.len() == before && self.running == 0 && self.spilling == 0;
@@ -130,7 +134,7 @@ impl Job {
     }
 
     /// Finds operands until the threads have enough to choose from.
-    fn walk(&mut self, limits: &Limits, regardless: bool) {
+    fn walk(&mut self, limits: &Limits, regardless: bool) -> Result<(), Error> {
         let threads = limits.threads;
         let roots = threads * 4 * BATCH;
         loop {
@@ -148,8 +152,9 @@ impl Job {
                     || self.loads.len() + self.fetching >= limits.fetches + threads * 4
             };
             if enough || !self.step(self.undelivered < roots) {
-                return;
+                return Ok(());
             }
+            self.charge_notes()?;
         }
     }
 

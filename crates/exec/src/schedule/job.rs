@@ -6,13 +6,13 @@ use crate::durable::Kept;
 use crate::error::{Demand, Error};
 use crate::operand::State;
 use crate::order::Shelf;
-use crate::quota::Account;
+use crate::quota::{Account, Charge};
 use crate::schedule::admit::Work;
 use crate::schedule::ranges::RangeSet;
 use crate::schedule::ready::ReadyQueue;
 use crate::schedule::table::{Key, Read, Slot, Table};
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
-use crate::store::Held;
+use crate::store::{Held, NOTE_BYTES, NOTES_FREE};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,6 +38,9 @@ pub(crate) struct Statement {
     /// The most threads that compute its operands at a time.
     pub(crate) threads: usize,
 }
+
+/// Bytes that are charged at a time for what the table takes.
+const NOTES_STEP: u64 = 256 << 10;
 
 /// Called once, when nothing of the plan runs any more.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
@@ -74,6 +77,8 @@ pub(crate) struct Job {
     pub(crate) done: Option<Done>,
     pub(super) stages: Vec<StageInfo>,
     pub(crate) table: Table,
+    /// What the table takes, if it is large.
+    notes: Charge,
     /// Operands that compute.
     pub(crate) ready: ReadyQueue,
     /// Loads, which may have to fetch.
@@ -180,6 +185,7 @@ impl Job {
         }
         Ok(Job {
             early: vec![RangeSet::default(); roots.len()],
+            notes: statement.account.nothing(),
             statement: Arc::new(statement),
             done: Some(done),
             stages,
@@ -239,6 +245,24 @@ impl Job {
     /// True if another thread would find something to do.
     pub(super) fn has_more(&self) -> bool {
         !self.serial && self.at_work < self.statement.threads && self.startable() > 0
+    }
+
+    /// Charges what the table takes. Chunks are spilled to make room for it; it cannot be spilled itself.
+    ///
+    /// # Errors
+    /// [`Error::ChunkNotes`] if that is more than a quarter of the budget.
+    pub(super) fn charge_notes(&mut self) -> Result<(), Error> {
+        let chunks = self.table.end() as u64;
+        let bytes = chunks.saturating_sub(NOTES_FREE) * NOTE_BYTES;
+        if bytes <= self.notes.bytes() {
+            return Ok(());
+        }
+        let limit_bytes = self.statement.account.quota().limit() / 4;
+        if bytes > limit_bytes {
+            return Err(Error::ChunkNotes { chunks, bytes_: bytes, limit_bytes });
+        }
+        self.notes.extend(bytes - self.notes.bytes() + NOTES_STEP);
+        Ok(())
     }
 
     // ---- What happens to operands.

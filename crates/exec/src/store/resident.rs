@@ -3,6 +3,7 @@
 use super::Held;
 use crate::chunk::Chunk;
 use crate::error::Error;
+use crate::quota::{Account, Charge};
 use crate::schedule::Sink;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,15 @@ pub struct Resident {
     slots: Vec<Mutex<Option<Held>>>,
     /// When it was last read, in the order of such events.
     touched: AtomicU64,
+    /// What its chunks take beside their cells, if they are many.
+    _notes: Option<Charge>,
 }
+
+/// Bytes that a chunk takes beside its cells: its place, its description, what the allocator adds.
+pub(crate) const NOTE_BYTES: u64 = 512;
+
+/// Chunks of one array, or operands of one statement, that are not counted.
+pub(crate) const NOTES_FREE: u64 = 4096;
 
 /// Counts reads of all arrays.
 static CLOCK: AtomicU64 = AtomicU64::new(1);
@@ -27,13 +36,32 @@ impl Resident {
     /// An array of chunks in row-major order.
     pub fn new(grid: Grid, chunks: Vec<Arc<Chunk>>) -> Arc<Self> {
         let slots = chunks.into_iter().map(|c| Mutex::new(Some(Held::Memory(c)))).collect();
-        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0) })
+        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: None })
     }
 
-    /// An array whose chunks are still to come.
+    /// An array whose chunks are still to come, and whose number somebody else bounds.
     pub fn empty(grid: Grid) -> Arc<Self> {
+        Resident::noted(grid, None)
+    }
+
+    /// An array whose chunks are still to come; what they take beside their cells is charged to the account.
+    ///
+    /// # Errors
+    /// [`Error::ChunkNotes`] if that is more than a quarter of the budget, those of [`Account::reserve`] otherwise.
+    pub fn charged(grid: Grid, account: &Arc<Account>) -> Result<Arc<Self>, Error> {
+        let chunks = grid.count();
+        let bytes = chunks.saturating_sub(NOTES_FREE).saturating_mul(NOTE_BYTES);
+        let limit_bytes = account.quota().limit() / 4;
+        if bytes > limit_bytes {
+            return Err(Error::ChunkNotes { chunks, bytes_: bytes, limit_bytes });
+        }
+        let notes = (bytes > 0).then(|| account.reserve(bytes)).transpose()?;
+        Ok(Resident::noted(grid, notes))
+    }
+
+    fn noted(grid: Grid, notes: Option<Charge>) -> Arc<Self> {
         let slots = (0..grid.count()).map(|_| Mutex::default()).collect();
-        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0) })
+        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: notes })
     }
 
     fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<Held>>> {

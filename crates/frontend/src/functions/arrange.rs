@@ -1,5 +1,7 @@
 //! Functions that put cells at other places: padding, repeating, turning, stacking, diagonals.
 
+use std::sync::Arc;
+
 use sqlparser::tokenizer::Span;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::NodeId;
@@ -243,10 +245,9 @@ fn pad(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
                     return Err(PlanError::Empty { operation: "pad".into(), axis }).at(a.span);
                 }
                 let total = n.saturating_add(before).saturating_add(after);
-                check_positions(a, total)?;
-                let positions: Vec<u64> =
-                    (0..total).map(|i| mirror(&mode, i as i64 - before as i64, n as i64)).collect();
-                l.b.take(t.node, axis, positions.into()).at(a.span)?
+                check_positions(l, a, total)?;
+                let mirrored = |i| mirror(&mode, i as i64 - before as i64, n as i64);
+                l.b.take(t.node, axis, (0..total).map(mirrored).collect()).at(a.span)?
             }
         };
         t.dims[axis] = t.dims[axis].bare();
@@ -272,9 +273,9 @@ fn mirror(mode: &str, i: i64, n: i64) -> u64 {
     at as u64
 }
 
-fn check_positions(a: &Bound<'_>, n: u64) -> Result<(), Error> {
+fn check_positions(l: &Lowerer<'_, '_>, a: &Bound<'_>, n: u64) -> Result<(), Error> {
     if n <= POSITIONS_MAX {
-        return Ok(());
+        return l.b.list_bytes(n).map(|_| ()).at(a.span);
     }
     let reason = format!("makes a dimension of {n} cells; it may have {POSITIONS_MAX}");
     fail(a.invalid("a length", reason), a.span)
@@ -299,9 +300,8 @@ fn tile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
         let n = l.b.shape(node)[axis];
         let total = n.saturating_mul(times);
-        check_positions(a, total)?;
-        let positions: Vec<u64> = (0..total).map(|i| i % n).collect();
-        node = l.b.take(node, axis, positions.into()).at(a.span)?;
+        check_positions(l, a, total)?;
+        node = l.b.take(node, axis, (0..total).map(|i| i % n).collect()).at(a.span)?;
         dims[axis] = dims[axis].bare();
     }
     Ok(Value::Tensor(Tensor::new(node, dims)))
@@ -319,10 +319,10 @@ fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let n = l.b.shape(t.node)[axis];
     let total = n.saturating_mul(times);
-    check_positions(a, total)?;
-    let positions: Vec<u64> = (0..total).map(|i| i / times).collect();
+    check_positions(l, a, total)?;
+    let positions: Arc<[u64]> = (0..total).map(|i| i / times).collect();
     t.dims[axis] = t.dims[axis].take(&positions);
-    let node = l.b.take(t.node, axis, positions.into()).at(a.span)?;
+    let node = l.b.take(t.node, axis, positions).at(a.span)?;
     Ok(Value::Tensor(Tensor::new(node, t.dims)))
 }
 

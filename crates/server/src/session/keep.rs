@@ -348,7 +348,8 @@ pub(super) fn amount(written: &Written) -> String {
 /// Puts the results on the grids of their objects.
 fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Vec<Shards>, Error> {
     let graph = std::mem::take(&mut lowered.rooted.graph);
-    let mut b = Builder { graph, config: config.clone() };
+    let mut b = Builder::new(config.clone());
+    b.graph = graph;
     let mut chunks = Vec::with_capacity(lowered.outputs.len());
     for (root, labels) in lowered.rooted.roots.iter_mut().zip(&lowered.outputs) {
         let node = b.node(*root);

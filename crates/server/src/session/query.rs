@@ -133,8 +133,11 @@ impl Session {
             }));
         }
         let outs = planned.labels.iter().zip(&tiling.plan().results);
-        let arrays: Vec<Arc<Resident>> =
-            outs.map(|(labels, out)| Resident::empty(grid_of(tiling, *out, labels))).collect();
+        let account = self.quota(cancel).account();
+        let arrays = outs.map(|(labels, out)| {
+            Resident::charged(grid_of(tiling, *out, labels), &account).map_err(Error::stage)
+        });
+        let arrays: Vec<Arc<Resident>> = arrays.collect::<Result<_, _>>()?;
         arrays.iter().for_each(|a| runtime.store().adopt(a));
         let sink = Arc::new(Fill(arrays.clone()));
         self.run_into(tiling, &planned.sources, sink, cancel).await?;

@@ -44,8 +44,9 @@ pub(super) struct Settings {
 impl Settings {
     /// Those of a new session.
     pub(super) fn new(config: &Config) -> Self {
-        let Config { lift, durability, threads, cached_bytes, .. } = *config;
-        let plan = PlanConfig { cached_bytes, ..PlanConfig::default() };
+        let Config { lift, durability, threads, cached_bytes, memory_limit_bytes, .. } = *config;
+        let list_bytes_max = memory_limit_bytes / 4;
+        let plan = PlanConfig { cached_bytes, list_bytes_max, ..PlanConfig::default() };
         Settings { plan, lift, durability, threads_max: threads, ..Settings::default() }
     }
 

@@ -54,7 +54,7 @@ impl Placing<'_> {
     /// # Errors
     /// Two rows at one place; no room for a chunk; [`Error::Cancelled`].
     pub(super) fn run(&self) -> Result<Arc<Resident>, Error> {
-        let array = self.room.array(self.grid.clone());
+        let array = self.room.array(self.grid.clone())?;
         let count = self.grid.count();
         let (mut first, mut touched) = (0, None);
         while first < count {

@@ -32,9 +32,13 @@ fn code(server: &Server, sql: &str) -> String {
 
 /// CTEs of which each takes its column twice from the one before.
 fn chain(first: &str, step: &str, last: &str) -> String {
-    let steps: String =
-        (1..28).map(|i| format!(", a{i} AS (SELECT {step} FROM a{})", i - 1)).collect();
-    format!("WITH a0 AS ({first}){steps} SELECT {last} FROM a27")
+    chain_of(27, first, step, last)
+}
+
+fn chain_of(steps: usize, first: &str, step: &str, last: &str) -> String {
+    let all: String =
+        (1..=steps).map(|i| format!(", a{i} AS (SELECT {step} FROM a{})", i - 1)).collect();
+    format!("WITH a0 AS ({first}){all} SELECT {last} FROM a{steps}")
 }
 
 #[test]
@@ -74,6 +78,12 @@ fn no_statement_takes_memory_that_nobody_counts() {
         ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
         // First rows that are too many to be kept in memory are sorted with the others.
         ("SELECT sum(x) FROM (SELECT x FROM (SELECT arange(1500000) AS x) ORDER BY x % 1000003 LIMIT 500000) q".into(), "ok"),
+        // What is known of chunks, and positions that a plan lists.
+        (chain_of(20, "SELECT arange(10) AS x", "concat([x, x]) AS x", "sum(x)"), "ok"),
+        (chain_of(16, "SELECT arange(10) AS x", "stack([x, x]) AS x", "sum(x)"), "ok"),
+        (chain_of(20, "SELECT arange(10) AS x", "repeat(x, 2) AS x", "sum(x)"), "memory_exceeded"),
+        (chain_of(20, "SELECT arange(10) AS x", "tile(x, [2]) AS x", "sum(x)"), "memory_exceeded"),
+        ("CREATE TEMP TENSOR k AS SELECT rechunk(arange(3000000), [1]) AS x".into(), "memory_exceeded"),
         // Scripts and queries of too many parts.
         (format!("SELECT x FROM CELLS(arange(9)) AS t(i, x) ORDER BY {}", keys.join(", ")), "too_complex"),
         (chain("SELECT 'ab' AS x", "x || x AS x", "length(x)"), "too_complex"),

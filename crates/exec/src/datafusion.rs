@@ -19,6 +19,7 @@ mod guard;
 mod ipc;
 mod large_top;
 mod memory;
+mod parquet;
 mod pieces;
 mod scratch;
 mod single;
@@ -27,6 +28,7 @@ pub mod stream;
 mod table;
 mod thrift;
 mod top;
+mod written;
 
 pub use concat::physical;
 pub use guard::Guarded;

@@ -303,6 +303,12 @@ impl Reservation {
         self.bytes += bytes;
     }
 
+    /// Takes another one in, which is of the same account.
+    pub(crate) fn join(&mut self, mut other: Reservation) {
+        debug_assert!(Arc::ptr_eq(&self.account, &other.account), "reservations of one account");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Gives back all but `bytes`; it never grows.
     pub fn shrink(&mut self, bytes: u64) {
         if bytes < self.bytes {

@@ -151,6 +151,9 @@ pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
     })
 }
 
+/// How long the end of the process waits for what still runs.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+
 fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     let mut flags = cli.common.flags();
     match &cli.command {
@@ -162,6 +165,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let config = Config::load(&flags, variables, cli.common.config.as_deref())?;
     start_log(&config);
+    tessera_exec::pool::limit_arenas(config.threads);
     tessera_exec::fail::check().map_err(|reason| Error::Config {
         key: "fail".into(),
         origin: "TESSERA_FAIL".into(),
@@ -187,7 +191,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         let _inside = runtime.enter();
         (parts.open)(&config)
     };
-    match &cli.command {
+    let done = match &cli.command {
         None => {
             let engine = cli.remote.engine(&config, &runtime, open)?;
             let status = (parts.shell)(engine.clone(), &runtime);
@@ -224,7 +228,10 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
             Ok(u8::from(damaged > 0))
         }
         Some(Command::Config) => Ok(0),
-    }
+    };
+    // What a statement left behind when it was stopped ends with the process.
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
+    done
 }
 
 impl Common {

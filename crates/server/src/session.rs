@@ -66,8 +66,8 @@ use tessera_exec::source::{Counters, Lent, Rules, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
 
+use crate::session::stop::Apart;
 pub(crate) use tables::Registered;
-use tokio::sync::Semaphore;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
 
@@ -98,7 +98,7 @@ pub struct Host {
     /// Functions and rules of cell blocks, made once: each statement has a copy.
     functions: OnceLock<SessionState>,
     /// What DataFusion does in tasks of their own.
-    apart: Arc<Semaphore>,
+    apart: Apart,
     /// The workers, if this is a server that accepts some.
     cluster: OnceLock<Arc<Cluster>>,
 }
@@ -171,6 +171,7 @@ impl Host {
             durable,
             stores,
             io,
+            apart: Apart::new(config.threads),
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
@@ -180,7 +181,6 @@ impl Host {
             rows: RowsMemory::new(quota),
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             functions: OnceLock::new(),
-            apart: Arc::new(Semaphore::new(stop::APART)),
             cluster: OnceLock::new(),
         }))
     }
@@ -332,7 +332,8 @@ impl Host {
                 hint: None,
             })?;
         let state = tessera_frontend::lift::session_state(self.config.memory_limit_bytes)?;
-        let state = SessionStateBuilder::new_from_existing(state);
+        let config = state.config().clone().with_extension(self.runtime.quota().clone());
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())
     }
 

@@ -8,6 +8,7 @@
 //! it may be NULL, and leaves it out of ORDER BY. Of a concatenation it knows no constants.
 
 use super::single;
+use crate::quota::Quota;
 use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -29,7 +30,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
 
-/// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants.
+/// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants. What
+/// its readers of files hold is charged to the [`Quota`] that is an extension of the state's configuration.
 ///
 /// # Errors
 /// DataFusion's.
@@ -43,7 +45,9 @@ pub async fn physical(
     let state = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
-    super::guard::guarded(state.create_physical_plan(logical).await?)
+    let quota = state.config().get_extension::<Quota>();
+    let plan = state.create_physical_plan(logical).await?;
+    super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())
 }
 
 /// Replaces the unions of a physical plan by concatenations, and puts these between outer joins and what may be missing.

@@ -6,7 +6,11 @@
 //! ```
 //! Formats are DataFusion's, and they trust what a file says of itself further than one should who reads files of
 //! strangers. The scans of a plan are put behind the fence after the optimizer, which knows sources by their types.
+//! There what Parquet's pages take is charged to the budget, and batches are cut that would be large written out.
 
+use super::parquet::charged;
+use super::written::{cut, rows_of_fixed};
+use crate::quota::Quota;
 use crate::source::SourceError;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
@@ -18,7 +22,7 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
+    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -127,11 +131,16 @@ impl FileFormat for Guarded {
     }
 }
 
-/// The plan, whose scans of files are behind the fence.
+/// The plan, whose scans of files are behind the fence and charge what they hold to the budget.
 ///
 /// # Errors
 /// DataFusion's.
-pub(super) fn guarded(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn guarded(
+    plan: Arc<dyn ExecutionPlan>,
+    quota: Option<&Arc<Quota>>,
+    batch_rows: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let text_bytes = quota.map_or(u64::MAX, |q| (q.limit() / TEXT_SHARE).max(TEXT_BYTES_LEAST));
     plan.transform_up(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();
         let scan = scan
@@ -141,11 +150,16 @@ pub(super) fn guarded(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionP
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
         let inner = scan.file_source.clone();
+        let pages = (inner.as_ref() as &dyn Any).downcast_ref::<ParquetSource>();
+        let charged =
+            pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows));
+        let inner = charged.map_or(inner, |source| Arc::new(source));
         let rows_max = match inner.file_type() {
             "csv" => csv_rows(largest, inner.table_schema().file_schema().fields().len()),
+            "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
             _ => usize::MAX,
         };
-        let source = GuardedSource { inner, root, rows_max };
+        let source = GuardedSource { inner, root, rows_max, text_bytes };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
     })
@@ -196,6 +210,11 @@ const WHOSE: [&str; 4] =
 
 /// What a reader says of the bytes, with the file; what the storage says is an error of the storage.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
+    if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
+        (&error, error.find_root())
+    {
+        return DataFusionError::ResourcesExhausted(format!("`{path}`: {what}"));
+    }
     let is_of_bytes = match &error {
         DataFusionError::ParquetError(_) => true,
         // Division by zero is not: what is asked of columns may be evaluated with them.
@@ -217,6 +236,11 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
     }
 }
 
+/// One part of this many of the limit is what the texts of a batch may have when they are written out.
+const TEXT_SHARE: u64 = 16;
+/// What they may have at least.
+const TEXT_BYTES_LEAST: u64 = 1 << 20;
+
 /// Cells of a batch of a CSV file, at most.
 const CSV_CELLS: usize = 1 << 20;
 
@@ -236,6 +260,8 @@ struct GuardedSource {
     root: String,
     /// The most rows of a batch.
     rows_max: usize,
+    /// The most bytes of its texts.
+    text_bytes: u64,
 }
 
 impl FileSource for GuardedSource {
@@ -255,7 +281,11 @@ impl FileSource for GuardedSource {
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
         let inner = self.inner.create_morselizer(store, config, partition)?;
-        Ok(Box::new(GuardedMorselizer { inner, root: self.root.clone() }))
+        Ok(Box::new(GuardedMorselizer {
+            inner,
+            root: self.root.clone(),
+            text_bytes: self.text_bytes,
+        }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -263,9 +293,9 @@ impl FileSource for GuardedSource {
     }
 
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        let (rows_max, root) = (self.rows_max, self.root.clone());
+        let GuardedSource { rows_max, text_bytes, .. } = *self;
         let inner = self.inner.with_batch_size(batch_size.min(rows_max));
-        Arc::new(GuardedSource { inner, root, rows_max })
+        Arc::new(GuardedSource { inner, root: self.root.clone(), rows_max, text_bytes })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
@@ -304,13 +334,14 @@ impl FileSource for GuardedSource {
 struct GuardedMorselizer {
     inner: Box<dyn Morselizer>,
     root: String,
+    text_bytes: u64,
 }
 
 impl Morselizer for GuardedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let path: Arc<str> = shown(&self.root, &file.object_meta.location).into();
         let inner = caught_now(&path, || self.inner.plan_file(file))?;
-        Ok(Box::new(GuardedPlanner { inner, path }))
+        Ok(Box::new(GuardedPlanner { inner, path, text_bytes: self.text_bytes }))
     }
 }
 
@@ -318,23 +349,24 @@ impl Morselizer for GuardedMorselizer {
 struct GuardedPlanner {
     inner: Box<dyn MorselPlanner>,
     path: Arc<str>,
+    text_bytes: u64,
 }
 
 impl MorselPlanner for GuardedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
-        let GuardedPlanner { inner, path } = *self;
+        let GuardedPlanner { inner, path, text_bytes } = *self;
         let Some(mut plan) = caught_now(&path, || inner.plan())? else { return Ok(None) };
-        let morsels = plan
-            .take_morsels()
-            .into_iter()
-            .map(|inner| Box::new(GuardedMorsel { inner, path: path.clone() }) as Box<dyn Morsel>);
+        let morsels = plan.take_morsels().into_iter().map(|inner| {
+            Box::new(GuardedMorsel { inner, path: path.clone(), text_bytes }) as Box<dyn Morsel>
+        });
         let planners = plan.take_ready_planners().into_iter().map(|inner| {
-            Box::new(GuardedPlanner { inner, path: path.clone() }) as Box<dyn MorselPlanner>
+            Box::new(GuardedPlanner { inner, path: path.clone(), text_bytes })
+                as Box<dyn MorselPlanner>
         });
         let mut ours =
             MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
         if let Some(pending) = plan.take_pending_planner() {
-            ours.set_pending_planner(guarded_pending(pending, path));
+            ours.set_pending_planner(guarded_pending(pending, path, text_bytes));
         }
         Ok(Some(ours))
     }
@@ -343,20 +375,22 @@ impl MorselPlanner for GuardedPlanner {
 async fn guarded_pending(
     pending: PendingMorselPlanner,
     path: Arc<str>,
+    text_bytes: u64,
 ) -> Result<Box<dyn MorselPlanner>> {
     let inner = caught(&path, pending.into_future()).await.map_err(|e| named(&path, e))?;
-    Ok(Box::new(GuardedPlanner { inner, path }))
+    Ok(Box::new(GuardedPlanner { inner, path, text_bytes }))
 }
 
 #[derive(Debug)]
 struct GuardedMorsel {
     inner: Box<dyn Morsel>,
     path: Arc<str>,
+    text_bytes: u64,
 }
 
 impl Morsel for GuardedMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
-        let GuardedMorsel { inner, path } = *self;
+        let GuardedMorsel { inner, path, text_bytes } = *self;
         let batches = match caught_now(&path, || Ok(inner.into_stream())) {
             Ok(batches) => batches,
             Err(e) => return stream::iter([Err(e)]).boxed(),
@@ -364,9 +398,15 @@ impl Morsel for GuardedMorsel {
         // After a panic nothing comes: the reader is not asked again.
         let caught = AssertUnwindSafe(batches).catch_unwind();
         caught
-            .map(move |batch| match batch {
-                Ok(batch) => batch.map_err(|e| named(&path, e)),
-                Err(payload) => Err(damaged(&path, &message(&*payload))),
+            .flat_map(move |batch| {
+                let batch = match batch {
+                    Ok(batch) => batch.map_err(|e| named(&path, e)),
+                    Err(payload) => Err(damaged(&path, &message(&*payload))),
+                };
+                stream::iter(match batch {
+                    Ok(batch) => cut(batch, text_bytes).into_iter().map(Ok).collect(),
+                    Err(e) => vec![Err(e)],
+                })
             })
             .boxed()
     }

@@ -17,14 +17,14 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use tokio::runtime::RuntimeFlavor;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Says that a statement was cancelled, or has taken its time.
 pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Runs what takes a thread for as long as it likes: other threads take over what this one served beside.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    let flavor = tokio::runtime::Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
@@ -32,11 +32,11 @@ pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Waits for what computes between its awaits for as long as it likes: other threads take over what this one served
-/// beside.
-pub async fn await_in_place<T>(work: impl Future<Output = T>) -> T {
-    match tokio::runtime::Handle::try_current() {
+/// beside, and tasks that it spawns run on the threads of `spawned`.
+pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) -> T {
+    match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
-            tokio::task::block_in_place(|| runtime.block_on(work))
+            tokio::task::block_in_place(|| spawned.block_on(work))
         }
         _ => work.await,
     }

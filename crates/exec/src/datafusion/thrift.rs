@@ -68,21 +68,26 @@ pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &s
 }
 
 /// Bytes in Thrift's compact protocol.
-struct Compact<'a> {
+pub(super) struct Compact<'a> {
     rest: &'a [u8],
     /// The fields that lead to where it is.
     path: Vec<i16>,
     depth: usize,
 }
 
-type Told<T> = Result<T, &'static str>;
+pub(super) type Told<T> = Result<T, &'static str>;
 
 const CUT: &str = "it is cut off";
 const LONG: &str = "a list or text is longer than what is left of it";
 
 impl<'a> Compact<'a> {
-    fn new(rest: &'a [u8]) -> Self {
+    pub(super) fn new(rest: &'a [u8]) -> Self {
         Compact { rest, path: Vec::new(), depth: 0 }
+    }
+
+    /// What was not gone through.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     fn byte(&mut self) -> Told<u8> {
@@ -115,7 +120,7 @@ impl<'a> Compact<'a> {
     }
 
     /// Goes through a structure; `visit` is told the whole numbers in it, with the fields that lead to them.
-    fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
+    pub(super) fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err("it nests too deeply");

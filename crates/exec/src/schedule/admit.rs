@@ -37,6 +37,11 @@ pub(crate) struct Limits {
     pub(crate) claim: Option<(u64, u64)>,
 }
 
+/// Bytes that a statement may have beyond the limit as long as it has no more, and the part of the limit that they are at
+/// most. What all of them have beyond it is bounded by the number of statements.
+const SMALL_STATEMENT: u64 = 1 << 20;
+const SMALL_SHARE: u64 = 32;
+
 /// How much of a budget operands may fill while others of the plan run.
 #[derive(Clone, Copy)]
 enum Share {
@@ -328,6 +333,15 @@ impl Job {
                 && fits_own(0)
                 && let Some(reservation) = self.statement.account.try_reserve(need)
             {
+                return Some(Admitted { reservation, prepared });
+            }
+            // A question of a moment does not wait until a large statement has let go of memory.
+            let small_max = (limits.quota.limit() / SMALL_SHARE).min(SMALL_STATEMENT);
+            let account = &self.statement.account;
+            if self.running == 0 && account.used().saturating_add(need) <= small_max && fits_own(0)
+            {
+                let mut reservation = account.nothing();
+                reservation.extend(need);
                 return Some(Admitted { reservation, prepared });
             }
             // Chunks are dropped only if that makes enough room.

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use datafusion::common::JoinType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use sqlparser::ast::{ObjectName, Query, TableFactor, Visit, Visitor};
@@ -64,6 +65,14 @@ fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
             let parts = |expr| parts(expr, &projection.input, &input);
             projection.expr.iter().map(parts).collect::<Result<_, _>>()?
         }
+        LogicalPlan::Join(join) if only_right(join.join_type) => inputs
+            .into_iter()
+            .nth(1)
+            .unwrap_or_default()
+            .into_iter()
+            .chain(std::iter::repeat(1))
+            .take(columns)
+            .collect(),
         // What the node adds to the columns of its inputs is a column of its own.
         LogicalPlan::SubqueryAlias(_)
         | LogicalPlan::Filter(_)
@@ -76,6 +85,11 @@ fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
         }
         _ => vec![1; columns],
     })
+}
+
+/// True for joins whose rows are those of the right side alone.
+fn only_right(kind: JoinType) -> bool {
+    matches!(kind, JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark)
 }
 
 fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> {

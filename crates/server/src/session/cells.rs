@@ -14,7 +14,6 @@ use crate::statement::{Handle, State};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::physical_plan::execute_stream;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sqlparser::ast::Query;
 use std::collections::BTreeMap;
@@ -178,8 +177,7 @@ impl Session {
         let share = self.host.rows.share_within(cancel.budget().as_ref());
         let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
         let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
-        let rows = execute_stream(plan, Arc::new(context)).map_err(rows_error)?;
-        stop.rows(apart, rows).await
+        stop.rows(apart, plan, context).await
     }
 
     /// EXPLAIN of a cell query: what stayed dense, what forced rows, DataFusion's plan, the tensor plans.

@@ -9,23 +9,66 @@ use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::cells::rows_error;
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::stream::{self, StreamExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::datafusion::{await_in_place, in_place, physical};
+use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::interrupt::interruptible;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most tasks of DataFusion at once.
-pub(super) const APART: usize = 64;
+const APART: usize = 64;
+
+/// Where DataFusion works: its tasks compute between two awaits for as long as they like, so that they have threads that
+/// serve nothing else.
+pub(super) struct Apart {
+    permits: Arc<Semaphore>,
+    threads: usize,
+    /// Made when it is needed first.
+    runtime: Mutex<Option<Runtime>>,
+}
+
+impl Apart {
+    /// With so many threads.
+    pub(super) fn new(threads: usize) -> Self {
+        Apart { permits: Arc::new(Semaphore::new(APART)), threads, runtime: Mutex::default() }
+    }
+
+    fn threads(&self) -> Result<Handle, Error> {
+        let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*runtime {
+            return Ok(runtime.handle().clone());
+        }
+        let made = Builder::new_multi_thread()
+            .worker_threads(self.threads)
+            .thread_name("rows")
+            .thread_stack_size(THREAD_STACK_BYTES)
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("start", "threads for rows", e))?;
+        Ok(runtime.insert(made).handle().clone())
+    }
+}
+
+impl Drop for Apart {
+    /// Whoever drops it may be a task, which cannot wait for threads.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 /// Whether a statement is to go on.
 #[derive(Clone)]
@@ -83,16 +126,16 @@ impl Stop {
     /// DataFusion's plan of its logical one.
     pub(super) async fn physical(
         &self,
-        apart: &Arc<Semaphore>,
+        apart: &Apart,
         state: &SessionState,
         logical: LogicalPlan,
     ) -> Result<Arc<dyn ExecutionPlan>, Error> {
         let permit = self.permit(apart).await?;
-        let state = state.clone();
-        let planned = tokio::spawn(await_in_place(async move {
+        let (state, threads) = (state.clone(), apart.threads()?);
+        let planned = tokio::spawn(async move {
             let _permit = permit;
-            physical(&state, &logical).await
-        }));
+            await_in_place(&threads, physical(&state, &logical)).await
+        });
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(self.error()),
@@ -103,17 +146,22 @@ impl Stop {
         }
     }
 
-    /// The same rows, which another task makes.
+    /// The rows of a plan, which another task makes.
     pub(super) async fn rows(
         &self,
-        apart: &Arc<Semaphore>,
-        mut rows: SendableRecordBatchStream,
+        apart: &Apart,
+        plan: Arc<dyn ExecutionPlan>,
+        context: TaskContext,
     ) -> Result<SendableRecordBatchStream, Error> {
         let permit = self.permit(apart).await?;
+        let threads = apart.threads()?;
+        let mut rows = {
+            let _inside = threads.enter();
+            execute_stream(plan, Arc::new(context)).map_err(rows_error)?
+        };
         let schema = rows.schema();
         let (send, receive) = mpsc::channel(1);
-        let task = tokio::spawn(await_in_place(async move {
-            let _permit = permit;
+        let made = async move {
             loop {
                 let batch = tokio::select! {
                     biased;
@@ -125,7 +173,11 @@ impl Stop {
                     return;
                 }
             }
-        }));
+        };
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            await_in_place(&threads, made).await;
+        });
         let batches = stream::unfold(receive, |mut receive| async move {
             receive.recv().await.map(|batch| (batch, receive))
         });
@@ -136,11 +188,11 @@ impl Stop {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.chain(end))))
     }
 
-    async fn permit(&self, apart: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
+    async fn permit(&self, apart: &Apart) -> Result<OwnedSemaphorePermit, Error> {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(self.error()),
-            permit = apart.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
+            permit = apart.permits.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
         }
     }
 }

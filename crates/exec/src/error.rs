@@ -181,7 +181,7 @@ pub enum Error {
     },
     /// Chunks so many that what is noted of each takes too much memory.
     #[error(
-        "{chunks} chunks at a time take {} beside their cells, and the limit is {} (a quarter of the memory)",
+        "{chunks} chunks at a time take {} beside their cells, and the limit is {}",
         bytes(*bytes_), bytes(*limit_bytes)
     )]
     ChunkNotes {

@@ -23,7 +23,7 @@ pub use file::{Reader, Spilled};
 pub(crate) use heap::Heap;
 pub use promise::Promise;
 pub use resident::{Fill, Resident};
-pub(crate) use resident::{NOTE_BYTES, NOTES_FREE};
+pub(crate) use resident::{NOTE_BYTES, NOTES_FREE, counted_notes};
 
 use crate::chunk::Chunk;
 use crate::error::Error;

@@ -12,7 +12,7 @@ use crate::schedule::ranges::RangeSet;
 use crate::schedule::ready::ReadyQueue;
 use crate::schedule::table::{Key, Read, Slot, Table};
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
-use crate::store::{Held, NOTE_BYTES, NOTES_FREE};
+use crate::store::{Held, NOTE_BYTES, NOTES_FREE, counted_notes};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct Statement {
     pub(crate) threads: usize,
 }
 
-/// Bytes that are charged at a time for what the table takes.
+/// Bytes by which the table may grow until it is looked at again.
 const NOTES_STEP: u64 = 256 << 10;
 
 /// Called once, when nothing of the plan runs any more.
@@ -77,8 +77,9 @@ pub(crate) struct Job {
     pub(crate) done: Option<Done>,
     pub(super) stages: Vec<StageInfo>,
     pub(crate) table: Table,
-    /// What the table takes, if it is large.
+    /// What the table takes, if it is large: charged, and looked at.
     notes: Charge,
+    notes_bytes: u64,
     /// Operands that compute.
     pub(crate) ready: ReadyQueue,
     /// Loads, which may have to fetch.
@@ -186,6 +187,7 @@ impl Job {
         Ok(Job {
             early: vec![RangeSet::default(); roots.len()],
             notes: statement.account.nothing(),
+            notes_bytes: 0,
             statement: Arc::new(statement),
             done: Some(done),
             stages,
@@ -250,18 +252,15 @@ impl Job {
     /// Charges what the table takes. Chunks are spilled to make room for it; it cannot be spilled itself.
     ///
     /// # Errors
-    /// [`Error::ChunkNotes`] if that is more than a quarter of the budget.
+    /// [`Error::ChunkNotes`] if that is too much for the budget.
     pub(super) fn charge_notes(&mut self) -> Result<(), Error> {
         let chunks = self.table.end() as u64;
         let bytes = chunks.saturating_sub(NOTES_FREE) * NOTE_BYTES;
-        if bytes <= self.notes.bytes() {
-            return Ok(());
+        if bytes > self.notes_bytes {
+            self.notes_bytes = bytes + NOTES_STEP;
+            let counted = counted_notes(chunks, bytes, self.statement.account.quota())?;
+            self.notes.extend(counted.saturating_sub(self.notes.bytes()));
         }
-        let limit_bytes = self.statement.account.quota().limit() / 4;
-        if bytes > limit_bytes {
-            return Err(Error::ChunkNotes { chunks, bytes_: bytes, limit_bytes });
-        }
-        self.notes.extend(bytes - self.notes.bytes() + NOTES_STEP);
         Ok(())
     }
 

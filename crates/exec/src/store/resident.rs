@@ -27,7 +27,7 @@ pub struct Resident {
 pub(crate) const NOTE_BYTES: u64 = 512;
 
 /// Bytes of notes that are allowed in any case: the limits of tests leave less than a plan needs.
-const NOTES_LEAST: u64 = 16 << 20;
+const NOTES_LEAST: u64 = 32 << 20;
 
 /// What is counted of so many bytes of notes: they are bounded by a quarter of the budget, or by [`NOTES_LEAST`], of which
 /// a tiny budget counts no more than its quarter.

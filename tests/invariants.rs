@@ -49,6 +49,15 @@ fn the_planner_knows_no_engine() {
 }
 
 #[test]
+fn kernels_know_numbers_alone() {
+    let allowed =
+        ["tessera-planner", "faer", "half", "libm", "num-traits", "smallvec", "thiserror"];
+    for d in dependencies("kernels") {
+        assert!(allowed.contains(&d.as_str()), "kernels depends on {d}");
+    }
+}
+
+#[test]
 fn frontend_and_exec_never_meet() {
     for (krate, other) in
         [("frontend", "tessera-exec"), ("exec", "tessera-frontend"), ("planner", "tessera-exec")]

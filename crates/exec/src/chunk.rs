@@ -13,7 +13,7 @@ pub use dense::dense;
 pub(crate) use facts::{Condition, all_valid};
 
 use crate::error::Error;
-use crate::pool::{Plain, PooledBuf};
+use crate::pool::PooledBuf;
 use crate::quota::{Charge, Quota};
 use crate::store::Spilled;
 use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
@@ -23,6 +23,7 @@ use facts::Facts;
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
+use tessera_kernels::Plain;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, cells};
 

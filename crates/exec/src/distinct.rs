@@ -6,10 +6,10 @@
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
-use crate::kernels::lines;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_kernels::lines;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;

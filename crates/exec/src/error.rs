@@ -1,12 +1,12 @@
 //! What can go wrong while a plan runs.
 
-use crate::kernels::KernelError;
 use crate::pool::NoMemory;
 use crate::sink::SinkError;
 use crate::source::SourceError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
+use tessera_kernels::KernelError;
 use tessera_planner::error::Class;
 use tessera_planner::region::Region;
 use thiserror::Error;

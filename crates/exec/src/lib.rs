@@ -5,7 +5,7 @@
 //! 2. [`run::Runtime::start`] enters the plan into the scheduler.
 //! 3. The threads of the runtime walk it depth-first from its results and find operands ([`schedule`]).
 //! 4. An operand that has its inputs and its memory ([`quota`]) runs: [`task::PlanRunner`] views its inputs, takes
-//!    buffers from the [`pool`], calls a kernel ([`kernels`]) and gives [`chunk`]s.
+//!    buffers from the [`pool`], calls a kernel ([`tessera_kernels`]) and gives [`chunk`]s.
 //! 5. Chunks of results go to a [`schedule::Sink`]; others are freed after their last reader. When memory is short,
 //!    those that are needed last wait in files ([`store`]); those that are dear to make again are kept where a run after
 //!    a failure finds them ([`durable`]).
@@ -23,7 +23,6 @@ pub mod distinct;
 pub mod durable;
 pub mod error;
 pub mod fail;
-pub mod kernels;
 pub mod manifest;
 pub mod operand;
 pub mod order;

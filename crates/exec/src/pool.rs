@@ -17,6 +17,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tessera_kernels::Plain;
 
 /// Alignment of every buffer.
 pub const ALIGNMENT: usize = 64;
@@ -231,19 +232,6 @@ pub struct PooledBuf {
     owner: Owner,
     len: usize,
 }
-
-/// Types that every bit pattern is a value of, without padding.
-pub trait Plain: Copy + Send + Sync + 'static + private::Sealed {}
-
-mod private {
-    /// Keeps [`super::Plain`] to the types below.
-    pub trait Sealed {}
-}
-
-macro_rules! plain {
-    ($($t:ty),*) => { $(impl private::Sealed for $t {} impl Plain for $t {})* };
-}
-plain!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
 
 impl PooledBuf {
     /// Bytes of the buffer.

@@ -7,11 +7,11 @@
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use tessera_exec::kernels::contract::{Block, Target, contract, room};
-use tessera_exec::kernels::copy::{Strided, copy_box};
-use tessera_exec::kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
-use tessera_exec::kernels::scan::{Scan, scan};
-use tessera_exec::kernels::{Level, lines};
+use tessera_kernels::contract::{Block, Target, contract, room};
+use tessera_kernels::copy::{Strided, copy_box};
+use tessera_kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
+use tessera_kernels::scan::{Scan, scan};
+use tessera_kernels::{Level, lines};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, ScanKind};
 use tessera_planner::plan::{Fused, FusedInput, FusedOutput};

@@ -13,7 +13,7 @@ mod qr;
 mod spectral;
 
 use super::KernelError;
-use crate::pool::Plain;
+use crate::plain::Plain;
 use faer::MatMut;
 use faer::traits::RealField;
 use num_traits::Float;

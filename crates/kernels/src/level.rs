@@ -51,7 +51,7 @@ impl Level {
 /// pointer of that type.
 macro_rules! leveled {
     ($pick:ident, $body:ident <$($g:ident $(: $bound:path)?),*> ($($p:ident : $t:ty),*) as $fnty:ty) => {
-        fn $pick<$($g $(: $bound)?),*>(level: $crate::kernels::Level) -> $fnty {
+        fn $pick<$($g $(: $bound)?),*>(level: $crate::Level) -> $fnty {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
             unsafe fn avx512<$($g $(: $bound)?),*>($($p: $t),*) {
@@ -70,9 +70,9 @@ macro_rules! leveled {
             }
             match level {
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernels::Level::Avx512 => avx512::<$($g),*>,
+                $crate::Level::Avx512 => avx512::<$($g),*>,
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernels::Level::Avx2 => avx2::<$($g),*>,
+                $crate::Level::Avx2 => avx2::<$($g),*>,
                 _ => baseline::<$($g),*>,
             }
         }

@@ -21,22 +21,25 @@ mod elem;
 pub mod factor;
 pub mod fill;
 pub mod fused;
-pub(crate) mod level;
+mod level;
 pub mod lines;
 mod look;
 mod math;
 mod ops;
 mod partial;
+mod plain;
 mod random;
 pub mod scan;
-pub(crate) mod stream;
+pub mod shuffle;
+pub mod stream;
 pub mod table;
 mod turn;
 pub mod window;
 
 use factor::MatrixFault;
 pub use level::Level;
-pub(crate) use look::is_any;
+pub use look::is_any;
+pub use plain::Plain;
 
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Class;

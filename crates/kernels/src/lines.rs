@@ -13,17 +13,18 @@ mod runs;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-pub(crate) use blocks::{Pieces, merge_cells};
-pub(crate) use key::Key;
-pub(crate) use merge::{Line, Parts, between, merge, neighbours};
-pub(crate) use runs::{KeysMut, RunsOut, runs};
+pub use blocks::{Pieces, merge_cells};
+pub use key::Key;
+pub use merge::{Line, Parts, between, merge, neighbours};
+pub use order::Wanted;
+pub use runs::{KeysMut, RunsOut, runs};
 
 use super::KernelError;
 use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::Kind;
 use key::Keyed;
-use order::{Wanted, first_sorted, place};
+use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
 
@@ -181,7 +182,7 @@ pub fn quantile(
 }
 
 /// Puts keys in order.
-pub(crate) fn sort_keys<K: Key>(keys: &mut [K]) {
+pub fn sort_keys<K: Key>(keys: &mut [K]) {
     place(keys, Wanted::All);
 }
 

@@ -10,7 +10,7 @@ use super::level::{Level, leveled};
 const BLOCK: usize = 512;
 
 /// Does `met` hold of any value? No further than the block of the first.
-pub(crate) fn is_any<T: Copy, F: Fn(T) -> bool>(values: &[T], met: F) -> bool {
+pub fn is_any<T: Copy, F: Fn(T) -> bool>(values: &[T], met: F) -> bool {
     let look = pick_look::<T, F>(Level::detect());
     let mut is_met = false;
     // SAFETY: the level is the machine's.

@@ -15,7 +15,7 @@ use super::level::Level;
 ///
 /// # Safety
 /// The target is aligned to 64 bytes, both sides do not overlap and are good for as many bytes, a multiple of 64.
-pub(crate) type StreamFn = unsafe fn(*mut u8, *const u8, usize);
+pub type StreamFn = unsafe fn(*mut u8, *const u8, usize);
 
 /// Bytes by which a copy fetches ahead of what it stores.
 #[cfg(target_arch = "x86_64")]
@@ -27,7 +27,7 @@ const BUFFER: usize = 4096;
 
 /// The copy for a level; `None` where a plain store does as well.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn copy(level: Level) -> Option<StreamFn> {
+pub fn copy(level: Level) -> Option<StreamFn> {
     use std::arch::x86_64::*;
     #[target_feature(enable = "avx512f")]
     unsafe fn avx512(to: *mut u8, from: *const u8, bytes: usize) {
@@ -58,19 +58,19 @@ pub(crate) fn copy(level: Level) -> Option<StreamFn> {
 
 /// The copy for a level; `None` where a plain store does as well.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn copy(_: Level) -> Option<StreamFn> {
+pub fn copy(_: Level) -> Option<StreamFn> {
     None
 }
 
 /// Bytes of a line of the caches.
-pub(crate) const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Bytes by which [`ahead`] is ahead: half of a page.
 const AHEAD: usize = 2048;
 
 /// Fetches as many cells as are read next, from some way behind them.
 #[inline(always)]
-pub(crate) fn ahead<T>(at: *const T, cells: usize) {
+pub fn ahead<T>(at: *const T, cells: usize) {
     fetch(at.wrapping_byte_add(AHEAD), cells);
 }
 
@@ -81,7 +81,7 @@ static IS_WORTH: std::sync::LazyLock<bool> =
 
 /// Fetches some cells into the first-level cache. The address may be any: it is a hint.
 #[inline(always)]
-pub(crate) fn fetch<T>(at: *const T, cells: usize) {
+pub fn fetch<T>(at: *const T, cells: usize) {
     #[cfg(target_arch = "x86_64")]
     if *IS_WORTH {
         for cell in (0..cells).step_by(LINE / size_of::<T>()) {
@@ -98,7 +98,7 @@ pub(crate) fn fetch<T>(at: *const T, cells: usize) {
 ///
 /// Both sides are equally long.
 #[inline(always)]
-pub(crate) fn store(past: StreamFn, to: &mut [u8], from: &[u8]) {
+pub fn store(past: StreamFn, to: &mut [u8], from: &[u8]) {
     let head = to.as_ptr().align_offset(LINE).min(to.len());
     let lines = (to.len() - head) / LINE * LINE;
     let (first, rest) = to.split_at_mut(head);
@@ -113,7 +113,7 @@ pub(crate) fn store(past: StreamFn, to: &mut [u8], from: &[u8]) {
 }
 
 /// Orders the stores before those that follow: another thread that is told of the cells must see them.
-pub(crate) fn fence() {
+pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a fence touches no memory.
     unsafe {

@@ -5,10 +5,10 @@
 //! no masks.
 
 use super::{Chunk, Field};
-use crate::kernels::is_any;
 use arrow::buffer::Buffer;
 use smallvec::SmallVec;
 use std::sync::{Mutex, PoisonError};
+use tessera_kernels::is_any;
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 

@@ -7,7 +7,6 @@
 //! c-blosc 1.x, `README_CHUNK_FORMAT.rst` and `blosc.h`.
 
 mod frame;
-mod shuffle;
 
 use frame::Frame;
 use std::ffi::c_int;

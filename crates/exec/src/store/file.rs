@@ -10,7 +10,6 @@ use super::{Directory, Space, Store};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::fail;
-use crate::kernels::copy::{self, Strided};
 use crate::pool::Pool;
 use smallvec::SmallVec;
 use std::fs::{File, OpenOptions};
@@ -18,6 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tessera_kernels::copy::{self, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
 

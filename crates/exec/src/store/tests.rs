@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::chunk::Field;
-use crate::kernels::copy::{Strided, copy_box};
 use crate::pool::Pool;
 use crate::quota::Quota;
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use tessera_kernels::copy::{Strided, copy_box};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::strides;
 

@@ -6,10 +6,10 @@
 use super::Operand;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::combine;
-use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use crate::pool::PooledBuf;
 use smallvec::SmallVec;
+use tessera_kernels::combine;
+use tessera_kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::{Batch, FusedOutput};
 use tessera_planner::reduce::ReduceKind;

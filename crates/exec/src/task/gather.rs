@@ -3,12 +3,13 @@
 use super::Operand;
 use crate::chunk::{Chunk, Condition, Element, Field, all_valid};
 use crate::error::Error;
-use crate::kernels::copy::{self, Strided};
-use crate::pool::{Plain, PooledBuf};
+use crate::pool::PooledBuf;
 use crate::schedule::TaskContext;
 use crate::store::Held;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use tessera_kernels::Plain;
+use tessera_kernels::copy::{self, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Region, strides};
 use tessera_planner::view::View;

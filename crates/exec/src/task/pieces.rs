@@ -12,8 +12,8 @@
 use super::Operand;
 use super::gather::{Gathered, Seen, gather, lie};
 use crate::error::Error;
-use crate::kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use crate::store::Held;
+use tessera_kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use tessera_planner::plan::{Access, Fused, FusedInput, FusedOutput};
 use tessera_planner::region::Region;
 use tessera_planner::view::View;

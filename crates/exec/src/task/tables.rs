@@ -5,8 +5,8 @@ use super::gather::{Seen, gather};
 use super::lines::validity;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::copy::Strided;
-use crate::kernels::table::{self, Cells, Table};
+use tessera_kernels::copy::Strided;
+use tessera_kernels::table::{self, Cells, Table};
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::plan::Access;
 
@@ -42,7 +42,7 @@ pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, E
         if let Some(valid) = valid.first_mut() {
             let from = Strided { bytes: x.bytes(1)?, offset: x.offset, strides: &x.steps };
             let dense = tessera_planner::region::strides(&shape);
-            crate::kernels::copy::copy_box(1, &shape, from, valid.as_mut_slice(), 0, &dense)?;
+            tessera_kernels::copy::copy_box(1, &shape, from, valid.as_mut_slice(), 0, &dense)?;
         }
     }
     drop((x, tables));

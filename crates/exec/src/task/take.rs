@@ -9,12 +9,12 @@
 use super::Operand;
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::kernels::Level;
-use crate::kernels::copy::Stores;
-use crate::kernels::stream;
 use crate::pool::PooledBuf;
 use crate::store::Held;
 use std::sync::Arc;
+use tessera_kernels::Level;
+use tessera_kernels::copy::Stores;
+use tessera_kernels::stream;
 use tessera_planner::grid::AxisGrid;
 
 /// Bytes of a row that is worth storing past the caches: its ends are stored plainly.

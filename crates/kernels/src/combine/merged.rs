@@ -1,9 +1,9 @@
 //! States that need not hold the same cells, merged block by block.
 
 use super::{BLOCK, Cell, State, cells, check, fields, finish, merge};
-use crate::kernels::KernelError;
-use crate::kernels::elem::{Elem, Kind};
-use crate::kernels::partial::all;
+use crate::KernelError;
+use crate::elem::{Elem, Kind};
+use crate::partial::all;
 use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;

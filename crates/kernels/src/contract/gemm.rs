@@ -21,8 +21,8 @@
 //! Geijn, "BLIS: a framework for rapidly instantiating BLAS functionality", 2015.
 
 use super::{Block, Strided, Target};
-use crate::kernels::copy::copy_box;
-use crate::kernels::{KernelError, Level};
+use crate::copy::copy_box;
+use crate::{KernelError, Level};
 use smallvec::SmallVec;
 use tessera_planner::tile::{PRODUCT_DEPTH as DEPTH, PRODUCT_LEFT as LEFT};
 
@@ -484,7 +484,7 @@ fn right_panels<T: Float>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::kernels::noise;
+    use crate::noise;
     use tessera_planner::tile::PRODUCT_RIGHT;
 
     fn bytes<T: Copy, const N: usize>(v: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {

@@ -4,8 +4,8 @@
 //! They are compiled for machines with fused multiply-add; elsewhere [`product`] refuses them.
 
 use super::{Block, Strided, Target};
-use crate::kernels::Level;
-use crate::kernels::level::leveled;
+use crate::Level;
+use crate::level::leveled;
 
 /// Columns of a small product that are summed at a time, and rows.
 const COLUMNS: usize = 16;

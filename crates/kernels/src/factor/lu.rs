@@ -5,7 +5,7 @@
 //! without one is passed over: its pivot is 0.
 
 use super::{MatrixFault, Problem, Real, Refusal, rows_of, short, take, wanted};
-use crate::kernels::KernelError;
+use crate::KernelError;
 use faer::linalg::cholesky::llt::factor as llt;
 use faer::linalg::matmul::matmul;
 use faer::linalg::triangular_solve as solve_by;

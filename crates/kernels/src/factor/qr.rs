@@ -14,7 +14,7 @@
 //! Elmroth, Gustavson: Applying recursion to serial and parallel QR factorization (2000); LAPACK's `larfg` and `larft`.
 
 use super::{Problem, Real, Refusal, rows_of, short, take, wanted};
-use crate::kernels::KernelError;
+use crate::KernelError;
 use faer::linalg::matmul::matmul;
 use faer::prelude::{Reborrow, ReborrowMut};
 use faer::{Accum, MatMut, MatRef, Par};

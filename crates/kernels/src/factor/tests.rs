@@ -3,7 +3,7 @@ use super::*;
 
 /// Values without structure in [-1, 1].
 fn noise(n: usize, seed: u64) -> Vec<f64> {
-    let mut next = crate::kernels::noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut next = crate::noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..n).map(|_| (next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0).collect()
 }
 

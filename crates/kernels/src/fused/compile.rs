@@ -10,11 +10,11 @@ mod combine;
 mod guard;
 mod registers;
 
-use crate::kernels::elem::Kind;
-use crate::kernels::ops::{IotaFn, OpFn, TileOp};
-use crate::kernels::partial::{self, Fns, Tail, TailFns};
-use crate::kernels::stream::StreamFn;
-use crate::kernels::{KernelError, Level, unsupported};
+use crate::elem::Kind;
+use crate::ops::{IotaFn, OpFn, TileOp};
+use crate::partial::{self, Fns, Tail, TailFns};
+use crate::stream::StreamFn;
+use crate::{KernelError, Level, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::AxisReduce;
 use tessera_planner::plan::{Fused, FusedInput, FusedOutput};

@@ -4,8 +4,8 @@
 
 use super::StridedInput;
 use super::compile::Index;
-use crate::kernels::copy::{Strided, copy_box};
-use crate::kernels::ops::{IotaFn, N, TILES};
+use crate::copy::{Strided, copy_box};
+use crate::ops::{IotaFn, N, TILES};
 use tessera_planner::region::strides;
 
 /// Reads a view in row-major order, a tile at a time.

@@ -15,9 +15,9 @@ use super::compile::{Compiled, InputSource, Ins};
 use super::rows::{ROWS, even, next};
 use super::run::{Part, Reduction};
 use super::walk::Run;
-use crate::kernels::KernelError;
-use crate::kernels::ops::N;
-use crate::kernels::partial::{LANE_RUN, PairFn};
+use crate::KernelError;
+use crate::ops::N;
+use crate::partial::{LANE_RUN, PairFn};
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
 
@@ -479,7 +479,7 @@ fn input(slot: usize, i: &StridedInput<'_>, shape: &[u64], inner: usize) -> Opti
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::tests::{bytes_of, dense, field, lcg, run, typed};
-    use crate::kernels::fused::{Fused, StridedInput};
+    use crate::fused::{Fused, StridedInput};
     use tessera_planner::dtype::DType;
     use tessera_planner::ir::{AxisReduce, Groups};
     use tessera_planner::plan::FusedOutput;

@@ -18,9 +18,9 @@ use super::StridedInput;
 use super::compile::{Compiled, InputSource};
 use super::run::{Reduction, TILE_BYTES};
 use super::steady::{Loop, check};
-use crate::kernels::KernelError;
-use crate::kernels::ops::{IotaFn, N};
-use crate::kernels::partial::{Piece, PieceFn};
+use crate::KernelError;
+use crate::ops::{IotaFn, N};
+use crate::partial::{Piece, PieceFn};
 use tessera_planner::region::Region;
 
 /// Most rows of a band.

@@ -8,16 +8,16 @@
 //! stores and reductions are asked once how many tiles they go on evenly, and these run in blocks, each operation over
 //! all tiles of a block, with addresses that only move on. The loop fetches nothing ahead by instructions: the processor
 //! sees the few streams itself, and fetching the next block while one is computed took a fifth more time on Zen 3. Some
-//! of the reductions do ([`ahead`](crate::kernels::stream::ahead)).
+//! of the reductions do ([`ahead`](crate::stream::ahead)).
 
 use super::compile::{Check, Ins};
 use super::feed::{Feed, Steady};
 use super::run::{Reduction, Store};
 use super::walk::Run;
-use crate::kernels::KernelError;
-use crate::kernels::ops::{IotaFn, N, TILES};
-use crate::kernels::partial::{Piece, PieceFn};
-use crate::kernels::stream::StreamFn;
+use crate::KernelError;
+use crate::ops::{IotaFn, N, TILES};
+use crate::partial::{Piece, PieceFn};
+use crate::stream::StreamFn;
 
 /// What runs for each tile.
 pub(super) struct Loop {

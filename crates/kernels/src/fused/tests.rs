@@ -3,7 +3,7 @@
 //! Whole programs, at every level.
 
 use super::*;
-use crate::kernels::combine;
+use crate::combine;
 use tessera_planner::ir::{AxisReduce, Groups};
 use tessera_planner::plan::{FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Program, ScalarOp as S};

@@ -1,8 +1,8 @@
 //! From cells in row-major order to the cells of a state.
 
-use crate::kernels::KernelError;
-use crate::kernels::ops::N;
-use crate::kernels::partial::LANE_RUN;
+use crate::KernelError;
+use crate::ops::N;
+use crate::partial::LANE_RUN;
 use std::ops::Mul;
 use std::sync::Arc;
 use tessera_planner::ir::AxisReduce;

@@ -9,17 +9,21 @@
 
 use super::key::{Key, Keyed, by_cell, cell, other_size};
 use super::order::{Wanted, place};
-use crate::kernels::KernelError;
+use crate::KernelError;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::Blocks;
 use tessera_planner::sort::SortOrder;
 
 /// Parts of runs of keys of one of their sizes.
 #[derive(Debug)]
-pub(crate) enum Pieces<'a> {
+pub enum Pieces<'a> {
+    /// Of 8 bits.
     U8(Vec<&'a [u8]>),
+    /// Of 16 bits.
     U16(Vec<&'a [u16]>),
+    /// Of 32 bits.
     U32(Vec<&'a [u32]>),
+    /// Of 64 bits.
     U64(Vec<&'a [u64]>),
 }
 
@@ -28,7 +32,7 @@ pub(crate) enum Pieces<'a> {
 ///
 /// # Errors
 /// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are fewer keys, or keys of another size.
-pub(crate) fn merge_cells(
+pub fn merge_cells(
     dtype: DType,
     runs: &Pieces<'_>,
     wanted: (usize, usize),
@@ -174,7 +178,7 @@ fn merged<K: Key>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::kernels::lines::key::ordered;
+    use crate::lines::key::ordered;
     use proptest::prelude::*;
 
     proptest! {

@@ -2,16 +2,16 @@
 
 use super::Cell;
 use super::order::Wanted;
-use crate::kernels::KernelError;
+use crate::KernelError;
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::Level;
-use crate::pool::Plain;
+use crate::Level;
+use crate::plain::Plain;
 use std::ops::Not;
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::SortOrder;
 
 /// An unsigned integer that stands for a cell.
-pub(crate) trait Key: Plain + Ord + Default + Not<Output = Self> {
+pub trait Key: Plain + Ord + Default + Not<Output = Self> {
     /// As 64 bits, in the same order.
     fn wide(self) -> u64;
     /// Of 64 bits that [`Key::wide`] gave.
@@ -54,7 +54,7 @@ keys! { u8; u16; u32 by place_u32; u64 by place_u64; }
 /// Calls `$run!` with the type of a dtype's cells, and the size of its keys as enums of keys name it.
 macro_rules! by_cell {
     ($dtype:expr, $run:ident) => {{
-        use $crate::kernels::elem::Kind;
+        use $crate::elem::Kind;
         match Kind::of($dtype) {
             Kind::Bool | Kind::U8 => $run!(u8, U8),
             Kind::I8 => $run!(i8, U8),

@@ -1,8 +1,8 @@
 //! Merging runs: which part of each run is needed, and their cells in order.
 
 use super::key::{Key, Keyed};
-use crate::kernels::KernelError;
-use crate::kernels::elem::Kind;
+use crate::KernelError;
+use crate::elem::Kind;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::INDEX_HEAD;
 
@@ -11,7 +11,7 @@ const POLL: usize = 1 << 16;
 
 /// The runs of one line, as their index tells them.
 #[derive(Debug)]
-pub(crate) struct Line<'a> {
+pub struct Line<'a> {
     every: u64,
     runs: Vec<Run<'a>>,
 }
@@ -28,16 +28,16 @@ struct Run<'a> {
 
 /// Parts of runs that hold some neighbouring cells of the sorted line.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub struct Parts {
     /// First cell, and one past the last one, in each run.
-    pub(crate) runs: Vec<(u64, u64)>,
+    pub runs: Vec<(u64, u64)>,
     /// Cells of the parts that come before the first that is wanted.
-    pub(crate) skip: u64,
+    pub skip: u64,
 }
 
 impl Parts {
     /// Cells of all parts.
-    pub(crate) fn cells(&self) -> u64 {
+    pub fn cells(&self) -> u64 {
         self.runs.iter().map(|(from, to)| to - from).sum()
     }
 }
@@ -47,7 +47,7 @@ impl<'a> Line<'a> {
     ///
     /// # Errors
     /// [`KernelError::Buffer`] if the index is not one of such runs.
-    pub(crate) fn new(
+    pub fn new(
         mut index: &'a [u64],
         runs: impl Iterator<Item = u64>,
         every: u64,
@@ -74,17 +74,17 @@ impl<'a> Line<'a> {
     }
 
     /// Cells that are not masked.
-    pub(crate) fn keyed(&self) -> u64 {
+    pub fn keyed(&self) -> u64 {
         self.runs.iter().map(|r| r.keyed).sum()
     }
 
     /// Cells that are neither masked nor NaN.
-    pub(crate) fn numbers(&self) -> u64 {
+    pub fn numbers(&self) -> u64 {
         self.runs.iter().map(|r| r.numbers).sum()
     }
 
     /// Masked cells.
-    pub(crate) fn masked(&self) -> u64 {
+    pub fn masked(&self) -> u64 {
         self.runs.iter().map(|r| r.cells - r.keyed).sum()
     }
 
@@ -92,7 +92,7 @@ impl<'a> Line<'a> {
     ///
     /// # Source
     /// The bounds are those of [`tessera_planner::runs::merged_cells`].
-    pub(crate) fn parts(&self, from: u64, to: u64) -> Parts {
+    pub fn parts(&self, from: u64, to: u64) -> Parts {
         let samples: Vec<&[u64]> = self.runs.iter().map(|r| r.samples).collect();
         let all: u64 = samples.iter().map(|s| s.len() as u64).sum();
         let (every, count) = (self.every, self.runs.len() as u64);
@@ -112,7 +112,7 @@ impl<'a> Line<'a> {
 
     /// The part of each run that holds the masked cells of the ranks `[from, to)` among the masked ones, with no cell
     /// too many.
-    pub(crate) fn masked_parts(&self, from: u64, to: u64) -> Parts {
+    pub fn masked_parts(&self, from: u64, to: u64) -> Parts {
         let mut before = 0;
         let part = |run: &Run<'_>| {
             let masked = run.cells - run.keyed;
@@ -171,7 +171,7 @@ fn split(lists: &[&[u64]], rank: u64) -> Vec<u64> {
 ///
 /// # Errors
 /// [`KernelError::Buffer`] if there are fewer keys.
-pub(crate) fn neighbours<K: Key>(
+pub fn neighbours<K: Key>(
     keys: &mut [K],
     skip: usize,
     count: usize,
@@ -191,7 +191,7 @@ pub(crate) fn neighbours<K: Key>(
 ///
 /// # Errors
 /// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are fewer cells.
-pub(crate) fn merge<K: Key>(
+pub fn merge<K: Key>(
     parts: &[&[K]],
     (skip, count): (usize, usize),
     cancelled: &dyn Fn() -> bool,
@@ -284,7 +284,7 @@ macro_rules! by_type {
 }
 
 /// Writes the point `t` of the way between the numbers of two keys as a cell; NaN without keys.
-pub(crate) fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
+pub fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
     fn write<T: Keyed>(keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
         let cell = match keys.map(|k| k.map(|k| T::of(T::Key::narrow(k)))) {
             Some([a, b]) => T::between(a, b, t),

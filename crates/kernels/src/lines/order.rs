@@ -5,7 +5,7 @@ use super::key::Key;
 /// At which places keys should stand where they would in order. Each of the others stands between the two such places
 /// that it lies between.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted<'a> {
+pub enum Wanted<'a> {
     /// At all.
     All,
     /// At the first of them.

@@ -10,34 +10,38 @@
 use super::LinesIn;
 use super::key::{Key, Keyed, by_cell, nan_key, ordered, other_size};
 use super::order::{Wanted, arrange, first_sorted, place};
-use crate::kernels::KernelError;
+use crate::KernelError;
 use tessera_planner::runs::INDEX_HEAD;
 use tessera_planner::sort::SortOrder;
 
 /// Keys of one of their sizes, to write.
 #[derive(Debug)]
-pub(crate) enum KeysMut<'a> {
+pub enum KeysMut<'a> {
+    /// Of 8 bits.
     U8(&'a mut [u8]),
+    /// Of 16 bits.
     U16(&'a mut [u16]),
+    /// Of 32 bits.
     U32(&'a mut [u32]),
+    /// Of 64 bits.
     U64(&'a mut [u64]),
 }
 
 /// Where runs are written, line after line.
 #[derive(Debug)]
-pub(crate) struct RunsOut<'a> {
+pub struct RunsOut<'a> {
     /// Cells of each run: the length of a line, or fewer.
-    pub(crate) kept: u64,
+    pub kept: u64,
     /// The keys; those of masked cells are 0.
-    pub(crate) keys: KeysMut<'a>,
+    pub keys: KeysMut<'a>,
     /// Positions, if they are asked for.
-    pub(crate) positions: Option<&'a mut [u32]>,
+    pub positions: Option<&'a mut [u32]>,
     /// Distance of the cells in the index.
-    pub(crate) every: u64,
+    pub every: u64,
     /// Only these are put where they stand in order, and the others between them.
-    pub(crate) marked: bool,
+    pub marked: bool,
     /// The index.
-    pub(crate) index: &'a mut [u64],
+    pub index: &'a mut [u64],
 }
 
 /// What a run keeps.
@@ -51,7 +55,7 @@ struct Kept {
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
-pub(crate) fn runs(
+pub fn runs(
     lines: LinesIn<'_>,
     order: SortOrder,
     out: RunsOut<'_>,

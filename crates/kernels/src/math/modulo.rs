@@ -6,7 +6,7 @@
 //! the C library, digit by digit.
 
 use super::{Fun2, PlainFun2};
-use crate::kernels::elem::Elem;
+use crate::elem::Elem;
 
 /// The remainder with the sign of the dividend (C's and NumPy's `fmod`), that with the sign of the divisor (Python's and
 /// NumPy's `%`), and Python's `//` which goes with it.
@@ -82,7 +82,7 @@ widths! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::noise;
+    use crate::noise;
 
     fn check<F: PlainFun2>(x: f64, y: f64) -> bool {
         let plain = F::is_plain_f64(x, y);

@@ -1,7 +1,7 @@
 //! Which function runs an operation on cells of a type.
 
 use super::*;
-use crate::kernels::elem::Kind;
+use crate::elem::Kind;
 use tessera_planner::dtype::DType;
 
 /// Runs `$e` with `$T` as the machine type of a kind, `None` for kinds that are not listed.

@@ -5,9 +5,9 @@
 //! Where the least or greatest value is.
 
 use super::{Fns, Piece, PieceFn, nothing};
-use crate::kernels::elem::{self, Elem};
-use crate::kernels::level::{Level, leveled};
-use crate::kernels::ops::N;
+use crate::elem::{self, Elem};
+use crate::level::{Level, leveled};
+use crate::ops::N;
 
 /// Values that wait in registers for those that beat them.
 const BESIDE: usize = 32;

@@ -5,8 +5,8 @@
 //! Counts of valid cells: `values` is validity, the state one `i64`.
 
 use super::{Fns, Piece, PieceFn, nothing};
-use crate::kernels::level::{Level, leveled};
-use crate::kernels::ops::N;
+use crate::level::{Level, leveled};
+use crate::ops::N;
 
 #[inline(always)]
 unsafe fn count_seq<M: Marker>(p: &Piece) {

@@ -9,7 +9,7 @@
 //! T. Ogita, S. M. Rump, S. Oishi, "Accurate sum and dot product", 2005, algorithm 4.4 (Sum2), here over blocks.
 
 use super::mono::Mono;
-use crate::kernels::ops::N;
+use crate::ops::N;
 
 /// Tiles after which lanes are carried over. With 32 of them a sum is as accurate as NumPy's pairwise one.
 pub(super) const CARRY_TILES: usize = 32;

@@ -7,10 +7,10 @@
 use super::lanes::{CARRY_TILES, Lanes};
 use super::tail::tail;
 use super::{Fns, HELD, LANE_RUN, LinesFn, Piece, PieceFn, RowsFn};
-use crate::kernels::elem::{self, Elem, Float};
-use crate::kernels::level::{Level, leveled};
-use crate::kernels::ops::N;
-use crate::kernels::stream::{ahead, fetch};
+use crate::elem::{self, Elem, Float};
+use crate::level::{Level, leveled};
+use crate::ops::N;
+use crate::stream::{ahead, fetch};
 use std::hint::black_box;
 
 /// A reduction whose state is one field and whose merge is the same as taking in a value.

@@ -11,10 +11,10 @@
 use super::lanes::Lanes;
 use super::mono::{Mono, widens};
 use super::{Piece, PieceFn};
-use crate::kernels::elem::{Elem, Float};
-use crate::kernels::level::{Level, leveled};
-use crate::kernels::ops::N;
-use crate::kernels::stream::ahead;
+use crate::elem::{Elem, Float};
+use crate::level::{Level, leveled};
+use crate::ops::N;
+use crate::stream::ahead;
 
 /// What enters, of the values `a` and, where there is one, their companion `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::count::count_init;
 use super::lanes::Lanes;
 use super::mono::{Mono, SumFloat, mono_lanes};
 use super::{Fns, HELD, LANE_RUN, LinesFn, PairFn, Piece, PieceFn, RowsFn};
-use crate::kernels::elem::Float;
-use crate::kernels::level::{Level, leveled};
-use crate::kernels::ops::N;
-use crate::kernels::stream::ahead;
+use crate::elem::Float;
+use crate::level::{Level, leveled};
+use crate::ops::N;
+use crate::stream::ahead;
 use std::hint::black_box;
 
 /// What a variance keeps of some cells: their count, a point near them, how far their mean is from the point, and the sum

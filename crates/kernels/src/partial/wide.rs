@@ -5,7 +5,7 @@
 //! Sums of integers: exact, so that the order of cells does not matter. The state is 128 bits in two fields.
 
 use super::{Fns, HELD, LinesFn, Piece, PieceFn, RowsFn, nothing};
-use crate::kernels::level::{Level, leveled};
+use crate::level::{Level, leveled};
 
 /// Cells of a type, on their way into 128 bits.
 pub(super) trait Wide {

@@ -2,10 +2,10 @@
 //! Cells counted in bins as they come: no number of a bin is stored.
 
 use super::{Cells, Edges, Table, held, rows};
-use crate::kernels::KernelError;
-use crate::kernels::combine::Cell;
-use crate::kernels::elem::{Elem, Kind};
-use crate::kernels::level::{Level, leveled};
+use crate::KernelError;
+use crate::combine::Cell;
+use crate::elem::{Elem, Kind};
+use crate::level::{Level, leveled};
 use tessera_planner::dtype::DType;
 
 /// Counts the cells of each bin into `out` (`int64`), or adds up their weights (`float64`); `out` is overwritten. The
@@ -262,7 +262,7 @@ impl Counts {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::kernels::copy::Strided;
+    use crate::copy::Strided;
 
     fn count<T: Copy>(
         dtype: DType,

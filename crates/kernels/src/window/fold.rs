@@ -1,8 +1,8 @@
 //! The operations that windows fold with: associative, each with its neutral value.
 
-use crate::kernels::combine::Cell;
-use crate::kernels::elem::{Elem, fmin, maximum, minimum};
-use crate::kernels::partial::{Moments, chan};
+use crate::combine::Cell;
+use crate::elem::{Elem, fmin, maximum, minimum};
+use crate::partial::{Moments, chan};
 use std::marker::PhantomData;
 
 /// An associative operation.

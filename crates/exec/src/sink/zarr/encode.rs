@@ -9,7 +9,6 @@
 
 use super::Codec;
 use super::document::{ArrayDocument, Cells};
-use crate::kernels::copy::{Strided, copy_box};
 use crate::manifest::TRAILER;
 use crate::sink::SinkError;
 use std::borrow::Cow;
@@ -18,6 +17,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tessera_kernels::copy::{Strided, copy_box};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, strides};
 use tessera_planner::scalar::Scalar;

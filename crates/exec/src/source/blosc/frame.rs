@@ -11,10 +11,10 @@
 //! ```
 
 use super::damaged;
-use super::shuffle::unshuffle;
 use crate::source::unpack::{self, at_least, forget_large};
 use std::cell::RefCell;
 use std::ops::Range;
+use tessera_kernels::shuffle::unshuffle;
 
 /// Bytes of the header.
 const HEADER: usize = 16;

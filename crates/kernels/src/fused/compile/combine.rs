@@ -1,8 +1,8 @@
 //! One operation of several, where the results are read by nobody else; roundings stay as they were.
 
 use super::{Body, Node, Out, TailOf, Val};
-use crate::kernels::ops::{N, TileOp};
-use crate::kernels::partial::{Comparison, Tail};
+use crate::ops::{N, TileOp};
+use crate::partial::{Comparison, Tail};
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp as S;
 use tessera_planner::scalar::Scalar;
@@ -242,7 +242,7 @@ impl Body {
             },
             _ => return,
         };
-        if crate::kernels::ops::pick(op, n.arg, n.dtype, self.level).is_some() {
+        if crate::ops::pick(op, n.arg, n.dtype, self.level).is_some() {
             let (n, args) = (&mut self.nodes[i], vec![x]);
             (n.op, n.args) = (op, args);
         }

@@ -1,8 +1,8 @@
 //! The checks of operations that refuse arguments.
 
 use super::{Body, Node, Out, Val};
-use crate::kernels::KernelError;
-use crate::kernels::ops::TileOp;
+use crate::KernelError;
+use crate::ops::TileOp;
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
 

@@ -2,8 +2,8 @@
 
 use super::{Body, Check, Compiled, Index, InputSlot, InputSource, Ins, Out, OutputSlot, Part};
 use super::{PartSlot, ReduceSlot, Slot, TailSlot, Val, name};
-use crate::kernels::ops::{self, N, TILES, TileOp};
-use crate::kernels::{KernelError, stream, unsupported};
+use crate::ops::{self, N, TILES, TileOp};
+use crate::{KernelError, stream, unsupported};
 use std::collections::BTreeMap;
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::{Fused, FusedInput};

@@ -4,14 +4,14 @@
 )]
 //! Bytes of items, brought together again.
 
-use crate::kernels::Level;
-use crate::kernels::level::leveled;
+use crate::Level;
+use crate::level::leveled;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Writes the bytes `wanted` of the items in a shuffled block: whole items, but for what follows the last one, which
 /// is not shuffled.
-pub(super) fn unshuffle(block: &[u8], item: usize, wanted: Range<usize>, out: &mut [u8]) {
+pub fn unshuffle(block: &[u8], item: usize, wanted: Range<usize>, out: &mut [u8]) {
     let n = block.len() / item;
     let items = wanted.start / item..(wanted.end / item).min(n).max(wanted.start / item);
     let (cells, rest) = out.split_at_mut(items.len() * item);

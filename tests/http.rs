@@ -621,7 +621,7 @@ fn uploads_that_would_change_are_refused_in_the_words_of_the_client() {
     // Labels that would become positions.
     let (status, e) = put("ar?dims=k", &labels(vec![3, 1 << 63]));
     assert_eq!(status, 400);
-    assert!(e["message"].to_string().contains("`k` has the label 9223372036854775808"), "{e}");
+    assert!(e["message"].to_string().contains("label 9223372036854775808 of dimension `k`"), "{e}");
     assert_eq!(s.get("/v1/tensors/ar").status, 404);
     assert_eq!(put("ar?dims=k", &labels(vec![3, (1 << 63) - 1])).0, 201);
     let r = s.ask("POST", "/v1/query?format=csv", "", b"SELECT * FROM ar");

@@ -52,7 +52,7 @@ fn a_bucket_of_another_region_is_named_with_its_region() {
         let told = error(status, region, &body(code));
         assert!(told.contains("error[storage_error]"), "{told}");
         assert!(told.contains("the bucket of `s3://bucket/x.zarr"), "{told}");
-        assert!(told.contains("is in the region eu-west-1"), "{told}");
+        assert!(told.contains("is in region eu-west-1"), "{told}");
         assert!(told.contains("hint: set AWS_REGION=eu-west-1"), "{told}");
     }
 }

@@ -37,9 +37,6 @@ def zoo(fmt):
         ds = xr.open_zarr(DATA / where.replace("#", "/"), consolidated=False).load()
         f.q(f"SELECT v, y, x FROM 'tests/data/{where}'", **{n: da(ds[n], masked=False) for n in "vyx"})
         f.q(f"SELECT v[y => 10:20, x => 2.0:0.5] FROM 'tests/data/{where}'", da(ds.v.sel(y=slice(10, 20), x=slice(2.0, 0.5)), masked=False))
-    for name in ("c16", "f2") + (("delta", "dt64") if fmt == 2 else ()):
-        g = Script(f"later/v{fmt}_{name}", f"{SKIP[name]}: reads as NumPy; `unsupported` until then.", setup=(EXTERNAL.format("zoo", "ZARR", path),))
-        g.q(f"SELECT {name} FROM zoo", **{name: get(name)})
 
 
 zoo(2)

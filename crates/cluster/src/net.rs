@@ -43,7 +43,7 @@ pub enum Fault {
     #[error("refused: {0}")]
     Denied(String),
     /// It is not there.
-    #[error("not there: {0}")]
+    #[error("not found: {0}")]
     NotFound(String),
     /// The other party's own words.
     #[error("{0}")]

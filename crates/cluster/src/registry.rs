@@ -138,7 +138,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refused {
     /// It is another program.
-    #[error("the worker is version {worker}, this server {server}: both have to be the same")]
+    #[error("version mismatch: the worker is {worker}, the server is {server}")]
     Version {
         /// The worker's.
         worker: String,
@@ -146,7 +146,7 @@ pub enum Refused {
         server: String,
     },
     /// There are as many as may be.
-    #[error("the cluster already has {limit} workers")]
+    #[error("too many workers in the cluster (limit {limit})")]
     Full {
         /// The limit.
         limit: usize,

@@ -101,7 +101,7 @@ pub struct Joining {
     pub scheduler: String,
     /// Where the worker listens.
     pub listen: SocketAddr,
-    /// Where others find it, if that is not where it listens.
+    /// Address that the others connect to, if it differs from --listen.
     pub advertise: Option<String>,
     /// Its name; its address if none.
     pub name: Option<String>,

@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// A result that is too large to wait for its reader in memory, and for which there is no scratch space.
     #[error(
-        "a result of {} has no place: it may have {} of memory until it is read, and the scratch space holds {}",
+        "a result of {} is too large to hold until it is read: results may use {} of memory and {} of scratch space",
         bytes(*result_bytes), bytes(*memory_bytes), bytes(*scratch_bytes)
     )]
     NoPlace {
@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// Memory beside plans that others have at the moment.
     #[error(
-        "out of memory: {} are needed beside {} that the statement holds, and {} of {} are in use",
+        "out of memory: {} more needed by a statement that holds {}; {} of {} are in use",
         bytes(*wanted_bytes), bytes(*own_bytes), bytes(*used_bytes), bytes(*limit_bytes)
     )]
     MemoryTaken {
@@ -139,7 +139,7 @@ pub enum Error {
         reason: String,
     },
     /// The scratch directory cannot be used.
-    #[error("chunks cannot be spilled to {}: {reason}", directory.display())]
+    #[error("cannot spill chunks to {}: {reason}", directory.display())]
     ScratchUnusable {
         /// The directory.
         directory: PathBuf,
@@ -147,7 +147,7 @@ pub enum Error {
         reason: String,
     },
     /// A spilled chunk is not what was written, or cannot be read.
-    #[error("a spilled chunk is lost: {} is not what was written", file.display())]
+    #[error("a spilled chunk is corrupt: {} is not what was written", file.display())]
     ScratchCorrupt {
         /// Its file.
         file: PathBuf,
@@ -181,7 +181,7 @@ pub enum Error {
     },
     /// Chunks so many that what is noted of each takes too much memory.
     #[error(
-        "{chunks} chunks at a time take {} beside their cells, and the limit is {}",
+        "too many small chunks: {chunks} at a time need {} of bookkeeping (limit {})",
         bytes(*bytes_), bytes(*limit_bytes)
     )]
     ChunkNotes {
@@ -193,7 +193,7 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// A result in more chunks than can be listed.
-    #[error("the result has {chunks} chunks, and at most {limit} are kept")]
+    #[error("the result has too many chunks: {chunks} (limit {limit})")]
     ResultChunks {
         /// Its chunks.
         chunks: u64,
@@ -201,7 +201,7 @@ pub enum Error {
         limit: u64,
     },
     /// Whoever takes the results does not take them any longer.
-    #[error("the receiver of the result is gone: {reason}")]
+    #[error("the receiver of the result disconnected: {reason}")]
     ReceiverGone {
         /// What it said.
         reason: String,
@@ -228,7 +228,7 @@ pub enum Error {
     #[error("{0}")]
     Told(Box<Told>),
     /// A process that has chunks, or was to make them, does not answer; others may.
-    #[error("{party} does not answer: {reason}")]
+    #[error("{party} does not respond: {reason}")]
     PartyLost {
         /// Who it is.
         party: String,
@@ -236,7 +236,7 @@ pub enum Error {
         reason: String,
     },
     /// The system has no memory for an operand, though the quota has.
-    #[error("out of memory: {operand} needs {} more, and the system refuses it", bytes(*wanted_bytes))]
+    #[error("out of memory: the system refused {} more for {operand}", bytes(*wanted_bytes))]
     MemoryRefused {
         /// The operand, as stage and position.
         operand: String,

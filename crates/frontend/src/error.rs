@@ -35,7 +35,7 @@ pub enum Error {
         position: Option<Position>,
     },
     /// The statement nests deeper, or chains more operators, than the parser accepts.
-    #[error("the statement nests too deeply: {what}, and the limit is {limit}")]
+    #[error("the statement is nested too deeply: {what} (limit {limit})")]
     NestingTooDeep {
         /// What was counted, with the count where it is known.
         what: String,
@@ -45,7 +45,7 @@ pub enum Error {
         position: Option<Position>,
     },
     /// The statement or script has more parts than are planned.
-    #[error("{what}, and the limit is {limit}")]
+    #[error("{what} (limit {limit})")]
     TooComplex {
         /// What was counted, with the count.
         what: String,

@@ -62,7 +62,9 @@ pub enum Error {
         rank: usize,
     },
     /// A reduction without an identity over nothing.
-    #[error("{operation}: axis {axis} has length 0 and {operation} of nothing is not defined")]
+    #[error(
+        "{operation}: axis {axis} has length 0 and {operation} of an empty axis is not defined"
+    )]
     Empty {
         /// The operation.
         operation: String,
@@ -83,7 +85,7 @@ pub enum Error {
     },
     /// Lists of positions that take more memory than a plan may hold.
     #[error(
-        "the positions that the plan lists take {}, and the limit is {} (a quarter of the memory)",
+        "the index lists of the plan need {} (limit {}, a quarter of the memory limit)",
         crate::explain::bytes(*bytes), crate::explain::bytes(*limit_bytes)
     )]
     Lists {

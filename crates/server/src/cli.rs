@@ -37,7 +37,7 @@ const WORKER_STACK_BYTES: usize = 8 << 20;
 /// SQL for tensors.
 #[derive(Debug, Parser)]
 #[command(name = "tessera", version, about, long_about = None)]
-#[command(after_help = "Without a command it is an interactive shell.")]
+#[command(after_help = "Without a command, tessera starts an interactive shell.")]
 pub struct Cli {
     #[command(flatten)]
     common: Common,
@@ -49,52 +49,52 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// TOML file of settings (also TESSERA_CONFIG)
+    /// TOML configuration file (or set TESSERA_CONFIG)
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory or URL of durable tensors [default: ./tessera-data]
     #[arg(long, global = true, value_name = "URL")]
     warehouse: Option<String>,
-    /// Memory that queries may take, such as 2GiB [default: 75 % of what there is]
+    /// Memory limit for all queries together, such as 2GiB [default: 75% of RAM]
     #[arg(long, global = true, value_name = "BYTES")]
     memory_limit: Option<String>,
-    /// Directory where chunks that do not fit into memory wait [default: the system's for temporary files]
+    /// Directory for chunks spilled from memory [default: the system's temporary directory]
     #[arg(long, global = true, value_name = "DIR")]
     spill_dir: Option<String>,
-    /// Bytes that they may take there, or a part of what is free; 0 for none [default: 80%]
+    /// Disk space for spilled chunks, in bytes or as a share of free space; 0 disables spilling [default: 80%]
     #[arg(long, global = true, value_name = "BYTES")]
     spill_limit: Option<String>,
-    /// Threads that compute [default: one for each core]
+    /// Compute threads [default: one per core]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<String>,
-    /// What is logged to stderr: error, warn, info, debug, trace [default: warn]
+    /// Log level on stderr: error, warn, info, debug or trace [default: warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct Remote {
-    /// Server to ask instead of the engine in this process
+    /// URL of a server that runs the statements, instead of this process
     #[arg(long, value_name = "URL")]
     connect: Option<String>,
-    /// Token for that server
+    /// Authentication token for that server
     #[arg(long, value_name = "TOKEN", requires = "connect")]
     token: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs statements and prints their answers
+    /// Run SQL statements and print the results
     Query(query::QueryArgs),
-    /// Serves HTTP
+    /// Start the HTTP server
     Serve(serve::ServeArgs),
-    /// Joins a cluster
+    /// Join a cluster as a worker
     Worker(worker::WorkerArgs),
-    /// Prints the effective configuration, with the source of each value
+    /// Print the effective configuration and where each value comes from
     Config,
-    /// Reads all files of the warehouse and lists those that are damaged: exit status 1 if any is
+    /// Verify every file of the warehouse and list damaged ones (exit status 1 if there are any)
     Check,
-    /// Measures statements: a warm-up, then N runs in one session
+    /// Benchmark statements: one warm-up run, then N measured runs in one session
     Bench(bench::BenchArgs),
 }
 

@@ -141,7 +141,7 @@ pub enum Error {
         hint: Option<String>,
     },
     /// A name of an output format that there is not.
-    #[error("there is no output format `{name}`")]
+    #[error("unknown output format `{name}`")]
     UnknownFormat {
         /// The name as written.
         name: String,
@@ -160,13 +160,13 @@ pub enum Error {
         reason: String,
     },
     /// A request body beyond the limit.
-    #[error("the request has more than {limit_bytes} bytes")]
+    #[error("the request is too large (limit {limit_bytes} bytes)")]
     RequestTooLarge {
         /// The limit.
         limit_bytes: usize,
     },
     /// No or a wrong token.
-    #[error("{}", if *.sent { "the token is not the one of this server" } else { "authentication token required" })]
+    #[error("{}", if *.sent { "wrong authentication token" } else { "authentication token required" })]
     Unauthorized {
         /// True if there was one.
         sent: bool,
@@ -178,7 +178,7 @@ pub enum Error {
         wait_s: u64,
     },
     /// A body that is packed in a way that the server does not unpack.
-    #[error("the body has the content encoding `{encoding}`")]
+    #[error("unsupported content encoding `{encoding}`")]
     Encoding {
         /// As the request names it.
         encoding: String,
@@ -190,7 +190,7 @@ pub enum Error {
         reason: String,
     },
     /// All places for queries that run or wait are taken.
-    #[error("the server already runs {running} queries, and {queued} wait")]
+    #[error("too many queries: {running} running, {queued} queued")]
     Busy {
         /// How many run.
         running: usize,
@@ -198,7 +198,7 @@ pub enum Error {
         queued: usize,
     },
     /// As many results and events are on their way as may be.
-    #[error("too many results on their way to clients (limit {limit})")]
+    #[error("too many results being sent (limit {limit})")]
     TooManyStreams {
         /// The limit.
         limit: usize,
@@ -222,7 +222,7 @@ pub enum Error {
         limit_bytes: usize,
     },
     /// Memory that others hold.
-    #[error("{wanted_bytes} of {limit_bytes} bytes of memory did not become free")]
+    #[error("timed out waiting for {wanted_bytes} of {limit_bytes} bytes of memory")]
     MemoryBusy {
         /// Bytes asked for.
         wanted_bytes: u64,
@@ -230,13 +230,13 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// No such statement, or it is forgotten.
-    #[error("there is no statement `{id}`")]
+    #[error("unknown statement `{id}`")]
     UnknownStatement {
         /// The id as sent.
         id: String,
     },
     /// No such session, or it is over.
-    #[error("there is no session `{id}`")]
+    #[error("unknown session `{id}`")]
     UnknownSession {
         /// The id as sent.
         id: String,
@@ -250,7 +250,7 @@ pub enum Error {
         state: &'static str,
     },
     /// A result that gave way to newer ones, or was deleted.
-    #[error("the result of statement `{id}` is gone")]
+    #[error("the result of statement `{id}` is no longer available")]
     ResultGone {
         /// The statement.
         id: String,
@@ -288,10 +288,10 @@ pub enum Error {
         limit_s: u64,
     },
     /// The server is not yet where it was when it ended.
-    #[error("the server takes up what it had accepted before it started")]
+    #[error("the server is recovering statements accepted before its restart")]
     Starting,
     /// A statement during which one server after another was killed.
-    #[error("{starts} servers were killed while they ran the statement; it is not run again")]
+    #[error("{starts} servers died while they ran the statement; it will not be run again")]
     Poison {
         /// How many.
         starts: u32,
@@ -300,19 +300,19 @@ pub enum Error {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// No such page.
-    #[error("there is nothing at `{path}`")]
+    #[error("no such path: `{path}`")]
     NotFound {
         /// The path asked for.
         path: String,
     },
     /// No media type of an `Accept` header can be given.
-    #[error("cannot answer as `{accept}`")]
+    #[error("cannot respond with `{accept}`")]
     NotAcceptable {
         /// The header.
         accept: String,
     },
     /// A page that does not answer this method.
-    #[error("`{path}` does not answer {method}")]
+    #[error("`{path}` does not support {method}")]
     Method {
         /// The path asked for.
         path: String,
@@ -431,18 +431,18 @@ impl Error {
                 Some(format!("formats are {}", crate::format::Format::names()))
             }
             Error::Forbidden { .. } => {
-                Some("ask as `localhost`, from a page of this server or from no page, or with a token".into())
+                Some("connect to `localhost`, not from a web page of another site, or send a token".into())
             }
             Error::Unauthorized { sent: false } => Some(
                 "send it as `Authorization: Bearer TOKEN`: a server that makes its own token prints it at start".into(),
             ),
             Error::Unauthorized { sent: true } => Some(
-                "it is the `token` of the server's configuration, TESSERA_TOKEN there, or what the server told at its start"
+                "use the `token` of the server's configuration (TESSERA_TOKEN), or the one that the server printed at start"
                     .into(),
             ),
             Error::TooManyTries { wait_s } => Some(format!("try again in {wait_s} s, with the right one")),
             Error::Encoding { .. } => {
-                Some("send the body as it is, without `Content-Encoding`".into())
+                Some("send the body uncompressed, without `Content-Encoding`".into())
             }
             Error::ResultStorage { .. } => {
                 Some("ask for fewer cells, or read and delete the results of other statements".into())
@@ -455,21 +455,21 @@ impl Error {
             | Error::Starting
             | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
             Error::UnknownStatement { .. } => Some(
-                "statements are forgotten some time after their end (`result-ttl`)".into(),
+                "finished statements expire (`result-ttl`)".into(),
             ),
             Error::UnknownSession { .. } => Some(
-                "POST /v1/sessions makes one; it ends when it is idle (`session-timeout`)".into(),
+                "create one with POST /v1/sessions; idle sessions expire (`session-timeout`)".into(),
             ),
             Error::NotFinished { id, .. } => {
-                Some(format!("GET /v1/statements/{id}?wait_ms=10000 waits for it"))
+                Some(format!("wait for it with GET /v1/statements/{id}?wait_ms=10000"))
             }
             Error::ResultGone { .. } => Some("run the statement again".into()),
             Error::RequestIdReused { .. } => Some("use a new `request_id`".into()),
             Error::WaitTimeout { .. } => {
                 Some("raise `wait_ms`, or use `on_timeout`: `continue`".into())
             }
-            Error::Poison { .. } => Some("see why they were killed (memory?), then submit it again".into()),
-            Error::Connect { .. } => Some("`tessera serve` starts a server".into()),
+            Error::Poison { .. } => Some("find out why they died (out of memory?), then submit it again".into()),
+            Error::Connect { .. } => Some("start a server with `tessera serve`".into()),
             Error::Timeout { .. } => Some("raise `query-timeout` of the server, or what `SET tessera.query_timeout` gave the session, or ask for less".into()),
             Error::OpenListen { .. } => Some(
                 "give `--certificate FILE --key FILE`, or listen on 127.0.0.1; behind a proxy that does TLS, or in a \

@@ -443,7 +443,7 @@ fn epoch(number: u64) -> String {
 
 /// Another server took over.
 #[derive(Debug, thiserror::Error)]
-#[error("another server works for the warehouse `{warehouse}` since")]
+#[error("another server has taken over the warehouse `{warehouse}`")]
 struct Fenced {
     warehouse: String,
 }

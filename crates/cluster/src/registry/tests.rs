@@ -224,10 +224,7 @@ fn others_are_refused() {
     let registry = Registry::new(Limits { workers_max: 1, ..Limits::default() });
     let now = Instant::now();
     let other = registry.join(&hello(1, 10), "2", now).unwrap_err();
-    assert_eq!(
-        other.to_string(),
-        "the worker is version 1, this server 2: both have to be the same"
-    );
+    assert_eq!(other.to_string(), "version mismatch: the worker is 1, the server is 2");
     let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
     assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
     // A place is free when its worker is gone, and for the process that comes in its place.

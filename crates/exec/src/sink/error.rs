@@ -10,19 +10,19 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SinkError {
     /// The target is taken.
-    #[error("`{what}` exists already")]
+    #[error("`{what}` already exists")]
     Exists {
         /// The URL or path.
         what: String,
     },
     /// A document is not in the version that was to be replaced.
-    #[error("`{what}` was changed meanwhile")]
+    #[error("`{what}` was modified by another writer")]
     Changed {
         /// The URL.
         what: String,
     },
     /// Something that overwriting would destroy without having been asked for.
-    #[error("`{what}` is there and is {is}")]
+    #[error("refusing to overwrite `{what}`: it is {is}")]
     Foreign {
         /// The URL or path.
         what: String,
@@ -30,7 +30,7 @@ pub enum SinkError {
         is: &'static str,
     },
     /// No room on the device, or a quota of the file system or the bucket.
-    #[error("no space is left for `{what}`, after {written_bytes} bytes: {reason}")]
+    #[error("no space left while writing `{what}` (after {written_bytes} bytes): {reason}")]
     NoSpace {
         /// The object.
         what: String,
@@ -40,7 +40,7 @@ pub enum SinkError {
         reason: String,
     },
     /// The operating system or the store refused.
-    #[error("writing `{what}` is refused: {reason}")]
+    #[error("not permitted to write `{what}`: {reason}")]
     PermissionDenied {
         /// The object.
         what: String,
@@ -48,7 +48,7 @@ pub enum SinkError {
         reason: String,
     },
     /// A storage that is only read.
-    #[error("nothing can be written to {scheme}")]
+    #[error("writing to {scheme} is not supported")]
     ReadOnly {
         /// What the URL begins with.
         scheme: String,
@@ -96,7 +96,7 @@ pub enum SinkError {
     },
     /// The buffers that encoding needs do not fit the memory limit.
     #[error(
-        "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of memory, of {limit_bytes} {free_bytes} are free"
+        "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of memory; {free_bytes} of {limit_bytes} are free"
     )]
     Memory {
         /// Bytes of a chunk.

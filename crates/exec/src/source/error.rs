@@ -11,7 +11,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SourceError {
     /// A URL that cannot be read.
-    #[error("`{url}` is not a location: {reason}")]
+    #[error("`{url}` is not a valid location: {reason}")]
     BadUrl {
         /// The URL, without credentials.
         url: String,
@@ -45,7 +45,7 @@ pub enum SourceError {
         what: String,
     },
     /// A bucket of another region than was asked.
-    #[error("the bucket of `{what}` is in the region {region}")]
+    #[error("the bucket of `{what}` is in region {region}")]
     Region {
         /// The URL or object.
         what: String,
@@ -54,7 +54,7 @@ pub enum SourceError {
     },
     /// The store takes no requests of a machine whose clock is so wrong.
     #[error(
-        "the storage of `{what}` refuses: the clock of this machine is too far from its own ({code})"
+        "the storage of `{what}` refused the request: the clock of this machine differs too much from its own ({code})"
     )]
     Clock {
         /// The URL or object.
@@ -63,7 +63,7 @@ pub enum SourceError {
         code: String,
     },
     /// The store, or the operating system, refused.
-    #[error("access to `{what}` is refused: {reason}")]
+    #[error("access to `{what}` denied: {reason}")]
     PermissionDenied {
         /// The URL or object.
         what: String,
@@ -89,7 +89,7 @@ pub enum SourceError {
         reason: String,
     },
     /// No answer in time.
-    #[error("`{what}` gave no answer within {seconds} s")]
+    #[error("`{what}` did not respond within {seconds} s")]
     Timeout {
         /// The URL or object.
         what: String,
@@ -105,7 +105,7 @@ pub enum SourceError {
         reason: String,
     },
     /// The storage will not do what it was asked, however often.
-    #[error("the storage of `{what}` refuses: {reason}")]
+    #[error("the storage of `{what}` refused the request: {reason}")]
     Refused {
         /// The URL or object.
         what: String,
@@ -310,7 +310,7 @@ impl SourceError {
                 false => allowed.join(", "),
             };
             return Some(format!(
-                "what may be {verb}: {here}; who runs the server allows more with \
+                "may be {verb}: {here}; the server's operator can allow more with \
                  `tessera serve --allow-{flag} PATH`"
             ));
         }
@@ -343,7 +343,7 @@ impl SourceError {
                 "the stored data is damaged or was written by an incompatible writer"
             }
             Corrupt { .. } => {
-                "restore the file, or make the tensor again; `tessera check` lists all damaged files of a warehouse"
+                "restore the file, or create the tensor again; `tessera check` lists all damaged files of a warehouse"
             }
             Internal { .. } => "this is a fault in Tessera; please report the query",
             _ => return None,

@@ -65,7 +65,7 @@ pub enum BindError {
         is_unordered: bool,
     },
     /// A label that the coordinate's type cannot have.
-    #[error("{label} is no label of dimension `{dim}`, whose labels are {kind}")]
+    #[error("{label} cannot be a label of dimension `{dim}`: its labels are {kind}")]
     InvalidLabel {
         /// The dimension.
         dim: String,
@@ -120,7 +120,7 @@ pub enum BindError {
     },
     /// A construct of the other surface.
     #[error(
-        "{construct} belongs to the {belongs} surface, and {clause} makes this a block of the other"
+        "{construct} belongs to the {belongs} surface, but {clause} puts this block on the other one"
     )]
     WrongSurface {
         /// The construct.

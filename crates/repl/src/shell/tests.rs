@@ -89,7 +89,7 @@ fn a_failure_or_a_cancelled_query_leaves_the_shell() {
     assert_eq!(out, "did a\ndid c\n");
     assert_eq!(
         err,
-        "error[not_found]: there is nothing at `x`\nerror[cancelled]: the query was cancelled\n"
+        "error[not_found]: no such path: `x`\nerror[cancelled]: the query was cancelled\n"
     );
     assert!(failed);
 }

@@ -19,24 +19,24 @@ use std::time::Instant;
 pub(super) struct BenchArgs {
     #[command(flatten)]
     script: ScriptArgs,
-    /// How many runs are measured, after one that is not
+    /// Number of measured runs, after the warm-up
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
-    /// File of statements that run first, unmeasured
+    /// File of statements to run first, not measured
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,
-    /// Statement that runs last, unmeasured; `--keep` saves its result
+    /// Statement to run last, not measured; `--keep` saves its result
     #[arg(long, value_name = "SQL")]
     check: Option<String>,
-    /// Directory that gets each tensor (or column) of the last result as NAME.npy
+    /// Directory where each tensor (or column) of the last result is saved as NAME.npy
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Prints JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Waits for a line on the input with a number of runs, measures them, prints a line, and so on until the input ends
+    /// Read a number of runs from each line of stdin, measure that many, and print one line of results, until stdin ends
     ///
-    /// Its first line comes when the warm-up is done. So another program can be measured in between.
+    /// The first line is printed after the warm-up, so that another program can be measured in turns.
     #[arg(long, conflicts_with = "n")]
     turns: bool,
 }

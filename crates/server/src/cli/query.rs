@@ -17,16 +17,16 @@ use std::time::Instant;
 pub(super) struct QueryArgs {
     #[command(flatten)]
     script: ScriptArgs,
-    /// table, json, ndjson, csv, arrow, parquet, npy or npz [default: by the file's name, else table]
+    /// table, json, ndjson, csv, arrow, parquet, npy or npz [default: from the output file's name, else table]
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// File (or Zarr store) to write instead of stdout; it appears when it is whole
+    /// File (or Zarr store) to write instead of stdout; it appears once it is complete
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A value for `$NAME` (`$1` and `?` by number) in the statements: JSON, or else a text; repeatable
+    /// Value of the parameter `$NAME` (`$1` and `?` by number), as JSON or plain text; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE")]
     params: Vec<String>,
-    /// Tells the time of each statement on stderr
+    /// Print the time of each statement to stderr
     #[arg(long)]
     timing: bool,
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub(super) struct QueryArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ScriptArgs {
-    /// Statements, parted by `;`; `-` reads them from stdin
+    /// SQL statements separated by `;`, or `-` to read them from stdin
     #[arg(value_name = "SQL", required_unless_present = "file")]
     sql: Option<String>,
-    /// File of statements
+    /// File of SQL statements to run
     #[arg(short, long, value_name = "FILE", conflicts_with = "sql")]
     file: Option<PathBuf>,
 }

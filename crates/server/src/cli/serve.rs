@@ -13,34 +13,34 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Where to listen [default: 127.0.0.1:8080]
+    /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to listen for Flight SQL
+    /// Address to listen on for Flight SQL
     #[arg(long, value_name = "ADDRESS")]
     flight: Option<String>,
-    /// Directory or URL prefix that statements may read, beside the warehouse; `*` for everything (may be repeated)
+    /// Directory or URL prefix that statements may read besides the warehouse, or `*` for everything; may be repeated
     #[arg(long, value_name = "PATH")]
     allow_read: Vec<String>,
-    /// The same for COPY and reading
+    /// Directory or URL prefix that statements may read and write (COPY); may be repeated
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<String>,
-    /// Make no token: whoever reaches the port may ask
+    /// Do not require a token: anyone who can reach the port may run statements
     #[arg(long)]
     no_token: bool,
-    /// Let others than this machine ask without TLS, and with --no-token without a token
+    /// Allow remote clients without TLS (and, with --no-token, without a token)
     #[arg(long)]
     insecure: bool,
-    /// PEM file of the server's certificates, for HTTPS; read again when it changes
+    /// PEM file with the server's certificate chain, for HTTPS; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     certificate: Option<String>,
-    /// PEM file of their key
+    /// PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE")]
     key: Option<String>,
     /// Accept workers
     #[arg(long)]
     cluster: bool,
-    /// Where workers are accepted
+    /// Address to accept workers on
     #[arg(long, value_name = "ADDRESS")]
     cluster_listen: Option<String>,
 }

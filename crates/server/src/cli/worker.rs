@@ -34,22 +34,22 @@ const STORAGE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(super) struct WorkerArgs {
-    /// Where the server accepts workers [default: 127.0.0.1:50050]
+    /// Address where the server accepts workers [default: 127.0.0.1:50050]
     #[arg(long, value_name = "HOST:PORT")]
     scheduler: Option<String>,
-    /// Where this worker listens [default: a free port of 127.0.0.1]
+    /// Address to listen on [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     listen: SocketAddr,
-    /// Where others find it, if that is not where it listens
+    /// Address that the others connect to, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Threads of this worker that compute [default: as many as --threads]
+    /// Compute threads of this worker [default: --threads]
     #[arg(long, value_name = "N")]
     slots: Option<String>,
-    /// Its name in SHOW WORKERS [default: its address]
+    /// Name in SHOW WORKERS [default: its address]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Does not start again what ends
+    /// Do not restart the worker process when it ends
     #[arg(long)]
     no_supervisor: bool,
     /// This is what a supervisor started, by the number that it drew for it

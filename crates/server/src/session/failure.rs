@@ -19,7 +19,7 @@ pub enum Failure {
         position: Option<Position>,
     },
     /// A name that is taken.
-    #[error("`{name}` exists already")]
+    #[error("`{name}` already exists")]
     Exists {
         /// The name.
         name: String,
@@ -37,7 +37,7 @@ pub enum Failure {
         position: Option<Position>,
     },
     /// A query that neither waits nor runs.
-    #[error("no query `{id}` waits or runs")]
+    #[error("no queued or running query `{id}`")]
     UnknownQuery {
         /// The id as written.
         id: String,
@@ -93,7 +93,7 @@ pub enum Failure {
         url: String,
     },
     /// Views that are made of each other.
-    #[error("the view `{name}` is made of itself: {path}")]
+    #[error("view `{name}` refers to itself: {path}")]
     CyclicView {
         /// The view.
         name: String,
@@ -101,7 +101,7 @@ pub enum Failure {
         path: String,
     },
     /// Views of views, too many steps deep.
-    #[error("the view `{name}` stands on more than {limit} views, one on the other")]
+    #[error("view `{name}` is nested more than {limit} views deep")]
     DeepView {
         /// The view that goes too far.
         name: String,
@@ -115,7 +115,7 @@ pub enum Failure {
         name: String,
     },
     /// A label that would come back as something else.
-    #[error("`{dim}` has the label {label}, and labels are kept up to {}", i64::MAX)]
+    #[error("label {label} of dimension `{dim}` is too large to be stored (limit {})", i64::MAX)]
     LargeLabel {
         /// The dimension.
         dim: String,
@@ -133,7 +133,7 @@ pub enum Failure {
         reason: String,
     },
     /// A format after `STORED AS` that tensors do not have.
-    #[error("`{format}` is not a format of tensors")]
+    #[error("`{format}` is not a tensor format")]
     StoredAs {
         /// The format as written.
         format: String,
@@ -196,22 +196,22 @@ impl Report for Failure {
             Failure::Exists { name } => {
                 Some(format!("write CREATE OR REPLACE …, or DROP TENSOR {name} first"))
             }
-            Failure::UnknownQuery { .. } => Some("SHOW QUERIES lists those that do".into()),
+            Failure::UnknownQuery { .. } => Some("SHOW QUERIES lists queued and running queries".into()),
             Failure::WrongKind { name, kind } => {
                 Some(format!("write DROP {} {name}", kind.to_uppercase()))
             }
             Failure::Option { hint, .. } => Some(hint.clone()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Table { format: "NDJSON", .. } => {
-                Some("the file holds one JSON object a line".into())
+                Some("the file must contain one JSON object per line".into())
             }
             Failure::Table { .. } => Some(
-                "read_parquet, read_csv, read_json and read_arrow say the format where the name does not".into(),
+                "if the file name does not show the format, use read_parquet, read_csv, read_json or read_arrow".into(),
             ),
             Failure::SourceChanged { .. } => Some("run the statement again".into()),
             Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
             Failure::DeepView { .. } => {
-                Some("keep a result on the way with CREATE TENSOR or CREATE TEMP TENSOR".into())
+                Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(
@@ -229,7 +229,7 @@ impl Report for Failure {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
             }
             Failure::Rows { message, .. } if is_zero_division(message) => Some(
-                "integers have no quotient by 0; `nullif(divisor, 0)` gives NULL there, `x::double` an infinity or NaN"
+                "integer division by zero has no result; `nullif(divisor, 0)` gives NULL, `x::double` infinity or NaN"
                     .into(),
             ),
             Failure::Rows { .. } => None,

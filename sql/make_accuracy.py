@@ -1,4 +1,4 @@
-"""Writes crates/exec/testdata/accuracy/*: what functions of floats are, to high precision.
+"""Writes crates/kernels/testdata/accuracy/*: what functions of floats are, to high precision.
 
     pip install numpy scipy mpmath && python sql/make_accuracy.py
 
@@ -21,7 +21,7 @@ import mpmath
 import numpy as np
 import scipy.special
 
-OUT = Path(__file__).resolve().parent.parent / "crates" / "exec" / "testdata" / "accuracy"
+OUT = Path(__file__).resolve().parent.parent / "crates" / "kernels" / "testdata" / "accuracy"
 EXACTLY_NUMPY = -128
 mpmath.mp.prec = 200
 

@@ -106,3 +106,37 @@ fn one_version_of_each() {
         assert!(!single || n == 1, "{n} versions of {name}");
     }
 }
+
+/// The modules and functions that a page names as `crate::path`, which does not exist in that crate.
+fn missing(page: &str) -> Vec<String> {
+    let named = page.split('`').skip(1).step_by(2).filter(|code| code.contains("::"));
+    let exists = |name: &str| {
+        let (krate, path) = name.split_once("::").unwrap();
+        let src = root().join(format!("crates/{krate}/src"));
+        let module = src.join(path.replace("::", "/"));
+        if module.is_dir() || module.with_extension("rs").is_file() {
+            return true;
+        }
+        let (inside, last) = path.rsplit_once("::").unwrap_or(("", path));
+        let below = src.join(inside.replace("::", "/"));
+        let mut files = vec![below.with_extension("rs"), src.join("lib.rs")];
+        if below.is_dir() {
+            sources(&below, &mut files);
+        }
+        let function = [format!("fn {last}("), format!("fn {last}<")];
+        files
+            .iter()
+            .filter_map(|f| fs::read_to_string(f).ok())
+            .any(|text| function.iter().any(|f| text.contains(f)))
+    };
+    named.filter(|name| !exists(name)).map(str::to_string).collect()
+}
+
+#[test]
+fn the_life_of_a_query_names_what_exists() {
+    let page = fs::read_to_string(root().join("docs/life-of-a-query.md")).unwrap();
+    assert_eq!(missing(&page), Vec::<String>::new());
+    assert!(page.matches("::").count() > 10, "the page names modules and functions");
+    // The check can fail.
+    assert_eq!(missing("`frontend::parse`, `frontend::no_such`, `no::such`").len(), 2);
+}

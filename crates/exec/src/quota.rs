@@ -357,7 +357,7 @@ mod tests {
         assert!(taken.may_fit(), "{taken}");
         assert_eq!(
             taken.to_string(),
-            "out of memory: 60 bytes are needed beside 40 bytes that the statement holds, and 90 bytes of 100 bytes are in use"
+            "out of memory: 60 bytes more needed by a statement that holds 40 bytes; 90 bytes of 100 bytes are in use"
         );
         let Err(never) = own.reserve(61) else { panic!("there are 10 left") };
         assert!(!never.may_fit(), "{never}");

@@ -126,7 +126,7 @@ fn is_told(error: &SinkError, fault: Fault) {
     match fault {
         Fault::NoSpace => {
             assert_eq!((error.code(), error.class()), ("no_space", Class::Limit), "{text}");
-            assert!(text.contains("after ") && text.contains(" bytes: "), "{text}");
+            assert!(text.contains("(after ") && text.contains(" bytes)"), "{text}");
             assert!(error.hint().is_some());
         }
         Fault::Silence => assert_eq!(error.code(), "storage_timeout", "{text}"),

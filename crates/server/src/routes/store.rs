@@ -12,8 +12,10 @@
 //! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
 //! for a statement holds it up.
 
+mod apart;
 mod restore;
 
+use self::apart::{Apart, Ended};
 use super::light::{LIGHT_MAX, is_light};
 use crate::answer::Reply;
 use crate::config::Config;
@@ -22,10 +24,9 @@ use crate::error::Error;
 use crate::journal::{End, Journal, Record, now_ms};
 use crate::session::Host;
 use crate::statement::{Entered, Keeper, State};
+use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -41,8 +42,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// How long a DELETE waits for the end of what it cancels.
 const END_SOON: Duration = Duration::from_secs(1);
-/// What a cancelled engine has to come back before it is dropped.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came out of a statement.
 #[derive(Debug)]
@@ -307,6 +306,7 @@ pub(super) struct Statements {
     light: AtomicUsize,
     running_max: usize,
     limit_s: u64,
+    apart: Apart,
     ttl: Duration,
     /// Bytes of results that may be kept in memory, and on disk.
     keep_max: (u64, u64),
@@ -319,6 +319,19 @@ pub(super) struct Statements {
     looked: tokio::sync::Mutex<Option<Instant>>,
     /// Statements that came to each end: finished, failed, cancelled.
     pub(super) ends: [AtomicU64; 3],
+}
+
+/// The answers of an entry's script.
+async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
+    let mut replies = Vec::new();
+    let mut stream = engine.run(&entry.sql, entry.handle.clone());
+    while let Some(reply) = stream.next().await {
+        replies.push(reply?);
+    }
+    match replies.is_empty() {
+        true => Err(Error::Request { reason: "there is no statement in it".into() }),
+        false => Ok(replies),
+    }
 }
 
 /// Where a statement counts.
@@ -359,6 +372,7 @@ impl Statements {
             light: AtomicUsize::new(0),
             running_max: config.max_queries,
             limit_s: config.query_timeout_s,
+            apart: Apart::new(),
             ttl: Duration::from_secs(config.result_ttl_s),
             keep_max: (config.memory_limit_bytes / 4, disk),
             stop,
@@ -449,12 +463,13 @@ impl Statements {
     async fn drive(self: Arc<Self>, entry: Arc<Entry>, engine: Arc<dyn Engine>, live: Live) {
         entry.handle.needs_one_of(self.places.clone());
         let result = match entry.handle.is_cancelled() {
-            false => self.run(&entry, &*engine).await,
-            true => Err(Error::Cancelled),
+            false => self.run(&entry, engine).await,
+            true => {
+                drop(engine);
+                Err(Error::Cancelled)
+            }
         };
         entry.handle.leave_place().await;
-        // A session's own memory is free before anybody hears of the end.
-        drop(engine);
         let outcome = match result {
             // It was over before it saw that it was cancelled.
             Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,
@@ -491,38 +506,23 @@ impl Statements {
         self.make_room(&entry);
     }
 
-    async fn run(&self, entry: &Entry, engine: &dyn Engine) -> Result<Vec<Reply>, Error> {
-        let work = async {
-            let mut replies = Vec::new();
-            let mut stream = engine.run(&entry.sql, entry.handle.clone());
-            while let Some(reply) = stream.next().await {
-                replies.push(reply?);
-            }
-            match replies.is_empty() {
-                true => Err(Error::Request { reason: "there is no statement in it".into() }),
-                false => Ok(replies),
-            }
-        };
-        let patience = async {
-            entry.handle.cancelled().await;
-            tokio::time::sleep(PATIENCE).await;
-        };
+    async fn run(&self, entry: &Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
         let limit_s = self.limit_s;
         let limit = Duration::from_secs(limit_s);
         entry.handle.limit_to(limit);
-        let too_long = entry.handle.has_taken(limit);
-        tokio::select! {
-            result = AssertUnwindSafe(work).catch_unwind() => match result {
-                // The panic's own text went to the log; it may name what a client should not see.
-                Err(_) => Err(Error::Internal { what: "the query panicked".into() }),
-                // What notices by itself that the time is over says that it was cancelled.
-                Ok(Err(e)) if e.code() == "cancelled" && !entry.handle.is_cancelled() => {
-                    Err(if entry.handle.is_late() { Error::Timeout { limit_s } } else { e })
-                }
-                Ok(result) => result,
-            },
-            () = too_long => Err(Error::Timeout { limit_s }),
-            () = patience => Err(Error::Cancelled),
+        let work = answers(entry.clone(), engine);
+        match self.apart.run(work, &entry.handle, entry.handle.has_taken(limit)).await {
+            // The panic's own text went to the log; it may name what a client should not see.
+            Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
+            // What notices by itself that the time is over says that it was cancelled.
+            Ended::Itself(Ok(Err(e)))
+                if e.code() == "cancelled" && !entry.handle.is_cancelled() =>
+            {
+                Err(if entry.handle.is_late() { Error::Timeout { limit_s } } else { e })
+            }
+            Ended::Itself(Ok(result)) => result,
+            Ended::TooLong => Err(Error::Timeout { limit_s }),
+            Ended::Cancelled => Err(Error::Cancelled),
         }
     }
 

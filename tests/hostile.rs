@@ -84,6 +84,13 @@ fn no_statement_takes_memory_that_nobody_counts() {
         (chain_of(20, "SELECT arange(10) AS x", "repeat(x, 2) AS x", "sum(x)"), "memory_exceeded"),
         (chain_of(20, "SELECT arange(10) AS x", "tile(x, [2]) AS x", "sum(x)"), "memory_exceeded"),
         ("CREATE TEMP TENSOR k AS SELECT rechunk(arange(3000000), [1]) AS x".into(), "memory_exceeded"),
+        // A list of all chunks of a matrix that is factored whole.
+        ("EXPLAIN (FORMAT json) SELECT inv(eye(10000000))".into(), "ok"),
+        ("SELECT sum(inv(eye(10000000)))".into(), "memory_exceeded"),
+        // Constants that are written out for each row.
+        ("SELECT max(length(s)) FROM (SELECT repeat('x', 1000000) AS s FROM CELLS(arange(1000)) AS t(i, x)) q".into(), "ok"),
+        ("SELECT max(repeat('x', 1000000)) OVER (ORDER BY x) FROM CELLS(arange(1000)) AS t(i, x)".into(), "memory_exceeded"),
+        ("SELECT array_agg(range(20000)) FROM CELLS(arange(1000)) AS t(i, x)".into(), "memory_exceeded"),
         // Scripts and queries of too many parts.
         (format!("SELECT x FROM CELLS(arange(9)) AS t(i, x) ORDER BY {}", keys.join(", ")), "too_complex"),
         (chain("SELECT 'ab' AS x", "x || x AS x", "length(x)"), "too_complex"),

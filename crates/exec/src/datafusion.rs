@@ -15,6 +15,7 @@
 
 pub mod assemble;
 mod concat;
+mod constants;
 mod guard;
 mod ipc;
 mod large_top;
@@ -31,6 +32,7 @@ mod top;
 mod written;
 
 pub use concat::physical;
+pub use constants::rows_of_batches;
 pub use guard::Guarded;
 pub use ipc::IpcFormat;
 pub use large_top::with_large_limits_sorted;

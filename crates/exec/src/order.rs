@@ -286,6 +286,10 @@ impl Tiling for Order {
         Tiling::reads(&*self.tiling, stage, index, f);
     }
 
+    fn read_count(&self, stage: StageId, index: &[u64]) -> u64 {
+        Tiling::read_count(&*self.tiling, stage, index)
+    }
+
     fn readers(&self, of: OutputRef, index: &[u64]) -> u64 {
         let number = Tiling::grid(&*self.tiling, of.stage).ravel(index);
         self.readers.get(&(of, number)).copied().unwrap_or(0)

@@ -69,6 +69,8 @@ pub trait Tiling: Send + Sync {
     fn name(&self, stage: StageId) -> String;
     /// Calls `f` with each chunk that an operand reads, once.
     fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex));
+    /// At most how many chunks an operand reads.
+    fn read_count(&self, stage: StageId, index: &[u64]) -> u64;
     /// Operands that read a chunk, over all stages; saturates.
     fn readers(&self, of: OutputRef, index: &[u64]) -> u64;
     /// Bytes that an operand needs beside its inputs: assembled inputs, scratch, outputs.

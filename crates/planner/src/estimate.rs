@@ -241,16 +241,17 @@ impl<'a> Walk<'a> {
         if self.made.contains_key(&key) {
             return true;
         }
-        let mut stack = vec![self.frame(key)];
+        let Some(first) = self.frame(key) else { return false };
+        let mut stack = vec![first];
         while let Some(frame) = stack.last_mut() {
             if let Some(&read) = frame.reads.get(frame.next) {
                 frame.next += 1;
                 match self.made.get_mut(&read) {
                     Some(made) => made.pins += 1,
-                    None => {
-                        let frame = self.frame(read);
-                        stack.push(frame);
-                    }
+                    None => match self.frame(read) {
+                        Some(frame) => stack.push(frame),
+                        None => return false,
+                    },
                 }
                 continue;
             }
@@ -265,15 +266,19 @@ impl<'a> Walk<'a> {
         true
     }
 
-    fn frame(&self, key: Key) -> Frame {
+    /// An operand with what it reads; `None` if that is more than is gone through.
+    fn frame(&self, key: Key) -> Option<Frame> {
         let index = self.index(key);
+        if self.tiling.read_count(StageId(key.0), &index) > STEPS_MAX {
+            return None;
+        }
         let mut reads: SmallVec<[Key; 4]> = SmallVec::new();
         let plan = self.tiling.plan();
         self.tiling.reads(StageId(key.0), &index, &mut |from, at| {
             reads.push((from.stage.0, plan.stage(from.stage).grid.ravel(&at)));
         });
         reads.sort_by_key(|r| Reverse(self.tiling.depth(StageId(r.0))));
-        Frame { key, reads, next: 0 }
+        Some(Frame { key, reads, next: 0 })
     }
 
     fn index(&self, key: Key) -> crate::grid::ChunkIndex {

@@ -141,6 +141,14 @@ impl Tiling {
         }
     }
 
+    /// At most how many chunks the operand reads: found without going through them.
+    pub fn read_count(&self, stage: StageId, index: &[u64]) -> u64 {
+        (0..self.plan.stage(stage).inputs.len())
+            .filter_map(|input| self.touched(stage, index, input))
+            .map(|hits| hits.iter().fold(1u64, |n, h| n.saturating_mul(h.count())))
+            .fold(0, u64::saturating_add)
+    }
+
     /// The chunks of one input that the operand reads, row-major: what exec gathers the input from.
     pub fn pieces(&self, stage: StageId, index: &[u64], input: usize) -> Vec<ChunkIndex> {
         let mut out = Vec::new();

@@ -338,13 +338,19 @@ impl Host {
     }
 
     /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
-    fn task_context(&self, state: &SessionState, budget: Option<&Arc<Quota>>) -> TaskContext {
+    fn task_context(
+        &self,
+        state: &SessionState,
+        budget: Option<&Arc<Quota>>,
+        batch_rows: usize,
+    ) -> TaskContext {
         let pool = self.rows.pool(budget);
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
         // A sort keeps this much for the merge of what it spilled: a part of what the statement may have.
         let reserved = (self.rows.share_within(budget) / 8).min(10 << 20) as usize;
-        let config = state.config().clone().with_sort_spill_reservation_bytes(reserved);
+        let config = state.config().clone();
+        let config = config.with_sort_spill_reservation_bytes(reserved).with_batch_size(batch_rows);
         let id = state.session_id().to_string();
         // A plan has its functions; by name they are only looked up in plans that come from elsewhere.
         let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());

@@ -11,7 +11,7 @@ use arrow::record_batch::RecordBatch;
 
 /// The batch in parts whose texts have at most `most` bytes when they are written out, and at least a row.
 pub(super) fn cut(batch: RecordBatch, most: u64) -> Vec<RecordBatch> {
-    let total: u64 = batch.columns().iter().map(|c| at_most(c)).fold(0, u64::saturating_add);
+    let total: u64 = batch.columns().iter().map(at_most).fold(0, u64::saturating_add);
     if total <= most {
         return vec![batch];
     }

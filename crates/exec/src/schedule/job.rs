@@ -80,6 +80,8 @@ pub(crate) struct Job {
     /// What the table takes, if it is large: charged, and looked at.
     notes: Charge,
     notes_bytes: u64,
+    /// An operand reads more chunks than can be listed.
+    pub(super) crowded: Option<Error>,
     /// Operands that compute.
     pub(crate) ready: ReadyQueue,
     /// Loads, which may have to fetch.
@@ -188,6 +190,7 @@ impl Job {
             early: vec![RangeSet::default(); roots.len()],
             notes: statement.account.nothing(),
             notes_bytes: 0,
+            crowded: None,
             statement: Arc::new(statement),
             done: Some(done),
             stages,
@@ -254,6 +257,9 @@ impl Job {
     /// # Errors
     /// [`Error::ChunkNotes`] if that is too much for the budget.
     pub(super) fn charge_notes(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.crowded.take() {
+            return Err(error);
+        }
         let chunks = self.table.end() as u64;
         let bytes = chunks.saturating_sub(NOTES_FREE) * NOTE_BYTES;
         if bytes > self.notes_bytes {

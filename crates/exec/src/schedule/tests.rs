@@ -160,6 +160,9 @@ impl Tiling for Toy {
             f(r, SmallVec::from_slice(&[n]));
         }
     }
+    fn read_count(&self, stage: StageId, index: &[u64]) -> u64 {
+        self.all_reads(stage.0, index[0]).len() as u64
+    }
     fn readers(&self, of: OutputRef, index: &[u64]) -> u64 {
         (self.stages[of.stage.0 as usize].readers)(of.output, index[0])
     }

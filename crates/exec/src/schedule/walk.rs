@@ -12,9 +12,13 @@ use crate::operand::State;
 use crate::schedule::job::{Frame, Job};
 use crate::schedule::ready::Ready;
 use crate::schedule::table::{Key, Made, Operand, Read, Slot};
+use crate::store::counted_notes;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use tessera_planner::plan::OutputRef;
+
+/// Chunks that an operand may read without a look at the memory that the list of them takes.
+const READS_FREE: u64 = 1 << 16;
 
 impl Job {
     /// One step of the walk: visits one read of the innermost unfinished operand, or starts the next root if
@@ -169,6 +173,14 @@ impl Job {
     fn needs(&mut self, key: Key, index: &[u64]) -> (SmallVec<[Read; 2]>, u64) {
         let tiling = &self.statement.tiling;
         let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
+        let count = tiling.read_count(key.stage, index);
+        if count > READS_FREE {
+            let bytes = count.saturating_mul(size_of::<Read>() as u64);
+            if let Err(error) = counted_notes(count, bytes, self.statement.account.quota()) {
+                self.crowded.get_or_insert(error);
+                return (reads, 0);
+            }
+        }
         tiling.reads(key.stage, index, &mut |from, at| {
             let number = tiling.grid(from.stage).ravel(&at);
             reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });

@@ -62,6 +62,10 @@ impl Tiling for tile::Tiling {
         self.reads(stage, index, f);
     }
 
+    fn read_count(&self, stage: StageId, index: &[u64]) -> u64 {
+        tile::Tiling::read_count(self, stage, index)
+    }
+
     fn readers(&self, of: OutputRef, index: &[u64]) -> u64 {
         self.readers(of, index)
     }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::datafusion::{
     BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
-    stoppable, with_large_limits_sorted,
+    rows_of_batches, stoppable, with_large_limits_sorted,
 };
 use tessera_exec::durable::Stored;
 use tessera_exec::error::Error as ExecError;
@@ -176,7 +176,9 @@ impl Session {
         let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let share = self.host.rows.share_within(cancel.budget().as_ref());
         let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
-        let context = self.host.task_context(&planned.state, cancel.budget().as_ref());
+        let usual = planned.state.config().batch_size();
+        let batch_rows = rows_of_batches(&plan, usual, share / 4).map_err(rows_error)?;
+        let context = self.host.task_context(&planned.state, cancel.budget().as_ref(), batch_rows);
         stop.rows(apart, plan, context).await
     }
 

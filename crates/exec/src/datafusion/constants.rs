@@ -1,0 +1,85 @@
+//! Constants that are large when they are written out for each row.
+//!
+//! DataFusion keeps a constant once, and writes it out for all rows of a batch where a projection, an aggregate or a sort
+//! wants a column. A text of a megabyte is then eight gigabytes. So batches of plans with large constants have fewer rows.
+//! The arguments of window functions are written out for all rows of a partition: there a large constant is refused.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+use std::sync::Arc;
+
+/// Bytes of a constant that is not looked at.
+const SMALL_BYTES: u64 = 64;
+
+/// How many rows a batch of the plan may have, `usual` at most, so that its constants take no more than `most` bytes when
+/// they are written out.
+///
+/// # Errors
+/// `ResourcesExhausted` for a constant of a window function of which `usual` rows take more than `most` bytes.
+pub fn rows_of_batches(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<usize> {
+    let mut row_bytes = 0u64;
+    plan.apply(|node| {
+        let mut own = 0u64;
+        node.apply_expressions(&mut |expr| {
+            own = own.saturating_add(constant_bytes(expr)?);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
+        if is_window && own.saturating_mul(usual as u64) > most {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "the constants of a window function take {own} bytes in each row, and the limit is {} bytes",
+                most / usual.max(1) as u64
+            )));
+        }
+        row_bytes = row_bytes.saturating_add(own);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if row_bytes == 0 {
+        return Ok(usual);
+    }
+    Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
+}
+
+/// Bytes of the large constants of an expression.
+fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
+    let mut bytes = 0u64;
+    expr.apply(|part| {
+        if let Some(constant) = part.downcast_ref::<Literal>() {
+            let own = constant.value().size() as u64;
+            bytes = bytes.saturating_add(if own > SMALL_BYTES { own } else { 0 });
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::prelude::SessionContext;
+
+    #[tokio::test]
+    async fn batches_have_fewer_rows_where_constants_are_large() {
+        let context = SessionContext::new();
+        let rows = async |sql: &str| {
+            let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            rows_of_batches(&plan, 8192, 1 << 20)
+        };
+        let long = "x".repeat(10_000);
+        let table = "(VALUES (1), (2)) AS t(a)";
+        assert_eq!(rows(&format!("SELECT a + 1, 'short' FROM {table}")).await.unwrap(), 8192);
+        let few = rows(&format!("SELECT a, '{long}' FROM {table}")).await.unwrap();
+        assert!((50..110).contains(&few), "{few}");
+        let one = rows(&format!("SELECT a, '{}' FROM {table}", "y".repeat(3 << 20))).await.unwrap();
+        assert_eq!(one, 1);
+        let over = format!("SELECT max('{long}') OVER (ORDER BY a) FROM {table}");
+        let refused = rows(&over).await.unwrap_err();
+        assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused}");
+        let over = format!("SELECT lag(a, 1, 0) OVER (ORDER BY a) FROM {table}");
+        assert_eq!(rows(&over).await.unwrap(), 8192);
+    }
+}

@@ -84,6 +84,8 @@ fn no_statement_takes_memory_that_nobody_counts() {
         (chain_of(20, "SELECT arange(10) AS x", "repeat(x, 2) AS x", "sum(x)"), "memory_exceeded"),
         (chain_of(20, "SELECT arange(10) AS x", "tile(x, [2]) AS x", "sum(x)"), "memory_exceeded"),
         ("CREATE TEMP TENSOR k AS SELECT rechunk(arange(3000000), [1]) AS x".into(), "memory_exceeded"),
+        // Lists without cells are written one by one.
+        ("SELECT zeros([100000000, 0])".into(), "ok"),
         // A list of all chunks of a matrix that is factored whole.
         ("EXPLAIN (FORMAT json) SELECT inv(eye(10000000))".into(), "ok"),
         ("SELECT sum(inv(eye(10000000)))".into(), "memory_exceeded"),

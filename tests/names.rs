@@ -221,7 +221,8 @@ fn a_result_without_a_place_is_told_with_what_there_is() {
     let r = s.submit(&json!({"sql": "SELECT arange(200000) AS x"}));
     let told = r.json()["error"]["message"].as_str().unwrap_or_default().to_string();
     assert!(
-        told.contains("1.5 MiB (1600000 bytes)") && told.contains("scratch space holds 1.0 MiB"),
+        told.contains("1.5 MiB (1600000 bytes)")
+            && told.contains("1.0 MiB (1048576 bytes) of scratch space"),
         "{}",
         r.text()
     );

@@ -54,7 +54,7 @@ pub enum SourceError {
     },
     /// The store takes no requests of a machine whose clock is so wrong.
     #[error(
-        "the storage of `{what}` refused the request: the clock of this machine differs too much from its own ({code})"
+        "the storage of `{what}` refused the request: this machine's clock differs too much from its own ({code})"
     )]
     Clock {
         /// The URL or object.

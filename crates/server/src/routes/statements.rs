@@ -131,7 +131,9 @@ fn is_inline(out: Out, replies: &[Reply]) -> bool {
     let (memory, disk) =
         replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
     // A small one may have been put aside when memory was short.
-    matches!(out, Out::Format(f) if f.is_text()) && memory + disk <= INLINE_BYTES
+    matches!(out, Out::Format(f) if f.is_text())
+        && memory + disk <= INLINE_BYTES
+        && stream::words(replies) <= INLINE_BYTES
 }
 
 /// The `result` of an inline answer: for JSON the document, or a list of them if the script has several statements; for

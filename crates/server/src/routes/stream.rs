@@ -145,7 +145,23 @@ struct Held {
 pub(super) fn is_small(replies: &[Reply]) -> bool {
     let (memory, disk) =
         replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
-    memory <= SMALL_BYTES && disk == 0 && replies.len() <= SMALL_REPLIES
+    memory <= SMALL_BYTES
+        && disk == 0
+        && replies.len() <= SMALL_REPLIES
+        && words(replies) <= SMALL_BYTES
+}
+
+/// Labels, and lists of lists, that are written of tensors beside their cells: a tensor without cells may have many.
+pub(super) fn words(replies: &[Reply]) -> u64 {
+    let tensors = replies.iter().filter_map(|r| r.answer.tensors()).flatten();
+    tensors.map(|t| words_of(&t.head().shape())).fold(0, u64::saturating_add)
+}
+
+fn words_of(shape: &[u64]) -> u64 {
+    let labels = shape.iter().fold(0u64, |n, &len| n.saturating_add(len));
+    let lists =
+        shape.iter().take_while(|len| **len > 0).fold(1u64, |n, &len| n.saturating_mul(len));
+    labels.saturating_add(if shape.contains(&0) { lists } else { 0 })
 }
 
 /// Streams answers.

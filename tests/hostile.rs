@@ -335,3 +335,15 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     let (status, answer, told) = ask("SELECT sum(arange(5)) AS s");
     assert_eq!((status, answer.trim()), (Some(0), "s\n10"), "{told}");
 }
+
+/// DataFusion plans such a join for longer than anybody waits, and asks nobody meanwhile.
+#[test]
+fn the_time_of_a_session_ends_what_computes_without_a_look() {
+    let server = small();
+    let tables: Vec<String> = (0..600).map(|i| format!("(VALUES (1)) v{i}(a{i})")).collect();
+    let join = format!("SELECT count(*) FROM {}", tables.join(", "));
+    let begun = Instant::now();
+    assert_eq!(code(&server, &format!("SET tessera.query_timeout = 1; {join}")), "timeout");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(code(&server, "SELECT 1"), "ok");
+}

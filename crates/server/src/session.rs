@@ -436,6 +436,7 @@ impl Session {
         if let Some(bytes) = settings.query_memory_bytes {
             cancel.takes_at_most(bytes, self.host.runtime.quota());
         }
+        cancel.limit_statement_to(settings.query_timeout_s.map(Duration::from_secs));
         let served = self.served(parsed, cancel);
         let reply = match settings.query_timeout_s {
             Some(limit_s) => tokio::select! {
@@ -448,6 +449,7 @@ impl Session {
             },
             None => served.await,
         };
+        cancel.limit_statement_to(None);
         if !cancel.may_survive() {
             cancel.unpin().await;
         }

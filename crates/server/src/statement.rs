@@ -136,7 +136,7 @@ struct Inner {
 }
 
 /// So much time from a moment on, at which it had waited so long for a place.
-struct Deadline {
+pub(super) struct Deadline {
     started: Instant,
     waited: Duration,
     limit: Duration,
@@ -539,6 +539,26 @@ impl Handle {
             let elapsed = d.started.elapsed();
             elapsed >= d.limit && elapsed >= d.limit + self.waited().saturating_sub(d.waited)
         })
+    }
+
+    /// The statement of the script that runs now may take so long, by a setting of its session; `None` for the next one.
+    pub(crate) fn limit_statement_to(&self, limit: Option<Duration>) {
+        let waited = self.waited();
+        let deadline = limit.map(|limit| Deadline { started: Instant::now(), waited, limit });
+        self.noted().own_limit = deadline;
+    }
+
+    /// Waits until the statement of the script that runs then is beyond its own limit by `grace`, and says the limit.
+    pub(crate) async fn is_overdue(&self, grace: Duration) -> Duration {
+        loop {
+            tokio::time::sleep(grace).await;
+            let waited = self.waited();
+            if let Some(own) = &self.noted().own_limit
+                && own.started.elapsed() >= own.limit + waited.saturating_sub(own.waited) + grace
+            {
+                return own.limit;
+            }
+        }
     }
 
     /// True if nothing has to be done for it any more.

@@ -522,6 +522,7 @@ impl Statements {
             }
             Ended::Itself(Ok(result)) => result,
             Ended::TooLong => Err(Error::Timeout { limit_s }),
+            Ended::Overdue(limit) => Err(Error::Timeout { limit_s: limit.as_secs() }),
             Ended::Cancelled => Err(Error::Cancelled),
         }
     }

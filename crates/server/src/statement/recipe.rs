@@ -126,6 +126,8 @@ pub(crate) trait Keeper: Send + Sync {
 /// A recipe in the making, and what it holds.
 #[derive(Default)]
 pub(super) struct Noted {
+    /// The time that the statement of the script may take, if that is limited.
+    pub(super) own_limit: Option<super::Deadline>,
     pub(super) recipe: Recipe,
     /// True if the statement ran before, and the recipe is of then.
     pub(super) again: bool,

@@ -40,6 +40,8 @@ pub(super) enum Ended<T> {
     Cancelled,
     /// Its time was over, and it was dropped or left behind.
     TooLong,
+    /// The time of a statement of the script was over, and it was left behind.
+    Overdue(Duration),
 }
 
 impl Apart {
@@ -62,9 +64,10 @@ impl Apart {
             ended = task.wait() => return Ended::Itself(ended),
             () = too_long => Ended::TooLong,
             () = handle.cancelled() => Ended::Cancelled,
+            limit = handle.is_overdue(LOOK_EVERY) => Ended::Overdue(limit),
         };
         let drop_at = match ended {
-            Ended::Cancelled => Instant::now() + PATIENCE,
+            Ended::Cancelled | Ended::Overdue(_) => Instant::now() + PATIENCE,
             _ => {
                 task.abort();
                 Instant::now()
@@ -76,7 +79,7 @@ impl Apart {
                 biased;
                 // What it says itself of a cancel is more than we know.
                 own = task.wait() => return match (ended, own) {
-                    (Ended::Cancelled, Ok(own)) => Ended::Itself(Ok(own)),
+                    (Ended::Cancelled | Ended::Overdue(_), Ok(own)) => Ended::Itself(Ok(own)),
                     (ended, _) => ended,
                 },
                 () = sleep(LOOK_EVERY) => {}

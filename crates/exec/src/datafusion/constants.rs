@@ -43,13 +43,13 @@ pub fn rows_of_batches(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -
     Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
 }
 
-/// Bytes of the large constants of an expression.
+/// Bytes of the largest constant of an expression: a list that a column is compared with is not written out.
 fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     let mut bytes = 0u64;
     expr.apply(|part| {
         if let Some(constant) = part.downcast_ref::<Literal>() {
             let own = constant.value().size() as u64;
-            bytes = bytes.saturating_add(if own > SMALL_BYTES { own } else { 0 });
+            bytes = bytes.max(if own > SMALL_BYTES { own } else { 0 });
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -79,6 +79,9 @@ mod tests {
         let over = format!("SELECT max('{long}') OVER (ORDER BY a) FROM {table}");
         let refused = rows(&over).await.unwrap_err();
         assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused}");
+        let names: Vec<String> = (0..1000).map(|i| format!("'{i:0>100}'")).collect();
+        let listed = format!("SELECT a FROM {table} WHERE a::text IN ({})", names.join(", "));
+        assert!(rows(&listed).await.unwrap() > 4000);
         let over = format!("SELECT lag(a, 1, 0) OVER (ORDER BY a) FROM {table}");
         assert_eq!(rows(&over).await.unwrap(), 8192);
     }

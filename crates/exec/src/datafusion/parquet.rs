@@ -76,12 +76,15 @@ struct ChargedReader {
 }
 
 impl ChargedReader {
-    /// Bytes that are needed beside those of a column's pages to read it.
-    fn unpacked_bytes(&self, start: u64, pages: &Bytes) -> u64 {
-        let pages_bytes = batch_bytes(pages, self.batch_rows);
-        let Some(column) = self.dictionaries.get(&start) else { return pages_bytes };
-        let texts = longest_text(column, start, pages).saturating_mul(self.batch_rows);
-        pages_bytes.saturating_add(texts)
+    /// Charges what is needed beside a column's pages to read them.
+    fn charge_unpacked(&self, start: u64, pages: &Bytes) -> Read<Charge> {
+        let mut charge = reserve(&self.account, batch_bytes(pages, self.batch_rows))?;
+        // The dictionary is charged before it is unpacked here.
+        if let Some(column) = self.dictionaries.get(&start) {
+            let texts = longest_text(column, start, pages).saturating_mul(self.batch_rows);
+            charge.join(reserve(&self.account, texts)?);
+        }
+        Ok(charge)
     }
 }
 
@@ -117,8 +120,7 @@ impl AsyncFileReader for ChargedReader {
                 .into_iter()
                 .zip(fetched)
                 .map(|(start, bytes)| {
-                    let unpacked = self.unpacked_bytes(start, &bytes);
-                    let unpacked = reserve(&self.account, unpacked)?;
+                    let unpacked = self.charge_unpacked(start, &bytes)?;
                     let mut charge = stored.split(bytes.len() as u64);
                     charge.join(unpacked);
                     Ok(Bytes::from_owner(Held { bytes, _charge: charge }))
@@ -149,8 +151,8 @@ fn reserve(account: &Arc<Account>, bytes: u64) -> Read<Charge> {
     account.try_reserve(bytes).ok_or_else(|| {
         let (used, limit) = (account.quota().used(), account.quota().limit());
         let what = format!(
-            "the pages of a row group take {bytes} bytes, and {used} of {limit} are in use; row groups and pages that \
-             are smaller take less"
+            "reading a row group needs {bytes} bytes of memory, and {used} of {limit} are in use; write smaller row \
+             groups and pages"
         );
         ParquetError::External(Box::new(DataFusionError::ResourcesExhausted(what)))
     })
@@ -191,10 +193,11 @@ fn batch_bytes(pages: &[u8], batch_rows: u64) -> u64 {
             // A batch may have one row of the first page, and one of the last.
             while let Some(&(first, of_first)) = last.front()
                 && last.len() > 1
-                && (values - first - count).saturating_add(2) > batch_rows
+                && values.saturating_sub(first).saturating_sub(count).saturating_add(2) > batch_rows
             {
                 last.pop_front();
-                (values, bytes) = (values - first, bytes - of_first);
+                values = values.saturating_sub(first);
+                bytes = bytes.saturating_sub(of_first);
             }
             most = most.max(bytes);
         }

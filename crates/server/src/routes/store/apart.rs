@@ -89,6 +89,10 @@ impl Apart {
             seen = now;
             if computes && let Ok(permit) = self.left.clone().try_acquire_owned() {
                 let mut task = task;
+                // Nobody cancelled it, so it would go on: what it computes now is the last that it does.
+                if matches!(ended, Ended::Overdue(_)) {
+                    task.abort();
+                }
                 tokio::spawn(async move {
                     let _permit = permit;
                     if timeout(PATIENCE, task.wait()).await.is_err() {

@@ -9,6 +9,7 @@ mod chaos;
 mod chunking;
 #[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod cluster;
+mod cluster_cells;
 mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]

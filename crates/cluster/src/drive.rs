@@ -161,11 +161,12 @@ impl Drive {
         })))
     }
 
-    /// Has the chunks of all results made, and says how the plan is run with them.
+    /// Has the chunks of all results made, and says how `whole` is run with them: this plan, or one that begins with its
+    /// stages.
     ///
     /// # Errors
     /// That of an operand; [`Error::PartyLost`] if workers are lost again and again, or there is none.
-    pub async fn prepare(self: &Arc<Self>) -> Result<Shelved, Error> {
+    pub async fn prepare(self: &Arc<Self>, whole: &Arc<Tiling>) -> Result<Shelved, Error> {
         self.run().await?;
         // What the server has itself it does not load from anybody.
         let mut available = self.available();
@@ -173,7 +174,8 @@ impl Drive {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
             mine.for_each(|(all, _)| *all = Bitmap::default());
         }
-        let recovery = self.left(available).await?;
+        available.resize(whole.plan().stages.len(), Bitmap::default());
+        let recovery = left(whole, available).await?;
         let shelf = Arc::new(Loading { drive: self.clone(), fetched: Arc::default() });
         Ok(Shelved { shelf, recovery })
     }
@@ -222,12 +224,6 @@ impl Drive {
         all
     }
 
-    async fn left(&self, available: Has) -> Result<Recovery, Error> {
-        let tiling = self.tiling.clone();
-        let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
-        found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
-    }
-
     fn is_done(&self, available: &Has) -> bool {
         self.tiling.plan().results.iter().all(|of| {
             let stage = self.tiling.plan().stage(of.stage);
@@ -254,7 +250,7 @@ impl Drive {
             }
             let members = self.members(state.had).await?;
             state.had = members.len();
-            let recovery = self.left(available).await?;
+            let recovery = left(&self.tiling, available).await?;
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
@@ -728,7 +724,10 @@ impl Drive {
             let worker = {
                 let there = self.there();
                 let mut has = there.iter().filter(|(w, _)| **w != SERVER);
-                has.find(|(_, has)| has[stage.0 as usize].contains(number)).map(|(w, _)| *w)
+                let has_it = |has: &Has| {
+                    has.get(stage.0 as usize).is_some_and(|operands| operands.contains(number))
+                };
+                has.find(|(_, has)| has_it(has)).map(|(w, _)| *w)
             };
             let member = worker.and_then(|w| self.cluster.registry().member(w));
             if let Some(member) = member.filter(|m| m.state.is_here()) {
@@ -771,6 +770,13 @@ impl Drop for Drive {
             io.spawn(forget(self.cluster.clone(), worker, self.id.clone()));
         }
     }
+}
+
+/// What is left to do of a plan of which these chunks are available.
+async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
+    let tiling = tiling.clone();
+    let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
+    found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
 /// Has a worker forget a plan; it is told until it answers or is lost.

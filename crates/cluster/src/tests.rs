@@ -117,7 +117,7 @@ impl Bench {
         sources: &Sources,
     ) -> Result<(Vec<Vec<u8>>, Totals), Error> {
         let drive = self.drive(t, sources);
-        let shelved = drive.prepare().await?;
+        let shelved = drive.prepare(t).await?;
         let all = run(&self.own, t, sources, Some(shelved)).await?;
         Ok((all, drive.totals()))
     }
@@ -337,8 +337,8 @@ async fn workers_that_die_cost_time_only() {
         let drive = bench.drive(&t, &Sources::default());
         // One dies when some chunks are there, the other when all are.
         let prepared = tokio::spawn({
-            let drive = drive.clone();
-            async move { drive.prepare().await }
+            let (drive, t) = (drive.clone(), t.clone());
+            async move { drive.prepare(&t).await }
         });
         bench.kill(0);
         let shelved = prepared.await.unwrap().unwrap();
@@ -400,7 +400,7 @@ async fn a_statement_that_is_dropped_leaves_nothing() {
     });
     for wait in [0, 5, 40, 200] {
         let drive = bench.drive(&t, &Sources::default());
-        let prepared = drive.prepare();
+        let prepared = drive.prepare(&t);
         let within = tokio::time::timeout(Duration::from_millis(wait), prepared).await;
         drop((within, drive));
         let asked = Instant::now();

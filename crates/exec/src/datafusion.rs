@@ -40,7 +40,7 @@ pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
 pub use stop::{IsStopped, await_in_place, in_place, stoppable};
-pub use table::{Column, TableParts, TensorTable};
+pub use table::{Column, TableParts, TensorTable, tensor_scans};
 pub use thrift::check_parquet;
 pub use top::Top;
 
@@ -52,7 +52,6 @@ use datafusion::logical_expr::{LogicalPlan, TableScanBuilder};
 use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::optimize::Rooted;
 
 /// An error of a run, with its own type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -70,9 +69,9 @@ pub struct Piece {
 
 /// Runs a tensor plan.
 pub trait RunTensor: Send + Sync + std::fmt::Debug {
-    /// The pieces of all roots, in any order; pieces of different roots begin at the same rows. Work begins at the
-    /// first poll, and dropping the stream cancels it.
-    fn run(&self, rooted: Rooted) -> BoxStream<'static, std::result::Result<Piece, BoxError>>;
+    /// The pieces of all roots of a scan, in any order; pieces of different roots begin at the same rows. Work begins
+    /// at the first poll, and dropping the stream cancels it.
+    fn run(&self, scan: &TableParts) -> BoxStream<'static, std::result::Result<Piece, BoxError>>;
 }
 
 /// Puts tables in the place of the placeholders of a logical plan.

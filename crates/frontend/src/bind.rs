@@ -3,6 +3,7 @@
 //! Binding does no I/O: the session asks [`relations`] what to open, opens it, and hands the
 //! datasets in through a [`Catalog`].
 
+use crate::walk::walk;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -209,7 +210,7 @@ impl Search {
 
     /// Subqueries inside expressions.
     fn expressions(&mut self, part: &impl Visit) {
-        let _: ControlFlow<()> = part.visit(&mut Subqueries { search: self, depth: 0 });
+        let _: ControlFlow<()> = walk(part, &mut Subqueries { search: self, depth: 0 });
     }
 
     fn joined(&mut self, from: &TableWithJoins) {
@@ -293,7 +294,7 @@ pub(crate) fn names_in(expr: &Expr) -> Vec<String> {
         }
     }
     let mut names = Names { found: Vec::new(), depth: 0 };
-    let _: ControlFlow<()> = expr.visit(&mut names);
+    let _: ControlFlow<()> = walk(expr, &mut names);
     names.found
 }
 

@@ -3,11 +3,12 @@
 //! Silently ignoring a clause would be a wrong answer. What DataFusion refuses by itself is not
 //! repeated here, except where the tensor surface would not look at it either.
 
+use crate::walk::walk;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Expr, OrderByKind, Query, Select, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias,
-    TableFactor, Visit, Visitor,
+    TableFactor, Visitor,
 };
 use sqlparser::tokenizer::Span;
 
@@ -20,7 +21,7 @@ use crate::statement::Statement;
 /// [`Error::Unsupported`] with the first refused construct.
 pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
     let Some(query) = statement.query() else { return Ok(()) };
-    match query.visit(&mut Refuse { ctes: 0 }) {
+    match walk(query, &mut Refuse { ctes: 0 }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }

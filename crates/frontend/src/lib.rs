@@ -39,6 +39,7 @@ pub mod secrets;
 pub mod statement;
 pub mod surface;
 mod tokens;
+pub mod walk;
 
 pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
 pub use dialect::TesseraDialect;

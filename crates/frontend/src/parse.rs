@@ -2,7 +2,8 @@
 
 use std::ops::{ControlFlow, Range};
 
-use sqlparser::ast::{ObjectNamePart, visit_relations_mut};
+use crate::walk::walk_mut;
+use sqlparser::ast::{ObjectName, ObjectNamePart, VisitorMut};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
@@ -156,7 +157,7 @@ fn place_urls(statement: &mut Statement, piece: &Piece) {
             || is_keyword(token, Keyword::FROM)
             || is_keyword(token, Keyword::JOIN)
     };
-    let mut strings: Vec<&TokenWithSpan> = piece
+    let strings: Vec<&TokenWithSpan> = piece
         .tokens
         .windows(2)
         .filter(|pair| matches!(pair[1].token, Token::SingleQuotedString(_)))
@@ -164,19 +165,30 @@ fn place_urls(statement: &mut Statement, piece: &Piece) {
         .map(|pair| &pair[1])
         .collect();
     if let Some(query) = statement.query_mut().filter(|_| !strings.is_empty()) {
-        let _: ControlFlow<()> = visit_relations_mut(query, |name| {
-            for part in &mut name.0 {
-                if let ObjectNamePart::Identifier(ident) = part
-                    && ident.quote_style == Some('\'')
-                    && let Some(at) = strings.iter().position(|token| {
-                        matches!(&token.token, Token::SingleQuotedString(s) if *s == ident.value)
-                    })
-                {
-                    ident.span = strings.remove(at).span;
-                }
+        let _: ControlFlow<()> = walk_mut(query, &mut Spans { strings });
+    }
+}
+
+/// Gives relations that are written as strings the places of these.
+struct Spans<'a> {
+    strings: Vec<&'a TokenWithSpan>,
+}
+
+impl VisitorMut for Spans<'_> {
+    type Break = ();
+
+    fn post_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        for part in &mut name.0 {
+            if let ObjectNamePart::Identifier(ident) = part
+                && ident.quote_style == Some('\'')
+                && let Some(at) = self.strings.iter().position(|token| {
+                    matches!(&token.token, Token::SingleQuotedString(s) if *s == ident.value)
+                })
+            {
+                ident.span = self.strings.remove(at).span;
             }
-            ControlFlow::Continue(())
-        });
+        }
+        ControlFlow::Continue(())
     }
 }
 

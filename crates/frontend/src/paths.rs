@@ -1,9 +1,10 @@
 //! Paths in the text of a query, for texts that are kept: a reader may stand in another directory.
 
+use crate::walk::walk;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, TableFactor, Value, Visit, Visitor};
+use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, TableFactor, Value, Visitor};
 use sqlparser::tokenizer::{Location, Span, Token};
 
 use crate::ast::{self, Relation};
@@ -19,7 +20,7 @@ pub fn replaced(text: &str, replace: &dyn Fn(&str) -> Option<String>) -> Result<
     for parsed in crate::parse(text)? {
         if let Statement::Query(query) = &parsed.statement {
             limits::with_stack(|| {
-                let _ = query.visit(&mut places);
+                let _ = walk(query, &mut places);
             });
         }
     }

@@ -354,6 +354,53 @@ impl Plan {
     pub fn output(&self, r: OutputRef) -> &Output {
         &self.stage(r.stage).outputs[r.output as usize]
     }
+
+    /// The part of the plan that is computed before chunks of its results can be made one by one: its results are the
+    /// outputs below those of the plan that take more than a pass over their inputs. Its stages have the numbers that
+    /// they have here. `None` if each chunk of a result is made of few chunks of sources.
+    pub fn before_rows(&self) -> Option<Plan> {
+        let mut results: Vec<OutputRef> = Vec::new();
+        let mut seen = vec![false; self.stages.len()];
+        let mut open: Vec<OutputRef> = self.results.clone();
+        while let Some(of) = open.pop() {
+            let stage = self.stage(of.stage);
+            if !stage.task.is_streamed() {
+                results.push(of);
+            } else if !std::mem::replace(&mut seen[of.stage.0 as usize], true) {
+                open.extend(stage.inputs.iter().map(|input| input.from));
+            }
+        }
+        results.sort_unstable();
+        results.dedup();
+        let last = results.last()?.stage.0 as usize;
+        Some(Plan { stages: self.stages[..=last].to_vec(), results })
+    }
+}
+
+impl Task {
+    /// True if an operand reads few cells for each that it makes, and does little for each of them.
+    fn is_streamed(&self) -> bool {
+        match self {
+            Task::Fused(fused) => {
+                fused.outputs.iter().all(|o| !matches!(o, FusedOutput::Reduce { .. }))
+            }
+            Task::Load { .. }
+            | Task::Const(_)
+            | Task::Copy
+            | Task::Lookup { .. }
+            | Task::Scan { .. }
+            | Task::Window { .. } => true,
+            Task::Combine { .. }
+            | Task::Sort { .. }
+            | Task::Quantile { .. }
+            | Task::Runs { .. }
+            | Task::Merge { .. }
+            | Task::Select { .. }
+            | Task::Bin { .. }
+            | Task::Contract { .. }
+            | Task::Factor { .. } => false,
+        }
+    }
 }
 
 impl Batch {

@@ -9,30 +9,30 @@
 //! 5. `tessera_exec` runs the plan; [`mod@collect`] keeps the chunks of the results, charged to the quota.
 //! 6. The chunks and the labels are the answer.
 
+mod bind;
 mod cells;
 mod check;
 mod collect;
 mod copy;
 mod crowd;
 mod describe;
-mod expected;
+mod explain;
 mod failure;
-mod islands;
 mod keep;
 mod open;
 mod query;
+mod run;
 mod settings;
 mod spread;
 mod stop;
 mod system;
 mod tables;
 mod views;
-mod waiting;
 mod warehouse;
 
 pub use check::check;
 pub(crate) use crowd::{Crowd, Place};
-pub(crate) use expected::{durable as durable_json, measured as measured_json};
+pub(crate) use explain::{durable_json, measured_json};
 pub use failure::Failure;
 pub(crate) use failure::readable;
 

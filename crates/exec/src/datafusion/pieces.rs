@@ -3,7 +3,7 @@
 //! The channel has no bound of its own: chunks on their way are charged to the quota, and a sink that drains makes a
 //! plan short of memory wait for its reader.
 
-use super::{BoxError, Piece};
+use super::Piece;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::schedule::Sink;
@@ -20,13 +20,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The end that the runtime writes to.
 #[derive(Debug)]
 pub struct PieceSink {
-    sender: UnboundedSender<Result<Piece, BoxError>>,
+    sender: UnboundedSender<Piece>,
 }
 
 /// The end that a table reads from; it ends when every sink is gone.
 #[derive(Debug)]
 pub struct Pieces {
-    receiver: UnboundedReceiver<Result<Piece, BoxError>>,
+    receiver: UnboundedReceiver<Piece>,
 }
 
 impl PieceSink {
@@ -34,12 +34,6 @@ impl PieceSink {
     pub fn new() -> (Arc<PieceSink>, Pieces) {
         let (sender, receiver) = unbounded_channel();
         (Arc::new(PieceSink { sender }), Pieces { receiver })
-    }
-
-    /// Tells the reader why the plan ended early.
-    pub fn fail(&self, error: Error) {
-        // A reader that is gone did not want to know.
-        let _ = self.sender.send(Err(Box::new(error)));
     }
 }
 
@@ -54,7 +48,7 @@ impl Sink for PieceSink {
         let start = region.start.first().copied().unwrap_or_default();
         let piece = Piece { root: result, start, cells: one_nan(chunk.to_array()?) };
         // Without a reader the statement is about to be cancelled.
-        let _ = self.sender.send(Ok(piece));
+        let _ = self.sender.send(piece);
         Ok(())
     }
 
@@ -89,7 +83,7 @@ fn one_nan(cells: ArrayRef) -> ArrayRef {
 }
 
 impl Stream for Pieces {
-    type Item = Result<Piece, BoxError>;
+    type Item = Piece;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.receiver.poll_recv(cx)

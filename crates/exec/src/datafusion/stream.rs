@@ -117,11 +117,7 @@ impl State {
         let total = cells(&parts.shape)
             .ok_or_else(|| DataFusionError::Internal("a table with too many rows".into()))?;
         let is_labels_only = parts.rooted.roots.is_empty() || total == 0;
-        let pieces = if is_labels_only {
-            stream::empty().boxed()
-        } else {
-            rows.runner.run(parts.rooted.clone())
-        };
+        let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&parts) };
         Ok(State {
             schema: parts.schema.clone(),
             pieces,

@@ -46,6 +46,8 @@ pub enum Column {
 /// What a table is made of.
 #[derive(Debug, Clone)]
 pub struct TableParts {
+    /// The name of its scans.
+    pub name: String,
     /// The columns' names and types.
     pub schema: SchemaRef,
     /// Lengths of the dimensions: a row for each cell, row-major.
@@ -129,6 +131,7 @@ fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableP
     let presence = parts.presence.map(&mut root);
     let top = parts.top.map(|top| Top { root: root(top.root), ..top });
     Ok(TableParts {
+        name: parts.name.clone(),
         schema: Arc::new(parts.schema.project(projection)?),
         shape: parts.shape.clone(),
         columns,
@@ -137,6 +140,19 @@ fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableP
         rooted: Rooted { graph: parts.rooted.graph.clone(), roots },
         exploded: parts.exploded,
     })
+}
+
+/// What a physical plan reads of tensor tables: each scan with the columns and roots that are left of its table.
+pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TableParts>> {
+    let mut scans = Vec::new();
+    let mut open = vec![plan];
+    while let Some(node) = open.pop() {
+        if let Some(scan) = node.downcast_ref::<TensorExec>() {
+            scans.push(scan.parts.clone());
+        }
+        open.extend(node.children().into_iter().rev());
+    }
+    scans
 }
 
 /// The physical node: one partition, rows in row-major order.

@@ -26,13 +26,13 @@ struct Prepared {
 }
 
 impl RunTensor for Prepared {
-    fn run(&self, rooted: Rooted) -> BoxStream<'static, Result<Piece, super::BoxError>> {
+    fn run(&self, scan: &TableParts) -> BoxStream<'static, Result<Piece, super::BoxError>> {
         if self.fails {
             let error = Error::Broken { what: "on purpose".into() };
             return stream::iter([Err(Box::new(error) as super::BoxError)]).boxed();
         }
         let mut pieces = Vec::new();
-        for (root, node) in rooted.roots.iter().enumerate() {
+        for (root, node) in scan.rooted.roots.iter().enumerate() {
             let cells = &self.cells.iter().find(|(n, _)| n == node).unwrap().1;
             for start in (0..cells.len()).step_by(self.chunk) {
                 let len = self.chunk.min(cells.len() - start);
@@ -71,6 +71,7 @@ fn table(presence: bool, exploded: bool, fails: bool) -> Arc<TensorTable> {
     let mut roots = vec![v];
     roots.extend(presence.then_some(p));
     let parts = TableParts {
+        name: "t".into(),
         top: None,
         schema,
         shape: vec![2, 3],

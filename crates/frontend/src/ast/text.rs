@@ -1,8 +1,9 @@
 //! Expressions as they are written: what an item without a name is called.
 
+use crate::walk::walk_mut;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Ident, VisitMut, VisitorMut};
+use sqlparser::ast::{Expr, Ident, VisitorMut};
 
 use super::{Axis, Selection, Slice};
 
@@ -13,7 +14,7 @@ const LENGTH_MAX: usize = 200;
 pub(crate) fn text(expr: &Expr) -> Option<String> {
     let mut expr = expr.clone();
     // From the leaves on, so that what is inside is text already.
-    let _ = expr.visit(&mut Spell);
+    let _ = walk_mut(&mut expr, &mut Spell);
     let text = expr.to_string();
     (text.chars().count() <= LENGTH_MAX).then_some(text)
 }

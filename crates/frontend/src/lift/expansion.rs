@@ -5,38 +5,52 @@
 //! ```text
 //! a1 AS (SELECT x || x AS x FROM a0), a2 AS (SELECT x || x AS x FROM a1), …      2, 4, … times the x of a0
 //! ```
+//! Its checks of a plan walk through a subquery of an expression three times, once for each way that leads there, and do
+//! so again for the subqueries inside of it: the work triples with each level of nesting.
 
+use crate::walk::walk;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use sqlparser::ast::{ObjectName, Query, TableFactor, Visit, Visitor};
+use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
 use crate::error::Error;
 
 /// The most relations that one query of rows is planned with.
 const RELATIONS_MAX: u64 = 1024;
 
+/// How often a subquery of an expression is walked through for each walk through the query around it.
+const WALKS: u64 = 3;
+
+/// The most queries that are walked through to check one query of rows: fourteen levels of nesting.
+const WALKED_MAX: u64 = 5_000_000;
+
 /// The most parts of one expression with those of the columns that it names.
 const PARTS_MAX: u64 = 20_000;
 
-/// Refuses a prepared query that has too many relations.
+/// Refuses a prepared query that has too many relations, or subqueries that are nested too deeply.
 ///
 /// # Errors
 /// [`Error::TooComplex`].
 pub(super) fn check(query: &Query) -> Result<(), Error> {
-    let mut count = Count { levels: Vec::new(), total: 0 };
-    let _ = query.visit(&mut count);
-    if count.total <= RELATIONS_MAX {
+    let total = Count::of(query);
+    let (what, limit) = if total.relations > RELATIONS_MAX {
+        let relations = total.relations;
+        let what = format!("the query reads {relations} relations once its CTEs are written out");
+        (what, RELATIONS_MAX)
+    } else if total.walked > WALKED_MAX {
+        let walked = total.walked;
+        let what = format!(
+            "subqueries are nested inside expressions so deeply that planning checks {walked} queries"
+        );
+        (what, WALKED_MAX)
+    } else {
         return Ok(());
-    }
-    Err(Error::TooComplex {
-        what: format!("the query reads {} relations once its CTEs are written out", count.total),
-        limit: RELATIONS_MAX as usize,
-        position: None,
-    })
+    };
+    Err(Error::TooComplex { what, limit: limit as usize, position: None })
 }
 
 /// Refuses a plan with an expression that becomes too large.
@@ -118,19 +132,46 @@ fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> 
     })
 }
 
+/// What a query takes, with all that is inside of it.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    relations: u64,
+    /// Queries that are walked through.
+    walked: u64,
+}
+
 /// An open query.
 #[derive(Default)]
 struct Level {
     /// Its CTEs, in the order in which they are visited; the last is next.
     next: Vec<String>,
-    /// The relations of those that were visited.
-    ctes: BTreeMap<String, u64>,
-    relations: u64,
+    /// Those that were visited.
+    ctes: BTreeMap<String, Size>,
+    size: Size,
+    /// Expressions that are open.
+    expressions: usize,
 }
 
+impl Level {
+    fn add(&mut self, inner: Size) {
+        let walks = if self.expressions > 0 { WALKS } else { 1 };
+        self.size.relations = self.size.relations.saturating_add(inner.relations);
+        self.size.walked = self.size.walked.saturating_add(inner.walked.saturating_mul(walks));
+    }
+}
+
+#[derive(Default)]
 struct Count {
     levels: Vec<Level>,
-    total: u64,
+    total: Size,
+}
+
+impl Count {
+    fn of(query: &Query) -> Size {
+        let mut count = Count::default();
+        let _ = walk(query, &mut count);
+        count.total
+    }
 }
 
 impl Visitor for Count {
@@ -140,20 +181,35 @@ impl Visitor for Count {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
         let mut next: Vec<String> = ctes.map(|cte| cte.alias.name.value.clone()).collect();
         next.reverse();
-        self.levels.push(Level { next, ..Level::default() });
+        let size = Size { relations: 0, walked: 1 };
+        self.levels.push(Level { next, size, ..Level::default() });
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        let Some(mut level) = self.levels.pop() else { return ControlFlow::Continue(()) };
+        let Some(level) = self.levels.pop() else { return ControlFlow::Continue(()) };
         // A query without FROM has one row.
-        level.relations = level.relations.max(1);
+        let size = Size { relations: level.size.relations.max(1), ..level.size };
         match self.levels.last_mut() {
             Some(outer) => match outer.next.pop() {
-                Some(name) => drop(outer.ctes.insert(name, level.relations)),
-                None => outer.relations = outer.relations.saturating_add(level.relations),
+                Some(name) => drop(outer.ctes.insert(name, size)),
+                None => outer.add(size),
             },
-            None => self.total = level.relations,
+            None => self.total = size,
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, _: &sqlparser::ast::Expr) -> ControlFlow<()> {
+        if let Some(level) = self.levels.last_mut() {
+            level.expressions += 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, _: &sqlparser::ast::Expr) -> ControlFlow<()> {
+        if let Some(level) = self.levels.last_mut() {
+            level.expressions -= 1;
         }
         ControlFlow::Continue(())
     }
@@ -161,9 +217,9 @@ impl Visitor for Count {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         let TableFactor::Table { name, .. } = factor else { return ControlFlow::Continue(()) };
         let known = self.levels.iter().rev().find_map(|level| level.ctes.get(&name_of(name)?));
-        let relations = known.copied().unwrap_or(1);
+        let size = known.copied().unwrap_or(Size { relations: 1, walked: 0 });
         if let Some(level) = self.levels.last_mut() {
-            level.relations = level.relations.saturating_add(relations);
+            level.add(size);
         }
         ControlFlow::Continue(())
     }
@@ -181,13 +237,27 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
 
-    fn count(sql: &str) -> u64 {
+    fn size(sql: &str) -> Size {
         let crate::Statement::Query(query) = crate::parse(sql).unwrap().remove(0).statement else {
             panic!("no query")
         };
-        let mut count = Count { levels: Vec::new(), total: 0 };
-        let _ = query.visit(&mut count);
-        count.total
+        Count::of(&query)
+    }
+
+    fn count(sql: &str) -> u64 {
+        size(sql).relations
+    }
+
+    #[test]
+    fn subqueries_in_expressions_are_walked_three_times_a_level() {
+        assert_eq!(size("SELECT x FROM (SELECT x FROM (SELECT x FROM t) a) b").walked, 3);
+        assert_eq!(size("SELECT (SELECT (SELECT 1))").walked, 1 + 3 * (1 + 3));
+        assert_eq!(size("SELECT 1 WHERE 1 IN (SELECT 1) AND EXISTS (SELECT 1)").walked, 7);
+        // One that a CTE has is walked through where the CTE is named.
+        let sql = "WITH u AS (SELECT (SELECT 1) AS x) SELECT (SELECT max(x) FROM u), x FROM u";
+        assert_eq!(size(sql).walked, 1 + 3 * (1 + 4) + 4);
+        let deep = format!("SELECT {}1{}", "(SELECT ".repeat(90), ")".repeat(90));
+        assert_eq!(size(&deep).walked, u64::MAX);
     }
 
     #[test]

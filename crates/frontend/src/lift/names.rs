@@ -16,6 +16,7 @@ mod numbers;
 mod ours;
 mod used;
 
+use crate::walk::walk_mut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem,
-    SetExpr, TableAlias, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
+    SetExpr, TableAlias, TableFactor, Value, ValueWithSpan, VisitorMut,
 };
 
 use super::cube::Cube;
@@ -77,14 +78,14 @@ pub(crate) fn prepare(
         variables: BTreeSet::new(),
     };
     headings::name(query);
-    if let ControlFlow::Break(error) = query.visit(&mut pass) {
+    if let ControlFlow::Break(error) = walk_mut(query, &mut pass) {
         return Err(error);
     }
     let Relations { tables, mut names, texts, variables, .. } = pass;
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
-    let _ = query.visit(&mut Spelling { names: &names });
+    let _ = walk_mut(query, &mut Spelling { names: &names });
     Ok(Prepared { tables, texts, variables })
 }
 

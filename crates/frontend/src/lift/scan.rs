@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::logical_expr::{LogicalPlan, TableSource};
+use datafusion::logical_expr::TableSource;
 use tessera_planner::build::Builder;
 use tessera_planner::error::Error;
 use tessera_planner::ir::NodeId;
@@ -136,30 +135,6 @@ pub(crate) fn flatten(
 }
 
 impl TensorScan {
-    /// The plan of the cells that a logical plan reads from it: DataFusion leaves out columns that nobody needs.
-    pub fn read_by(&self, plan: &LogicalPlan) -> Rooted {
-        let mut roots: Vec<usize> = self.presence.into_iter().collect();
-        roots.extend(self.top.map(|top| top.root));
-        let walk = plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::TableScan(scan) = node
-                && scan.table_name.table() == self.name
-            {
-                let all: Vec<usize> = (0..self.columns.len()).collect();
-                for &i in scan.projection.as_ref().unwrap_or(&all) {
-                    if let Some(ScanColumn::Cells(root)) = self.columns.get(i) {
-                        roots.push(*root);
-                    }
-                }
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-        debug_assert!(walk.is_ok(), "the walk has no error of its own");
-        roots.sort_unstable();
-        roots.dedup();
-        let roots = roots.into_iter().map(|r| self.rooted.roots[r]).collect();
-        Rooted { graph: self.rooted.graph.clone(), roots }
-    }
-
     pub(crate) fn source(&self) -> Arc<dyn TableSource> {
         let labels = self
             .columns

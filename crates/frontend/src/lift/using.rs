@@ -14,11 +14,12 @@
 mod columns;
 mod names;
 
+use crate::walk::walk_mut;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use datafusion::execution::SessionState;
-use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
+use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
 
 use super::names::Prepared;
 use crate::error::Error;
@@ -30,7 +31,7 @@ pub(super) fn rewrite(
     state: &SessionState,
 ) -> Result<(), Error> {
     let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0 };
-    match query.visit(&mut pass) {
+    match walk_mut(query, &mut pass) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -1,15 +1,16 @@
 //! A search through one expression that stays out of its subqueries.
 
+use crate::walk::walk;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Query, Visit, Visitor};
+use sqlparser::ast::{Expr, Query, Visitor};
 
 /// The first node, from the root down and from left to right, for which `look` has an answer.
 ///
 /// A subquery inside the expression is a block of its own and is not searched.
 pub(crate) fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
     let mut search = Search { look, subqueries: 0 };
-    match expr.visit(&mut search) {
+    match walk(expr, &mut search) {
         ControlFlow::Break(found) => Some(*found),
         ControlFlow::Continue(()) => None,
     }

@@ -3,6 +3,7 @@
 use sqlparser::ast::{Expr, Query, SelectItem, SetExpr};
 use tessera_frontend::statement::Show;
 use tessera_frontend::surface::{self, Names, Reason, RelationKind};
+use tessera_frontend::walk::walk;
 use tessera_frontend::{Statement, functions};
 
 /// Such statements at a time.
@@ -40,7 +41,7 @@ fn is_value(query: &Query) -> bool {
 }
 
 fn has_subquery(expr: &Expr) -> bool {
-    use sqlparser::ast::{Visit, Visitor};
+    use sqlparser::ast::Visitor;
     use std::ops::ControlFlow;
     struct Search;
     impl Visitor for Search {
@@ -50,7 +51,7 @@ fn has_subquery(expr: &Expr) -> bool {
             ControlFlow::Break(())
         }
     }
-    tessera_frontend::limits::with_stack(|| expr.visit(&mut Search).is_break())
+    tessera_frontend::limits::with_stack(|| walk(expr, &mut Search).is_break())
 }
 
 struct NoCatalog;

@@ -3,25 +3,21 @@
 use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
 use crate::engine::CancelToken;
 use crate::error::Error;
-use crate::session::collect::{Collect, Discard, Store};
-use crate::session::copy::takes_tensors;
-use crate::session::expected::{self, measured as measured_json, measurements};
-use crate::session::islands::{Binding, Settled};
+use crate::session::Session;
+use crate::session::bind::Binding;
+use crate::session::collect::{Collect, Store};
+use crate::session::explain::Passes;
 use crate::session::open::Kept;
-use crate::session::spread::{Both, spread};
-use crate::session::waiting::{explain_waiting, names, shown};
-use crate::session::{Session, later};
+use crate::session::run::Results;
 use sqlparser::ast::Query;
 use std::sync::Arc;
-use tessera_exec::cancel::CancelToken as ExecCancel;
-use tessera_exec::run::How;
-use tessera_exec::schedule::Sink;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::schedule::{Sink, Stats as ExecStats};
 use tessera_exec::store::{Fill, Resident};
-use tessera_exec::task::{PlanRunner, Sources};
-use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
+use tessera_exec::task::Sources;
 use tessera_frontend::surface::{Decision, Surface as BlockSurface};
-use tessera_frontend::{Context, Labels, Lowered};
-use tessera_planner::cost::{cost, is_quick, is_small, threads_for};
+use tessera_frontend::{Labels, Lowered};
+use tessera_planner::cost::cost;
 use tessera_planner::explain;
 use tessera_planner::grid::Grid;
 use tessera_planner::key::Keys;
@@ -38,7 +34,7 @@ pub(super) struct Planned {
     pub(super) labels: Vec<Labels>,
     pub(super) sources: Sources,
     /// Passes that changed the graph, with the graph after each.
-    pub(super) trace: Vec<(&'static str, String)>,
+    pub(super) trace: Passes,
     /// The surface of the outermost block: one of cells gives tensors by its `[dim]` items.
     pub(super) surface: BlockSurface,
     pub(super) reason: String,
@@ -218,8 +214,7 @@ impl Session {
         tiling: &Arc<Tiling>,
         sources: &Sources,
         cancel: &CancelToken,
-    ) -> Result<(Vec<Vec<Arc<tessera_exec::chunk::Chunk>>>, tessera_exec::schedule::Stats), Error>
-    {
+    ) -> Result<(Vec<Vec<Arc<Chunk>>>, ExecStats), Error> {
         let grids = grids(tiling);
         let cost = cost(tiling);
         let quota = self.quota(cancel);
@@ -235,164 +230,15 @@ impl Session {
         Ok((sink.finish().map_err(Error::stage)?, stats))
     }
 
-    /// Runs a plan whose results go to `sink`.
+    /// Runs a plan whose results are all kept, by `sink`.
     pub(super) async fn run_into(
         &self,
         tiling: &Arc<Tiling>,
         sources: &Sources,
         sink: Arc<dyn Sink>,
         cancel: &CancelToken,
-    ) -> Result<tessera_exec::schedule::Stats, Error> {
-        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let token = ExecCancel::new();
-        let runtime = &self.host.runtime;
-        if !is_quick(tiling) {
-            cancel.take_place().await?;
-        }
-        let (durability, threads) = {
-            let settings = self.settings();
-            (settings.durability, settings.threads)
-        };
-        let stored = match cancel.durable(durability) {
-            Some(durable) => durable.plan(tiling).await,
-            None => None,
-        };
-        self.workers_are_here(tiling, cancel).await?;
-        let drive = self.drive(tiling, sources, &runner)?;
-        let watched = Arc::new(Both::new(tiling, drive.as_ref()));
-        let tracked = cancel.plan(watched.clone(), operands(tiling));
-        let shelved = match &drive {
-            Some(drive) => Some(spread(drive, cancel).await?),
-            None => None,
-        };
-        // What workers make is kept by them.
-        let stored = if shelved.is_some() { None } else { stored };
-        let here = is_small(tiling) && !sink.waits() && shelved.is_none();
-        let most = runtime.config().threads;
-        // A sink that waits has work of its own on these threads, such as compressing chunks.
-        let worth = if sink.waits() { most } else { threads_for(tiling, most) };
-        let threads = Some(threads.unwrap_or(worth));
-        let how = How { stored, shelved, here, threads, budget: cancel.budget() };
-        let running =
-            runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
-        watched.runs_here(running.watch());
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => {
-                token.cancel();
-                Err(Error::Cancelled)
-            }
-            mut outcome = running.outcome() => {
-                if let Some(drive) = drive {
-                    outcome.stats.add(drive.totals());
-                }
-                tracked.finish(&outcome.stats);
-                outcome.result.map(|()| outcome.stats).map_err(Error::stage)
-            }
-        }
-    }
-
-    /// EXPLAIN of a query, or of what a CREATE runs.
-    pub(super) async fn explain(
-        &self,
-        what: &Explain,
-        cancel: &CancelToken,
-    ) -> Result<Reply, Error> {
-        // Rows become tensors where tensors are kept.
-        let (query, kept) = match &*what.statement {
-            Statement::Query(q) => (q, false),
-            Statement::CreateTensor(c) => (&c.query, true),
-            Statement::CreateView(c) => (&c.query, false),
-            Statement::Copy(c) => (&c.query, takes_tensors(c)),
-            _ => return Err(later("EXPLAIN of this statement", "explain a query")),
-        };
-        let mut binding = self.bind(query, cancel).await?;
-        let decision = binding.decide(query);
-        if !kept && !binding.is_tensor(query) {
-            return self.explain_cells(binding, query, &decision, what, cancel).await;
-        }
-        let lower = |context: &mut Context<'_>| tessera_frontend::lower_any(query, context);
-        // Nothing runs for EXPLAIN alone, so a plan that waits for an island is told as far as it is known.
-        let lowered = match what.analyze {
-            true => self.settle(&mut binding, cancel, lower).await?,
-            false => match binding.lower(lower)? {
-                Settled::Ready(lowered) => lowered,
-                Settled::Waiting(island) => {
-                    return explain_waiting(self, binding, island, &decision, what, lower);
-                }
-            },
-        };
-        let islands = shown(&binding);
-        let planned = planned(binding, &decision, lowered, what.verbose)?;
-        // Before it runs: who is here may be others then.
-        let spread = match what.format {
-            ExplainFormat::Dot => None,
-            _ => self.spread_expected(&planned.tiling, &planned.sources)?,
-        };
-        let measured = match what.analyze {
-            true => {
-                let sink = Arc::new(Discard);
-                Some(self.run_into(&planned.tiling, &planned.sources, sink, cancel).await?)
-            }
-            false => None,
-        };
-        let answer = match what.format {
-            ExplainFormat::Text => {
-                let mut text = format!("surface: {} ({})\n", planned.surface, planned.reason);
-                for island in &islands {
-                    text.push_str(&island.text);
-                }
-                if !islands.is_empty() {
-                    text.push_str(&format!("\nresult: waits for {}\n", names(0..islands.len())));
-                }
-                for (name, graph) in &planned.trace {
-                    text.push_str(&format!("\n-- after {name}\n{graph}"));
-                }
-                if what.verbose {
-                    text.push_str("\n-- plan\n");
-                }
-                text.push_str(&self.told(&planned.tiling, &planned.sources));
-                if let Some(e) = spread {
-                    text.push_str(&expected::spread(&e));
-                }
-                let durability = self.settings().durability;
-                if cancel.durable(durability).is_some() {
-                    text.push_str(&explain::durable(&planned.tiling, durability));
-                }
-                if let Some(m) = &measured {
-                    text.push_str(&measurements(m));
-                }
-                Answer::Text(text)
-            }
-            ExplainFormat::Json => {
-                let mut json = self.told_json(&planned.tiling, &planned.sources);
-                if let Some(e) = spread {
-                    json["expected"]["cluster"] = expected::spread_json(&e);
-                }
-                json["surface"] = planned.surface.to_string().into();
-                json["reason"] = planned.reason.clone().into();
-                if !islands.is_empty() {
-                    json["islands"] = islands.iter().map(|island| island.json.clone()).collect();
-                }
-                if what.verbose {
-                    json["passes"] = planned
-                        .trace
-                        .iter()
-                        .map(|(name, graph)| serde_json::json!({"pass": name, "graph": graph}))
-                        .collect();
-                }
-                if let Some(m) = &measured {
-                    json["measured"] = measured_json(m);
-                }
-                Answer::Json(json)
-            }
-            ExplainFormat::Dot => Answer::Text(explain::dot(&planned.tiling)),
-        };
-        Ok(Reply {
-            answer,
-            surface: Some(surface(planned.surface)),
-            stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
-        })
+    ) -> Result<ExecStats, Error> {
+        self.execution(cancel).run_plan(tiling, sources, sink, Results::Whole).await
     }
 }
 
@@ -421,13 +267,8 @@ fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
     grid
 }
 
-/// Operands of each stage of a plan.
-pub(super) fn operands(tiling: &Tiling) -> Vec<u64> {
-    tiling.plan().stages.iter().map(|s| s.grid.count()).collect()
-}
-
 /// The surface as answers name it.
-fn surface(of: BlockSurface) -> Surface {
+pub(super) fn surface(of: BlockSurface) -> Surface {
     match of {
         BlockSurface::Tensor => Surface::Tensor,
         BlockSurface::Cell => Surface::Cell,
@@ -435,13 +276,13 @@ fn surface(of: BlockSurface) -> Surface {
 }
 
 /// The plan of a query that was lowered.
-fn planned(
+pub(super) fn planned(
     binding: Binding<'_>,
     decision: &Decision,
     lowered: Lowered,
     trace: bool,
 ) -> Result<Planned, Error> {
-    let mut passes = Vec::new();
+    let mut passes = Passes::new();
     if trace {
         passes.push(("lower", explain::graph(&lowered.rooted)));
     }

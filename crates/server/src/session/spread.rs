@@ -4,14 +4,13 @@
 //! plans never leave the server, and a server without workers runs all of them itself. One that was started again waits
 //! for those that the statement had.
 
-use crate::engine::CancelToken;
 use crate::error::Error;
-use crate::session::Session;
+use crate::session::run::{Execution, Results};
 use crate::statement::Watched;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tessera_cluster::{Cluster, Drive, Expected, Home};
+use tessera_cluster::{Drive, Expected, Home};
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::{StageStats, Stats};
@@ -88,50 +87,44 @@ impl Watched for Both {
     }
 }
 
-/// Has the chunks of a plan's results made by workers, who keep them as long as the [`Drive`] lives.
-pub(super) async fn spread(drive: &Arc<Drive>, cancel: &CancelToken) -> Result<Shelved, Error> {
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(Error::Cancelled),
-        shelved = drive.prepare() => shelved.map_err(Error::stage),
-    }
-}
-
-impl Session {
+impl Execution {
     /// What workers would probably do for a plan, if any of it goes to them.
-    pub(super) fn spread_expected(
+    pub(super) fn expected(
         &self,
         tiling: &Arc<Tiling>,
         sources: &Sources,
+        results: Results,
     ) -> Result<Option<Expected>, Error> {
-        if self.host.cluster().is_none() {
-            return Ok(None);
-        }
+        let Some(part) = self.part_of_workers(tiling, results) else { return Ok(None) };
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let Some(drive) = self.drive(tiling, sources, &runner)? else { return Ok(None) };
+        let Some(drive) = self.drive(&part, sources, &runner)? else { return Ok(None) };
         drive.expected().map_err(Error::stage)
     }
 
-    /// The cluster, if a plan is worth it and there is one.
-    fn cluster_for(&self, tiling: &Tiling) -> Option<&Arc<Cluster>> {
-        let cluster = self.host.cluster()?;
-        let is_worth = match self.settings().spread {
-            Spread::None => false,
-            Spread::Auto => work_us(tiling) >= WORTH_US,
-            Spread::All => true,
+    /// What of a plan goes to the workers of a cluster, if there is one and it is worth it: all of the plan, or what has
+    /// to be computed before its results can be streamed.
+    pub(super) fn part_of_workers(
+        &self,
+        tiling: &Arc<Tiling>,
+        results: Results,
+    ) -> Option<Arc<Tiling>> {
+        self.host.cluster()?;
+        if self.spread == Spread::None {
+            return None;
+        }
+        let part = match results {
+            Results::Whole => tiling.clone(),
+            Results::Streamed => Arc::new(Tiling::new(Arc::new(tiling.plan().before_rows()?))),
         };
-        is_worth.then_some(cluster)
+        let is_worth = self.spread == Spread::All || work_us(&part) >= WORTH_US;
+        is_worth.then_some(part)
     }
 
     /// Waits for the workers that a statement had when it was begun before, and writes down those that it has now.
-    pub(super) async fn workers_are_here(
-        &self,
-        tiling: &Tiling,
-        cancel: &CancelToken,
-    ) -> Result<(), Error> {
-        let Some(cluster) = self.cluster_for(tiling) else { return Ok(()) };
-        let registry = cluster.registry();
-        let had = cancel.step(|step| step.workers);
+    pub(super) async fn gather_workers(&self) -> Result<(), Error> {
+        let Some(cluster) = self.host.cluster() else { return Ok(()) };
+        let (registry, statement) = (cluster.registry(), &self.statement);
+        let had = statement.step(|step| step.workers);
         let most = Duration::from_secs(self.host.config().worker_wait_s);
         let here = registry.alive().len();
         if here < had {
@@ -139,36 +132,49 @@ impl Session {
                 "{here} of the {had} workers that the statement had are here; it waits up to {} s for the others",
                 most.as_secs()
             );
-            registry.note("waiting", None, Some(cancel.id()), what);
+            registry.note("waiting", None, Some(statement.id()), what);
         }
         tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
+            () = statement.cancelled() => return Err(Error::Cancelled),
             () = cluster.gather(had, most) => {}
         }
         let here = registry.alive().len();
         if here > had {
-            cancel.step(|step| step.workers = here);
-            cancel.keep().await?;
+            statement.step(|step| step.workers = here);
+            statement.keep().await?;
         }
         Ok(())
     }
 
-    /// A plan that is to go to workers, if there are some and it is worth it; `None` if it stays here.
+    /// What has a plan made by workers; `None` if there are none, or they cannot read what it reads.
+    /// `runner` loads for them what is in this process' memory.
     pub(super) fn drive(
         &self,
-        tiling: &Arc<Tiling>,
+        part: &Arc<Tiling>,
         sources: &Sources,
         runner: &Arc<PlanRunner>,
     ) -> Result<Option<Arc<Drive>>, Error> {
-        let Some(cluster) = self.cluster_for(tiling) else { return Ok(None) };
+        let Some(cluster) = self.host.cluster() else { return Ok(None) };
         if cluster.registry().alive().is_empty() {
             return Ok(None);
         }
-        let threads = self.settings().threads;
-        let (host, plan, load) = (self.host.clone(), tiling.clone(), runner.clone());
+        let (host, plan, load) = (self.host.clone(), part.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
-        Drive::new(cluster, tiling, sources, threads, home).map_err(Error::stage)
+        Drive::new(cluster, part, sources, self.threads, home).map_err(Error::stage)
+    }
+
+    /// Has workers make their part, and says how the whole plan runs with it. They keep it as long as the [`Drive`] lives.
+    pub(super) async fn prepare(
+        &self,
+        drive: &Arc<Drive>,
+        whole: &Arc<Tiling>,
+    ) -> Result<Shelved, Error> {
+        tokio::select! {
+            biased;
+            () = self.statement.cancelled() => Err(Error::Cancelled),
+            shelved = drive.prepare(whole) => shelved.map_err(Error::stage),
+        }
     }
 }

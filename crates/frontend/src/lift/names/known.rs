@@ -3,6 +3,7 @@
 //! DataFusion takes `l.lab` for a field inside a column `l` where the relation `l` has no column `lab`; what is meant
 //! is decided here.
 
+use crate::walk::walk_mut;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ pub(super) fn resolve<T: VisitMut>(part: &mut T, known: &[Known]) -> ControlFlow
     if known.is_empty() {
         return ControlFlow::Continue(());
     }
-    part.visit(&mut Resolve { known, inner: Vec::new() })
+    walk_mut(part, &mut Resolve { known, inner: Vec::new() })
 }
 
 struct Resolve<'a> {

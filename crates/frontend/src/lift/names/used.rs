@@ -6,13 +6,14 @@
 //! ```
 //! Names in subqueries of expressions count too where they mean this block: `x.lat`, or a name that nothing inside has.
 
+use crate::walk::walk;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator, OrderBy,
     Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
-    TableWithJoins, Visit, Visitor,
+    TableWithJoins, Visitor,
 };
 
 use super::super::table::Named;
@@ -58,18 +59,18 @@ impl Used {
             })
             .collect();
         // Relations are blocks of their own.
-        let _ = select.distinct.visit(&mut names);
-        let _ = select.projection.visit(&mut names);
-        let _ = select.lateral_views.visit(&mut names);
-        let _ = select.prewhere.visit(&mut names);
-        let _ = select.selection.visit(&mut names);
-        let _ = select.group_by.visit(&mut names);
-        let _ = select.named_window.visit(&mut names);
+        let _ = walk(&select.distinct, &mut names);
+        let _ = walk(&select.projection, &mut names);
+        let _ = walk(&select.lateral_views, &mut names);
+        let _ = walk(&select.prewhere, &mut names);
+        let _ = walk(&select.selection, &mut names);
+        let _ = walk(&select.group_by, &mut names);
+        let _ = walk(&select.named_window, &mut names);
         // Here names of items come before columns.
         names.skipped = Some(aliases);
-        let _ = select.having.visit(&mut names);
-        let _ = select.qualify.visit(&mut names);
-        let _ = order.map(|order| order.visit(&mut names));
+        let _ = walk(&select.having, &mut names);
+        let _ = walk(&select.qualify, &mut names);
+        let _ = order.map(|order| walk(order, &mut names));
         names.used
     }
 
@@ -125,7 +126,7 @@ impl Names<'_> {
         let Some(constraint) = constraint(operator) else { return };
         match constraint {
             JoinConstraint::On(condition) => {
-                let _ = condition.visit(self);
+                let _ = walk(condition, self);
             }
             JoinConstraint::Using(columns) => {
                 let last = columns.iter().filter_map(|name| name.0.last()?.as_ident());

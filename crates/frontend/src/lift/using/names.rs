@@ -1,10 +1,11 @@
 //! Names of merged columns, where a block uses them.
 
+use crate::walk::walk_mut;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query,
-    Select, SelectItem, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    Select, SelectItem, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::Merged;
@@ -29,13 +30,13 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
     }
     // Conditions of joins are done.
     let from = std::mem::take(&mut select.from);
-    let _ = select.visit(&mut Names { merged, depth: 0 });
+    let _ = walk_mut(select, &mut Names { merged, depth: 0 });
     select.from = from;
 }
 
 /// The same in one expression.
 pub(super) fn replace_in(expr: &mut Expr, merged: &Merged) {
-    let _ = expr.visit(&mut Names { merged, depth: 0 });
+    let _ = walk_mut(expr, &mut Names { merged, depth: 0 });
 }
 
 /// The same in ORDER BY, where the name of an item is that item.

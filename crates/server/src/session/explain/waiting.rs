@@ -3,12 +3,17 @@
 //! Nothing runs for EXPLAIN alone. Islands that wait for no other are shown with their plans; for what comes after, a
 //! stand-in takes the place of each result ([`Island::stand_in`]), so that lowering goes on and names the rest.
 
+use super::{measured_json, measurements};
 use crate::answer::{Answer, Reply, Stats, Surface};
+use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
-use crate::session::expected::{measured, measurements};
-use crate::session::islands::{Binding, Settled};
+use crate::session::bind::{Binding, Ran, Settled};
+use crate::session::cells::{Measured, PlannedCells};
+use crate::session::run::Results;
 use std::fmt::Write as _;
+use std::sync::Arc;
+use tessera_exec::datafusion::tensor_scans;
 use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
@@ -16,7 +21,7 @@ use tessera_frontend::surface::Decision;
 use tessera_planner::optimize::Rooted;
 
 /// An island as EXPLAIN shows it.
-pub(super) struct Shown {
+pub(in crate::session) struct Shown {
     pub(super) text: String,
     pub(super) json: serde_json::Value,
 }
@@ -37,18 +42,24 @@ fn counted(numbers: &[usize]) -> Vec<usize> {
 }
 
 /// The islands that ran, with what was measured.
-pub(super) fn shown(binding: &Binding<'_>) -> Vec<Shown> {
+pub(super) fn shown(
+    session: &Session,
+    binding: &Binding<'_>,
+    cancel: &CancelToken,
+) -> Result<Vec<Shown>, Error> {
     let islands = binding.islands.finished().zip(&binding.ran).enumerate();
-    islands
-        .map(|(number, (island, ran))| {
-            let mut shown = show(number, island, Some((&ran.plan, &ran.json)));
-            if let Some(stats) = &ran.stats {
-                shown.text.push_str(&measurements(stats));
-                shown.json["measured"] = measured(stats);
-            }
-            shown
-        })
-        .collect()
+    let shown = islands.map(|(number, (island, ran))| match ran {
+        Ran::Plan { tiling, stats } => {
+            let sources = &binding.opener.sources;
+            let plan = session.explained(tiling, sources, None, Results::Whole, cancel)?;
+            let mut shown = show(number, island, Some((&plan.to_string(), &plan.json())));
+            shown.text.push_str(&measurements(stats));
+            shown.json["measured"] = measured_json(stats);
+            Ok(shown)
+        }
+        Ran::Rows { text, json } => Ok(show(number, island, Some((text, json)))),
+    });
+    shown.collect()
 }
 
 /// What is known of an island; without a plan it follows from what the islands before it give.
@@ -107,20 +118,21 @@ struct Outline {
 }
 
 /// EXPLAIN of a statement whose first island has not run: all islands that can be told, and what waits for what.
-pub(super) fn explain_waiting<T>(
+pub(super) async fn explain_waiting<T>(
     session: &Session,
     mut binding: Binding<'_>,
     first: Box<Island>,
     decision: &Decision,
     what: &Explain,
     mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    cancel: &CancelToken,
 ) -> Result<Reply, Error> {
     let mut outline = Outline { islands: Vec::new(), edges: Vec::new(), cut: None };
     let mut next = first;
     loop {
         let number = outline.islands.len();
         let plan = match next.waits_for.is_empty() && next.may_wait_for.is_empty() {
-            true => Some(plan_of(session, &binding, &next)?),
+            true => Some(plan_of(session, &mut binding, &next, cancel).await?),
             false => None,
         };
         let plan = plan.as_ref().map(|(text, json)| (text.as_str(), json));
@@ -205,32 +217,36 @@ impl Outline {
 }
 
 /// The plan of an island that waits for nothing.
-fn plan_of(
+async fn plan_of(
     session: &Session,
-    binding: &Binding<'_>,
+    binding: &mut Binding<'_>,
     island: &Island,
+    cancel: &CancelToken,
 ) -> Result<(String, serde_json::Value), Error> {
+    let (mut text, mut results) = (String::new(), Results::Whole);
     let rooted: Vec<Rooted> = match &island.work {
         Work::Values(rooted) | Work::Compress(rooted) | Work::Distinct(rooted) => {
             vec![rooted.clone()]
         }
         Work::Rows(rows) => {
-            let scans = rows.plan.scans.iter();
-            scans.map(|scan| scan.read_by(&rows.plan.logical)).collect()
+            for note in &rows.plan.notes {
+                let _ = writeln!(text, "{note}");
+            }
+            let _ = writeln!(text, "{}", rows.plan.logical.display_indent());
+            let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
+            let cells = session.physical_cells(planned, &Measured::default(), cancel).await?;
+            let scans = tensor_scans(&cells.plan);
+            results = Results::of_rows(scans.iter().any(|scan| scan.exploded));
+            scans.iter().map(|scan| scan.rooted.clone()).collect()
         }
     };
-    let mut plan = String::new();
     let mut json = Vec::new();
-    if let Work::Rows(rows) = &island.work {
-        for note in &rows.plan.notes {
-            let _ = writeln!(plan, "{note}");
-        }
-        let _ = writeln!(plan, "{}", rows.plan.logical.display_indent());
-    }
     for rooted in rooted {
         let tiling = binding.stop.compile(rooted, &binding.config, &mut |_, _| {})?;
-        plan.push_str(&session.told(&tiling, &binding.opener.sources));
-        json.push(session.told_json(&tiling, &binding.opener.sources));
+        let sources = &binding.opener.sources;
+        let plan = session.explained(&Arc::new(tiling), sources, None, results, cancel)?;
+        let _ = write!(text, "{plan}");
+        json.push(plan.json());
     }
-    Ok((plan, json.into()))
+    Ok((text, json.into()))
 }

@@ -43,22 +43,10 @@ impl Session {
             threads,
         }
     }
-
-    /// The plan as text, with what is expected of it.
-    pub(super) fn told(&self, tiling: &Tiling, sources: &Sources) -> String {
-        explain::plan(tiling) + &self.expected(tiling, sources).text()
-    }
-
-    /// The plan as JSON, with what is expected of it.
-    pub(super) fn told_json(&self, tiling: &Tiling, sources: &Sources) -> Value {
-        let mut json = explain::json(tiling);
-        json["expected"] = self.expected(tiling, sources).json();
-        json
-    }
 }
 
 impl Expected {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Estimate { peak_bytes, bytes_read, bytes_spilled } = self.estimate;
         let threads = match self.threads {
             1 => "threads: 1\n".to_string(),
@@ -67,7 +55,7 @@ impl Expected {
         threads + &line("expected", [peak_bytes, bytes_read, self.requests, bytes_spilled])
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         json!({
             "threads": self.threads,
             "peak_bytes": self.estimate.peak_bytes,
@@ -93,7 +81,7 @@ fn line(what: &str, [peak, read, requests, spilled]: [u64; 4]) -> String {
 }
 
 /// What workers are expected to do, after that.
-pub(super) fn spread(e: &tessera_cluster::Expected) -> String {
+pub(super) fn workers(e: &tessera_cluster::Expected) -> String {
     format!(
         "   workers: {}, {} orders in {} steps; {} moved between them\n",
         e.workers,
@@ -104,7 +92,7 @@ pub(super) fn spread(e: &tessera_cluster::Expected) -> String {
 }
 
 /// The same as JSON.
-pub(super) fn spread_json(e: &tessera_cluster::Expected) -> Value {
+pub(super) fn workers_json(e: &tessera_cluster::Expected) -> Value {
     json!({
         "workers": e.workers,
         "orders": e.orders,
@@ -114,7 +102,7 @@ pub(super) fn spread_json(e: &tessera_cluster::Expected) -> Value {
 }
 
 /// What a run measured, below the plan.
-pub(super) fn measurements(m: &Stats) -> String {
+pub(in crate::session) fn measurements(m: &Stats) -> String {
     let mut text = line("measured", [m.peak_bytes, m.bytes_read, m.requests, m.bytes_spilled]);
     text.push_str(&format!(
         "   {} loads of {} in storage, {} evicted, {} run again\n",

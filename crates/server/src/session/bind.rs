@@ -8,7 +8,7 @@ use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};
-use crate::session::expected::{measured as as_json, measurements};
+use crate::session::explain::{measured_json as as_json, measurements};
 use crate::session::open::Opener;
 use crate::session::stop::Stop;
 use crate::statement::State;
@@ -56,14 +56,12 @@ pub(super) struct Binding<'a> {
     pub(super) stop: Stop,
 }
 
-/// An island that ran.
-pub(super) struct Ran {
-    /// Its plan, as EXPLAIN shows plans.
-    pub(super) plan: String,
-    /// The same as JSON.
-    pub(super) json: serde_json::Value,
-    /// What the run took, if a plan of ours was all that ran.
-    pub(super) stats: Option<Stats>,
+/// An island that ran, as EXPLAIN shows it.
+pub(super) enum Ran {
+    /// A tensor plan, and what its run took.
+    Plan { tiling: Arc<Tiling>, stats: Stats },
+    /// A cell query with its tensor plans, as text and as JSON.
+    Rows { text: String, json: serde_json::Value },
 }
 
 /// A statement that is bound, or what it waits for.
@@ -189,7 +187,7 @@ impl Session {
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
                 let mut grid = grid(&tiling);
                 grid.axes.truncate(shape.len());
-                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let runtime = &self.host.runtime;
                 let whole = dense(&grid, chunks, runtime.pool(), &self.quota(cancel))
                     .map_err(Error::stage)?;
@@ -200,7 +198,7 @@ impl Session {
                 let sink = Arc::new(Select::new(grid(&tiling), self.room(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
-                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
                 let plan = tiling.plan();
@@ -215,7 +213,7 @@ impl Session {
                 let sink = Arc::new(Distinct::new(dtype, &self.quota(cancel)));
                 let stats =
                     self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
-                binding.ran.push(self.ran(&tiling, &binding.opener.sources, stats));
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
                 let sources = &mut binding.opener.sources;
@@ -231,12 +229,6 @@ impl Session {
 }
 
 impl Session {
-    /// An island that ran.
-    fn ran(&self, tiling: &Tiling, sources: &Sources, stats: Stats) -> Ran {
-        let (plan, json) = (self.told(tiling, sources), self.told_json(tiling, sources));
-        Ran { plan, json, stats: Some(stats) }
-    }
-
     /// Where results of islands are kept: in memory, or in files when that is short.
     fn room(&self, cancel: &CancelToken) -> Room {
         let runtime = &self.host.runtime;
@@ -259,18 +251,11 @@ impl Session {
         rows: &RowsToTensor,
         cancel: &CancelToken,
     ) -> Result<Done, Error> {
-        let state = binding.opener.state().map_err(Error::stage)?;
-        let planned = PlannedCells {
-            plan: rows.plan.clone(),
-            state: state.clone(),
-            sources: binding.opener.sources.clone(),
-            config: binding.config.clone(),
-            stop: binding.stop.clone(),
-            plan_s: 0.0,
-        };
+        let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
         let measured = Measured::default();
         let run = async {
-            let mut stream = self.stream_cells(planned, &measured, cancel).await?;
+            let cells = self.physical_cells(planned, &measured, cancel).await?;
+            let mut stream = self.stream_cells(cells, cancel).await?;
             let schema = stream.schema();
             let roles: Vec<Role> = rows
                 .columns
@@ -301,21 +286,21 @@ impl Session {
             assembled = run => assembled?,
         };
         let logical = rows.plan.logical.display_indent().to_string();
-        let mut plan = format!("{logical}\n");
+        let mut text = format!("{logical}\n");
         let mut tensor_plans = serde_json::Map::new();
         for scan in &rows.plan.scans {
             let runs = measured.runs(&scan.name);
-            plan.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
+            text.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
             let runs: serde_json::Value = runs.iter().map(as_json).collect();
             tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
         }
-        plan.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
+        text.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
         let json = serde_json::json!({
             "logical": logical,
             "rows_of_cells_built": measured.rows(),
             "tensor_plans": tensor_plans,
         });
-        binding.ran.push(Ran { plan, json, stats: None });
+        binding.ran.push(Ran::Rows { text, json });
         Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &mut binding.opener.sources))))
     }
 }

@@ -17,13 +17,13 @@
 
 mod drive;
 pub mod net;
-mod posts;
 mod reach;
 pub mod registry;
 mod server;
 mod shelf;
 pub mod wire;
 mod worker;
+mod worker_slots;
 
 pub use drive::{Drive, Expected};
 pub use server::{Cluster, Home};

@@ -1,11 +1,11 @@
 //! The server's side: who joins, and what the server gives to workers.
 
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
-use crate::posts::Posts;
 use crate::registry::{Limits, Registry};
 use crate::shelf::{IDLE, written};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello, Watch};
 use crate::worker::{one, read};
+use crate::worker_slots::WorkerSlots;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -39,7 +39,7 @@ pub struct Cluster {
     registry: Arc<Registry>,
     peers: Peers,
     address: SocketAddr,
-    posts: Posts,
+    posts: WorkerSlots,
     homes: Arc<Mutex<BTreeMap<String, Home>>>,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
@@ -89,7 +89,7 @@ impl Cluster {
             registry,
             peers,
             address: server.address(),
-            posts: Posts::default(),
+            posts: WorkerSlots::default(),
             homes,
             end,
             server: Mutex::new(Some(server)),
@@ -129,7 +129,7 @@ impl Cluster {
         &self.peers
     }
 
-    pub(crate) fn posts(&self) -> &Posts {
+    pub(crate) fn posts(&self) -> &WorkerSlots {
         &self.posts
     }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use std::sync::{Arc, Mutex, PoisonError};
-use tessera_kernels::lines;
+use tessera_kernels::sort;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
@@ -197,7 +197,7 @@ impl Sink for Distinct {
     ) -> Result<(), Error> {
         let mut keys = self.keys(&chunk)?;
         drop(chunk);
-        lines::sort_keys(&mut keys);
+        sort::sort_keys(&mut keys);
         let mut counts: Vec<i64> = Vec::new();
         let mut last = None;
         keys.retain(|&key| {

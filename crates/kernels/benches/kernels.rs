@@ -11,7 +11,7 @@ use tessera_kernels::contract::{Block, Target, contract, room};
 use tessera_kernels::copy::{Strided, copy_box};
 use tessera_kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
 use tessera_kernels::scan::{Scan, scan};
-use tessera_kernels::{Level, lines};
+use tessera_kernels::{Level, sort};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, ScanKind};
 use tessera_planner::plan::{Fused, FusedInput, FusedOutput};
@@ -236,7 +236,7 @@ fn sort(b: Bencher<'_, '_>, axis: usize) {
     let (data, mut out) = (cells(CELLS), vec![0.0; CELLS]);
     let shape = [SIDE as u64, SIDE as u64];
     b.counter(ItemsCount::new(CELLS)).bench_local(|| {
-        let input = lines::LinesIn {
+        let input = sort::LinesIn {
             shape: &shape,
             axis,
             dtype: DType::Float64,
@@ -244,8 +244,8 @@ fn sort(b: Bencher<'_, '_>, axis: usize) {
             valid: None,
         };
         let value = bytes_mut(&mut out);
-        let out = lines::LinesOut { kept: SIDE as u64, value, valid: None };
-        lines::sort(input, SortWhat::Values, SortOrder::default(), out, &never).unwrap();
+        let out = sort::LinesOut { kept: SIDE as u64, value, valid: None };
+        sort::sort(input, SortWhat::Values, SortOrder::default(), out, &never).unwrap();
     });
 }
 

@@ -13,7 +13,7 @@
 use super::KernelError;
 use super::level::Level;
 use super::stream::{self, StreamFn};
-use super::turn::{self, SQUARE, TurnFn};
+use super::transpose::{self, SQUARE, TurnFn};
 use smallvec::SmallVec;
 
 /// Where cells are read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
@@ -190,7 +190,7 @@ fn typed<const N: usize>(
     // Rows that run on are stored line by line, others are put together first.
     let least = if inner.from == 1 { 4 * stream::LINE } else { GROUP };
     let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= least);
-    let turn = turn::squares(Level::detect(), N);
+    let turn = transpose::squares(Level::detect(), N);
     // Bytes of its rows, and as many of these as are turned together.
     let width = TURNED.min(inner.len as usize * N);
     let mut block = match (cross, past) {
@@ -342,7 +342,9 @@ fn blocks<const N: usize>(
             for j in (0..side as i64).step_by(SQUARE) {
                 let (f, t) = ((f + j * inner.from, inner.from), (t + j, cross.to));
                 match turn {
-                    Some(turn) => turn::turn::<N>(turn, from, f, to, t, (whole / EDGE) as usize),
+                    Some(turn) => {
+                        transpose::turn::<N>(turn, from, f, to, t, (whole / EDGE) as usize)
+                    }
                     None => {
                         for i in (0..whole as i64).step_by(SQUARE) {
                             transpose::<N>(from, (f.0 + i, f.1), to, (t.0 + i * t.1, t.1));

@@ -20,10 +20,10 @@ mod health;
 mod light;
 mod lines;
 mod metrics;
+mod registry;
 mod reply;
 mod sessions;
 mod statements;
-mod store;
 mod stream;
 mod tensors;
 mod tls;
@@ -91,7 +91,7 @@ const GRACE: Duration = Duration::from_secs(10);
 struct Shared {
     backend: Arc<dyn Backend>,
     config: Config,
-    statements: Arc<store::Statements>,
+    statements: Arc<registry::Statements>,
     sessions: sessions::Sessions,
     /// A permit for each result on its way.
     streams: Arc<Semaphore>,
@@ -144,7 +144,7 @@ impl Server {
         let stop = CancellationToken::new();
         let host = backend.host().cloned();
         let shared = Shared {
-            statements: Arc::new(store::Statements::new(&config, stop.clone(), host)),
+            statements: Arc::new(registry::Statements::new(&config, stop.clone(), host)),
             sessions: sessions::Sessions::new(config.session_timeout_s),
             streams: Arc::new(Semaphore::new(stream::streams_max(config.memory_limit_bytes))),
             events: Arc::new(Semaphore::new(EVENTS_MAX)),

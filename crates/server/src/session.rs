@@ -9,16 +9,16 @@
 //! 5. `tessera_exec` runs the plan; [`mod@collect`] keeps the chunks of the results, charged to the quota.
 //! 6. The chunks and the labels are the answer.
 
+mod admission;
 mod bind;
 mod cells;
 mod check;
 mod collect;
 mod copy;
-mod crowd;
+mod ddl;
 mod describe;
 mod explain;
 mod failure;
-mod keep;
 mod open;
 mod query;
 mod run;
@@ -30,8 +30,8 @@ mod tables;
 mod views;
 mod warehouse;
 
+pub(crate) use admission::{Admission, Place};
 pub use check::check;
-pub(crate) use crowd::{Crowd, Place};
 pub(crate) use explain::{durable_json, measured_json};
 pub use failure::Failure;
 pub(crate) use failure::readable;
@@ -86,7 +86,7 @@ pub struct Host {
     seeds: AtomicU64,
     queries: Arc<Queries>,
     /// Who runs beside whom.
-    crowd: Arc<Crowd>,
+    crowd: Arc<Admission>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
     /// Memory of results that are rows.
@@ -589,7 +589,7 @@ impl Session {
                 },
             }));
         }
-        if let keep::Free::Keep(kind) =
+        if let ddl::Free::Keep(kind) =
             self.free(&key, "table", create.or_replace, create.if_not_exists).await?
         {
             return Ok(Answer::Done(format!("{kind} {name} exists already")).into());

@@ -28,7 +28,7 @@ pub use queries::{COLUMNS, Entered, Queries};
 pub(crate) use recipe::{Intent, Keeper, Made, Recipe, Step};
 
 use crate::error::Error;
-use crate::session::{Crowd, Pin, Place};
+use crate::session::{Admission, Pin, Place};
 use progress::{Plan, Totals};
 use recipe::Noted;
 use std::collections::BTreeMap;
@@ -499,7 +499,7 @@ impl Handle {
     }
 
     /// It runs among these statements.
-    pub(crate) fn joins(&self, crowd: &Arc<Crowd>) {
+    pub(crate) fn joins(&self, crowd: &Arc<Admission>) {
         self.noted().crowd = Some(crowd.clone());
     }
 

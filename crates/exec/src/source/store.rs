@@ -13,9 +13,9 @@ pub use failure::passing;
 pub(crate) use local::LocalFile;
 
 use crate::manifest::{Manifest, ManifestRef, Seal};
+use crate::source::dataset_cache::{self, Seen, Version};
 use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
-use crate::source::seen::{self, Seen, Version};
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -265,7 +265,7 @@ impl Store {
                 Some(Version::Names(names))
             }
             (Kind::Local(root), None) => match std::fs::metadata(join_path(root, key)) {
-                Ok(meta) if meta.is_file() => seen::of_file(&meta),
+                Ok(meta) if meta.is_file() => dataset_cache::of_file(&meta),
                 Ok(_) => Some(Version::Absent),
                 Err(e) if is_nothing(&e) => Some(Version::Absent),
                 Err(_) => None,
@@ -273,7 +273,7 @@ impl Store {
             (Kind::Object { client, prefix }, None) => {
                 let path = self.path(prefix, key).ok()?;
                 match self.guard(key, client.head(&path)).await.ok()? {
-                    Some(meta) => seen::of_object(&meta),
+                    Some(meta) => dataset_cache::of_object(&meta),
                     None => Some(Version::Absent),
                 }
             }
@@ -299,7 +299,7 @@ impl Store {
             })
             .await?;
         self.note(key, || match &got {
-            Some((_, meta)) => seen::of_object(meta),
+            Some((_, meta)) => dataset_cache::of_object(meta),
             None => Some(Version::Absent),
         });
         self.met_answer(key, got.as_ref().map(|(_, meta)| meta))?;
@@ -350,7 +350,7 @@ impl Store {
                     })
                     .await?;
                 self.note(key, || match &got {
-                    Some(Ok((_, meta))) => seen::of_object(meta),
+                    Some(Ok((_, meta))) => dataset_cache::of_object(meta),
                     Some(Err(_)) => None,
                     None => Some(Version::Absent),
                 });
@@ -421,7 +421,7 @@ impl Store {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 self.note(key, || match &meta {
-                    Some(m) => seen::of_object(m),
+                    Some(m) => dataset_cache::of_object(m),
                     None => Some(Version::Absent),
                 });
                 self.met_answer(key, meta.as_ref())?;

@@ -7,7 +7,7 @@ use crate::chunk::Chunk;
 use crate::error::Error;
 use tessera_kernels::Level;
 use tessera_kernels::copy::Strided;
-use tessera_kernels::lines::{self, LinesIn, LinesOut};
+use tessera_kernels::sort::{self, LinesIn, LinesOut};
 use tessera_kernels::window::{Input, Part, Windows, window};
 use tessera_planner::plan::{Access, Task};
 use tessera_planner::reduce::ReduceKind;
@@ -113,10 +113,10 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     };
     match &op.stage.task {
         Task::Sort { what, order, .. } => {
-            lines::sort(input, *what, *order, out, &op.cancelled())?;
+            sort::sort(input, *what, *order, out, &op.cancelled())?;
         }
         Task::Quantile { quantiles, .. } => {
-            lines::quantile(input, quantiles, out, &op.cancelled())?;
+            sort::quantile(input, quantiles, out, &op.cancelled())?;
         }
         _ => {}
     }

@@ -15,7 +15,7 @@ use crate::store::Held;
 use arrow::datatypes::ArrowNativeType;
 use tessera_kernels::Plain;
 use tessera_kernels::copy::Strided;
-use tessera_kernels::lines::{self, Key, KeysMut, Line, LinesIn, Parts, Pieces, RunsOut};
+use tessera_kernels::sort::{self, Key, KeysMut, Line, LinesIn, Parts, Pieces, RunsOut};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{AxisGrid, ChunkIndex, Grid};
 use tessera_planner::plan::{Access, OutputRef};
@@ -57,7 +57,7 @@ pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec
         marked: runs.marked,
         index: heads.typed_mut(),
     };
-    lines::runs(input, order, out, &op.cancelled())?;
+    sort::runs(input, order, out, &op.cancelled())?;
     drop(seen);
     Ok(vec![op.chunk(0, made)?, op.chunk(1, index)?])
 }
@@ -140,7 +140,7 @@ pub(super) fn select(
                 valid[place] = u8::from(keyed > 0);
             }
             if numbers == 0 || numbers < keyed {
-                lines::between(dtype, None, 0.0, value, place);
+                sort::between(dtype, None, 0.0, value, place);
                 if keyed == 0 && valid.is_some() {
                     value[place * dtype.size()..][..dtype.size()].fill(0);
                 }
@@ -152,12 +152,12 @@ pub(super) fn select(
             let mut cells = from.gather(at, &parts, 0)?;
             let (skip, count) = (parts.skip as usize, count as usize);
             let keys = match dtype.size() {
-                1 => lines::neighbours::<u8>(cells.typed_mut(), skip, count),
-                2 => lines::neighbours::<u16>(cells.typed_mut(), skip, count),
-                4 => lines::neighbours::<u32>(cells.typed_mut(), skip, count),
-                _ => lines::neighbours::<u64>(cells.typed_mut(), skip, count),
+                1 => sort::neighbours::<u8>(cells.typed_mut(), skip, count),
+                2 => sort::neighbours::<u16>(cells.typed_mut(), skip, count),
+                4 => sort::neighbours::<u32>(cells.typed_mut(), skip, count),
+                _ => sort::neighbours::<u64>(cells.typed_mut(), skip, count),
             };
-            lines::between(dtype, Some(keys?), t, value, place);
+            sort::between(dtype, Some(keys?), t, value, place);
         }
         Ok(())
     })?;
@@ -333,7 +333,7 @@ impl<'a> Source<'a> {
             4 => Pieces::U32(read.pieces()),
             _ => Pieces::U64(read.pieces()),
         };
-        Ok(lines::merge_cells(dtype, &runs, wanted, order, out, to, &self.op.cancelled())?)
+        Ok(sort::merge_cells(dtype, &runs, wanted, order, out, to, &self.op.cancelled())?)
     }
 
     /// Positions in the order of the keys.
@@ -395,7 +395,7 @@ impl<'a> Source<'a> {
     ) -> Result<(), Error> {
         let read = self.parts(at, parts, 0)?;
         let keys = read.pieces::<K>();
-        Ok(lines::merge(&keys, wanted, &self.op.cancelled(), emit)?)
+        Ok(sort::merge(&keys, wanted, &self.op.cancelled(), emit)?)
     }
 }
 

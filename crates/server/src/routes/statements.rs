@@ -1,7 +1,7 @@
 //! `/v1/statements`: submit, watch, read, cancel.
 
+use super::registry::{Entry, Outcome};
 use super::reply::{Failure, json};
-use super::store::{Entry, Outcome};
 use super::stream::{self, Out};
 use super::{Name, Parameters, Shared, body, sessions};
 use crate::answer::Reply;

@@ -4,9 +4,9 @@
 //! that a server whose queue is full still tells what is there. Describing a tensor may compute (the shape of a view can
 //! follow from data), so it is a statement like all others.
 
+use super::registry::Outcome;
 use super::reply::{Failure, json};
 use super::statements::Asked;
-use super::store::Outcome;
 use super::{Name, Shared, sessions};
 use crate::answer::{Answer, Reply};
 use crate::engine::{Engine, Handle};

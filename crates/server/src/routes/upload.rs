@@ -8,8 +8,8 @@
 
 mod checks;
 
+use super::registry::Outcome;
 use super::reply::{Failure, json};
-use super::store::Outcome;
 use super::{Name, Parameters, Shared, sessions, tensors};
 use crate::answer::scratch::Scratch;
 use crate::error::Error;

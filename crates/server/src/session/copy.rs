@@ -7,7 +7,7 @@ use crate::answer::{Answer, Reply};
 use crate::engine::CancelToken;
 use crate::error::{Error, Position};
 use crate::format::{Format, Options as FormatOptions, Writer};
-use crate::session::keep::{ZarrWrite, amount};
+use crate::session::ddl::{ZarrWrite, amount};
 use crate::session::{Failure, Session, open};
 use crate::statement::Intent;
 use std::io::{self, Write};

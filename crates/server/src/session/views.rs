@@ -4,7 +4,7 @@ use crate::answer::{Answer, Reply};
 use crate::engine::CancelToken;
 use crate::error::Error;
 use crate::session::bind::Binding;
-use crate::session::keep::Free;
+use crate::session::ddl::Free;
 use crate::session::open::{Opener, absolute, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};

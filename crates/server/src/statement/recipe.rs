@@ -15,7 +15,7 @@
 
 use super::reads::Reads;
 use crate::error::Error;
-use crate::session::{CatalogEntry, Crowd, Definition, Pin, Place};
+use crate::session::{Admission, CatalogEntry, Definition, Pin, Place};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ pub(super) struct Noted {
     /// Where it waits for a place if it takes more than a moment.
     pub(super) places: Option<Arc<Semaphore>>,
     /// The statements that it runs among.
-    pub(super) crowd: Option<Arc<Crowd>>,
+    pub(super) crowd: Option<Arc<Admission>>,
     /// Its place among them, or alone.
     pub(super) among: Option<Place>,
     /// How long it waited for it.

@@ -4,7 +4,7 @@ use super::{Folder, Mode};
 use crate::sink::SinkError;
 use crate::sink::place::Place;
 use crate::source::SourceError;
-use crate::source::patient::is_unsupported;
+use crate::source::retry::is_unsupported;
 use crate::source::store::METADATA_BYTES_MAX;
 use bytes::Bytes;
 use object_store::path::Path;

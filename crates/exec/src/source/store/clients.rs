@@ -2,11 +2,11 @@
 
 use super::region::Regional;
 use super::{Counters, Kind, Store};
+use crate::source::dataset_cache::Kept;
 use crate::source::error::SourceError;
 use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
 use crate::source::location::{Location, Options, Place};
-use crate::source::patient::Patient;
-use crate::source::seen::Kept;
+use crate::source::retry::Patient;
 use crate::source::versions;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};

@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::source::error::SourceError;
-use crate::source::patient::is_transient;
+use crate::source::retry::is_transient;
 use bytes::Bytes;
 use object_store::ObjectMeta;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! Objects that are files.
 
 use super::{Kind, Store};
+use crate::source::dataset_cache::{self, Version};
 use crate::source::error::SourceError;
-use crate::source::seen::{self, Version};
 use crate::source::versions::{self, ABSENT};
 use bytes::Bytes;
 use std::fs::File;
@@ -123,7 +123,7 @@ impl Store {
         match opened {
             Ok(file) => match file.metadata() {
                 Ok(meta) if meta.is_file() => {
-                    self.note(key, || seen::of_file(&meta));
+                    self.note(key, || dataset_cache::of_file(&meta));
                     let (len, version) = (meta.len(), versions::of_file(&meta));
                     self.met(key, version, None)?;
                     Ok(Some(LocalFile { key: key.into(), file, len, version }))

@@ -178,7 +178,7 @@ fn merged<K: Key>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::lines::key::ordered;
+    use crate::sort::key::ordered;
     use proptest::prelude::*;
 
     proptest! {

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// The orders of all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Posts(Mutex<BTreeMap<u32, Arc<Post>>>);
+pub(crate) struct WorkerSlots(Mutex<BTreeMap<u32, Arc<Post>>>);
 
 /// Those of one worker.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ enum Hall {
     Alone(#[allow(dead_code, reason = "held")] OwnedRwLockWriteGuard<()>),
 }
 
-impl Posts {
+impl WorkerSlots {
     fn post(&self, worker: u32) -> Arc<Post> {
         let mut posts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         posts.entry(worker).or_default().clone()
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_alone_is_alone() {
-        let posts = Posts::default();
+        let posts = WorkerSlots::default();
         let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
         let mut alone = Box::pin(posts.enter(1, "c", true));
         assert!(alone.as_mut().now_or_never().is_none());
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_death_has_the_plans_that_were_there() {
-        let posts = Posts::default();
+        let posts = WorkerSlots::default();
         let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
         posts.died(1);
         drop(a);

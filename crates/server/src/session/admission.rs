@@ -22,7 +22,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// The statements that run in a process.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Admission {
     /// Read by those that run among others, written by the one that runs alone.
     gate: Arc<RwLock<()>>,
     live: AtomicU64,
@@ -41,12 +41,12 @@ pub(crate) enum Place {
 
 /// A statement that runs, to learn whether others did meanwhile.
 struct Run<'a> {
-    crowd: &'a Crowd,
+    crowd: &'a Admission,
     number: u64,
     others: bool,
 }
 
-impl Crowd {
+impl Admission {
     /// Statements that ran again, alone, as they had been refused memory.
     pub(crate) fn again(&self) -> u64 {
         self.again.load(SeqCst)

@@ -347,3 +347,31 @@ fn the_time_of_a_session_ends_what_computes_without_a_look() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(code(&server, "SELECT 1"), "ok");
 }
+
+/// An aggregate of an aggregate takes all groups of the other one in one poll, and spills between them.
+#[test]
+fn aggregates_that_spill_give_their_memory_back_when_they_are_stopped() {
+    let server = small();
+    let groups = "SELECT count(*) FROM (SELECT a.i, b.x FROM CELLS(arange(60)) AS a(i, v) \
+                  CROSS JOIN (SELECT arange(100000000) AS x) b GROUP BY ROLLUP (a.i, b.x))";
+    assert_eq!(code(&server, &format!("SET tessera.query_timeout = 2; {groups}")), "timeout");
+    let begun = Instant::now();
+    assert_eq!(
+        code(&server, "SELECT x FROM CELLS(random_normal([100000], seed => 1)) AS t(i, x)"),
+        "ok"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// The checks of DataFusion's planner take three times as long for each level of nesting.
+#[test]
+fn subqueries_in_expressions_are_bounded() {
+    let server = small();
+    let nested = |levels| format!("SELECT {}1{}", "(SELECT ".repeat(levels), ")".repeat(levels));
+    for levels in [16, 24, 97] {
+        let begun = Instant::now();
+        assert_eq!(code(&server, &nested(levels)), "too_complex", "{levels}");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{levels}: {:?}", begun.elapsed());
+    }
+    assert_eq!(code(&server, &nested(10)), "ok");
+}

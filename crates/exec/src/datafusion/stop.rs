@@ -1,19 +1,27 @@
-//! Joins that compare every row with every row, stopped from outside.
+//! Plans of DataFusion that are stopped from outside.
 //!
-//! Such a join looks at billions of pairs between two batches of its result, and DataFusion asks nobody meanwhile. Its
-//! condition is evaluated for some thousand pairs at a time, so there it is asked whether to go on, and the thread's
-//! other work is handed to others.
+//! DataFusion looks for a cancel where a task awaits something, and a plan whose input is ready awaits nothing: an
+//! aggregate takes all batches of another one, and spills between them, in one poll. So each batch that an operator reads
+//! goes through a [`Checked`], which ends the stream once the statement is stopped.
+//!
+//! A join that compares every row with every row looks at billions of pairs between two batches. Its condition is
+//! evaluated for some thousand pairs at a time, so the check is there, and the thread's other work is handed to others.
 
 use crate::error::Error;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -42,7 +50,8 @@ pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) 
     }
 }
 
-/// The plan, whose joins without equal keys end with [`Error::Cancelled`] soon after `is_stopped` is true.
+/// The plan, whose operators end with [`Error::Cancelled`] at the next batch, or pairs of a join, after `is_stopped` is
+/// true.
 ///
 /// # Errors
 /// DataFusion's.
@@ -51,10 +60,19 @@ pub fn stoppable(
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
-            return Ok(Transformed::no(node));
+        let checked = |child: &Arc<dyn ExecutionPlan>| {
+            let (child, is_stopped) = (child.clone(), is_stopped.clone());
+            Arc::new(Checked { child, is_stopped }) as Arc<dyn ExecutionPlan>
         };
-        let Some(filter) = join.filter() else { return Ok(Transformed::no(node)) };
+        let children: Vec<_> = node.children().into_iter().map(checked).collect();
+        if children.is_empty() {
+            return Ok(Transformed::no(node));
+        }
+        let node = node.with_new_children(children)?;
+        let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
+            return Ok(Transformed::yes(node));
+        };
+        let Some(filter) = join.filter() else { return Ok(Transformed::yes(node)) };
         let condition =
             Stoppable { inner: filter.expression().clone(), is_stopped: is_stopped.clone() };
         let filter = JoinFilter::new(
@@ -69,6 +87,88 @@ pub fn stoppable(
         Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
+}
+
+/// The input of an operator, whose batches end once the statement is stopped.
+struct Checked {
+    child: Arc<dyn ExecutionPlan>,
+    is_stopped: IsStopped,
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.child.fmt(f)
+    }
+}
+
+impl DisplayAs for Checked {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Checked")
+    }
+}
+
+impl ExecutionPlan for Checked {
+    fn name(&self) -> &str {
+        "Checked"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.child.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.child]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.with_new_children(children)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
+        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        self.child.partition_statistics(partition)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let (batches, is_stopped) =
+            (self.child.execute(partition, context)?, self.is_stopped.clone());
+        let schema = batches.schema();
+        let checked = batches.map(move |batch| match is_stopped() {
+            true => Err(DataFusionError::External(Box::new(Error::Cancelled))),
+            false => batch,
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
+    }
 }
 
 /// A condition that is not evaluated once the statement is stopped.

@@ -180,13 +180,14 @@ impl Session {
     ) -> Result<SendableRecordBatchStream, Error> {
         let PhysicalCells { plan, state, stop } = cells;
         cancel.move_to(State::Running);
-        let asked = stop.clone();
-        let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
-        let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let share = self.host.rows.share_within(cancel.budget().as_ref());
         let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
         let usual = state.config().batch_size();
         let batch_rows = rows_of_batches(&plan, usual, share / 4).map_err(rows_error)?;
+        // What the other changes look for is not hidden yet.
+        let asked = stop.clone();
+        let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
+        let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
         let context = self.host.task_context(&state, cancel.budget().as_ref(), batch_rows);
         stop.rows(&self.host.apart, plan, context).await
     }

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use tessera_server::answer::{Answer, Reply, windows};
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 
 /// Statements over every path that holds something. `{out}` is a path that nothing has.
 const STATEMENTS: [&str; 26] = [
@@ -143,7 +143,7 @@ fn stopped(
     after: Duration,
     stop: Stop,
 ) -> (Option<Result<Vec<Reply>, String>>, Duration) {
-    let handle = CancelToken::new();
+    let handle = Handle::new();
     p.runtime.block_on(async {
         let mut replies = p.session.run(sql, handle.clone());
         let mut got = Vec::new();

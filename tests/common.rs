@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_server::answer::Reply;
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::error::Error;
 use tessera_server::session::{Host, Session};
 
@@ -112,9 +112,8 @@ impl Place {
     }
 
     pub(crate) fn try_run(&self, sql: &str) -> Result<Vec<Reply>, Error> {
-        let replies: Vec<_> = self
-            .runtime
-            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        let replies: Vec<_> =
+            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
         replies.into_iter().collect()
     }
 

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use tessera_server::answer::{Answer, Reply};
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::session::Session;
 
 const DENSE: [&str; 43] = [
@@ -90,7 +90,7 @@ fn no_rows_are_built() {
     let session = Session::open(config, runtime.handle().clone()).unwrap();
     let run = |sql: &str| {
         let replies: Vec<Result<Reply, _>> =
-            runtime.block_on(async { session.run(sql, CancelToken::new()).collect().await });
+            runtime.block_on(async { session.run(sql, Handle::new()).collect().await });
         match replies.into_iter().next().unwrap().unwrap_or_else(|e| panic!("{sql}: {e}")).answer {
             Answer::Text(text) => text,
             _ => String::new(),

@@ -4,7 +4,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tessera_server::answer::{Answer, Reply};
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::session::Session;
 
 struct Db {
@@ -34,9 +34,8 @@ impl Db {
     }
 
     fn answer(&self, sql: &str) -> Result<Answer, tessera_server::error::Error> {
-        let replies: Vec<Result<Reply, _>> = self
-            .runtime
-            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        let replies: Vec<Result<Reply, _>> =
+            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
         replies.into_iter().last().unwrap().map(|reply| reply.answer)
     }
 

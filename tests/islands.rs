@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use tessera_server::answer::{Answer, Reply};
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::error::Error;
 use tessera_server::session::{Host, Session};
 
@@ -36,9 +36,8 @@ fn world(memory: &str) -> World {
 impl World {
     /// The last reply of a script.
     fn run(&self, sql: &str) -> Result<Reply, Error> {
-        let replies: Vec<_> = self
-            .runtime
-            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        let replies: Vec<_> =
+            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
         replies.into_iter().last().unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tessera_server::answer::{Answer, Cell, Reply, Tensor};
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::error::Error;
 use tessera_server::session::{Host, Session};
 
@@ -46,19 +46,18 @@ impl Place {
         self.path(name).display().to_string()
     }
 
-    fn run_with(&self, sql: &str, cancel: CancelToken) -> Result<Vec<Reply>, Error> {
+    fn run_with(&self, sql: &str, cancel: Handle) -> Result<Vec<Reply>, Error> {
         let replies: Vec<_> =
             self.runtime.block_on(async { self.session.run(sql, cancel).collect().await });
         replies.into_iter().collect()
     }
 
     fn run(&self, sql: &str) -> Vec<Reply> {
-        self.run_with(sql, CancelToken::new())
-            .unwrap_or_else(|e| panic!("{sql}: {}", e.render(sql)))
+        self.run_with(sql, Handle::new()).unwrap_or_else(|e| panic!("{sql}: {}", e.render(sql)))
     }
 
     fn fails(&self, sql: &str) -> Error {
-        self.run_with(sql, CancelToken::new()).err().unwrap_or_else(|| panic!("{sql} succeeded"))
+        self.run_with(sql, Handle::new()).err().unwrap_or_else(|| panic!("{sql} succeeded"))
     }
 
     fn tensors(&self, sql: &str) -> Vec<Tensor> {
@@ -280,7 +279,7 @@ fn the_catalog_is_durable_and_ordered() {
     let again = Session::of(p.host.clone());
     let replies: Vec<_> = p
         .runtime
-        .block_on(async { again.run("SELECT sum(x) FROM x", CancelToken::new()).collect().await });
+        .block_on(async { again.run("SELECT sum(x) FROM x", Handle::new()).collect().await });
     assert!(replies[0].is_ok());
     p.run("CREATE VIEW twice AS\n  SELECT 2 * x AS y FROM x; -- with its comment");
     p.run("CREATE OR REPLACE VIEW four AS SELECT 2 * y AS z FROM twice");
@@ -329,7 +328,7 @@ fn a_tensor_dropped_while_it_is_read_is_an_error_and_never_zeros() {
         std::thread::spawn(move || {
             let mut wrong = 0;
             for _ in 0..50 {
-                match p.run_with("SELECT sum(y) AS s FROM y", CancelToken::new()) {
+                match p.run_with("SELECT sum(y) AS s FROM y", Handle::new()) {
                     Ok(mut r) => match r.pop().unwrap().whole().unwrap().answer {
                         Answer::Tensors(t) => {
                             wrong += usize::from(t[0].cell(0) != Cell::F64(4096.0))
@@ -375,7 +374,7 @@ fn a_cancel_in_the_middle_leaves_nothing() {
     ] {
         let sql = statement.replace("{}", &p.shown("big.zarr"));
         for wait_ms in [0, 30, 150, 400] {
-            let cancel = CancelToken::new();
+            let cancel = Handle::new();
             let fire = cancel.clone();
             let timer = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(wait_ms));

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use tessera_server::answer::Reply;
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::session::{Host, Session};
 
 mod compose;
@@ -65,9 +65,8 @@ impl World {
 
     /// The rows, or the code of the error with its message behind.
     fn answer(&self, sql: &str) -> Result<Vec<String>, String> {
-        let replies: Vec<_> = self
-            .runtime
-            .block_on(async { self.session.run(sql, CancelToken::new()).collect().await });
+        let replies: Vec<_> =
+            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
         let mut lines = Vec::new();
         for reply in replies {
             let reply = reply.and_then(Reply::whole).map_err(|e| format!("{} {e}", e.code()))?;

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use std::sync::Arc;
 use tessera_server::answer::Reply;
 use tessera_server::config::Config;
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::session::{Host, Session};
 
 const TABLES: [&str; 5] = ["wx", "gr", "st", "xs", "one"];
@@ -43,7 +43,7 @@ fn run(settings: &[&str], step: usize) {
     let session = Session::of(Host::open(config, runtime.handle().clone()).unwrap());
     let answer = |sql: &str| {
         let replies: Vec<_> =
-            runtime.block_on(async { session.run(sql, CancelToken::new()).collect().await });
+            runtime.block_on(async { session.run(sql, Handle::new()).collect().await });
         let mut lines = Vec::new();
         for reply in replies {
             let reply = reply.and_then(Reply::whole).map_err(|e| format!("{}: {e}", e.code()))?;

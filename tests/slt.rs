@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_server::answer::{Answer, Reply, Tensor};
-use tessera_server::engine::{CancelToken, Engine};
+use tessera_server::engine::{Engine, Handle};
 use tessera_server::error::Error;
 use tessera_server::session::Session;
 use world::{Run, World};
@@ -49,19 +49,14 @@ struct Db {
 }
 
 impl Db {
-    fn replies(
-        &self,
-        session: &Session,
-        sql: &str,
-        handle: CancelToken,
-    ) -> Vec<Result<Reply, Error>> {
+    fn replies(&self, session: &Session, sql: &str, handle: Handle) -> Vec<Result<Reply, Error>> {
         self.runtime.block_on(session.run(sql, handle).collect())
     }
 
     /// Runs a statement, and once more in a session of its own if it changes nothing.
     fn twice(&self, sql: &str) -> Vec<Result<Reply, Error>> {
         let host = self.session.host();
-        let handle = CancelToken::lasting(host);
+        let handle = Handle::lasting(host);
         let replies = self.replies(&self.session, sql, handle.clone());
         let answers = |r: &Result<Reply, Error>| {
             r.as_ref().is_ok_and(|r| !matches!(r.answer, Answer::Done(_)))
@@ -91,7 +86,7 @@ impl DB for Db {
         }
         let replies = match self.runs_twice {
             true => self.twice(sql),
-            false => self.replies(&self.session, sql, CancelToken::new()),
+            false => self.replies(&self.session, sql, Handle::new()),
         };
         let mut lines = Vec::new();
         for reply in replies {

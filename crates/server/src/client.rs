@@ -230,7 +230,7 @@ impl Connection {
                 Some(State::Failed | State::Cancelled) => {
                     return Err(Error::stage(Failure::of(&status)));
                 }
-                Some(state) => handle.tell(Progress::from_json(state, &status["progress"])),
+                Some(state) => handle.track().tell(Progress::from_json(state, &status["progress"])),
                 None => {
                     let reason = format!("a statement has the state {}", status["state"]);
                     return Err(Error::Protocol { reason });
@@ -246,7 +246,7 @@ impl Connection {
                 next = self.poll(&next) => status = next?,
             }
         }
-        handle.tell(Progress::from_json(State::Running, &status["progress"]));
+        handle.track().tell(Progress::from_json(State::Running, &status["progress"]));
         let file = Arc::new(self.scratch.file()?);
         let result = format!("{path}/result?format={}", native::NAME);
         tokio::select! {

@@ -7,9 +7,6 @@ use futures::stream::BoxStream;
 
 pub use crate::statement::Handle;
 
-/// The name of a [`Handle`] for those who only stop the statement; running kernels notice it within a block of work.
-pub type CancelToken = Handle;
-
 /// The answers of a script, one for each statement in order. After an error nothing follows.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;
 

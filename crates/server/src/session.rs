@@ -40,10 +40,10 @@ use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
-use crate::engine::{CancelToken, Engine, Replies};
+use crate::engine::{Engine, Handle, Replies};
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::statement::{Entered, Handle, Queries, Recipe, State};
+use crate::statement::{Entered, Queries, Recipe, State};
 use datafusion::execution::TaskContext;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -417,50 +417,52 @@ impl Session {
     }
 
     /// What a statement takes its memory from.
-    fn quota(&self, cancel: &CancelToken) -> Arc<Quota> {
-        cancel.budget().unwrap_or_else(|| self.host.runtime.quota().clone())
+    fn quota(&self, statement: &Handle) -> Arc<Quota> {
+        statement.budget().unwrap_or_else(|| self.host.runtime.quota().clone())
     }
 
     fn settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn statement(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
+    async fn statement(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
         let started = Instant::now();
         let (_, bytes_before, _) = self.host.counters().snapshot();
         // What it changed for good when it ran before is not changed again.
-        if let Some(done) = cancel.step(|s| s.done.clone()) {
+        if let Some(done) = statement.entry().step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
         let settings = self.settings();
         if let Some(bytes) = settings.query_memory_bytes {
-            cancel.takes_at_most(bytes, self.host.runtime.quota());
+            statement.limit_memory(Some(self.host.runtime.quota().within(bytes)));
         }
-        cancel.limit_statement_to(settings.query_timeout_s.map(Duration::from_secs));
-        let served = self.served(parsed, cancel);
+        statement.clock().limit_statement(settings.query_timeout_s.map(Duration::from_secs));
+        let served = self.served(parsed, statement);
         let reply = match settings.query_timeout_s {
             Some(limit_s) => tokio::select! {
                 // What notices by itself that its time is over says that it was cancelled.
                 reply = served => reply.map_err(|e| match e.code() == "cancelled" {
-                    true if !cancel.is_cancelled() => Error::Timeout { limit_s },
+                    true if !statement.is_cancelled() => Error::Timeout { limit_s },
                     _ => e,
                 }),
-                () = cancel.has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),
+                () = statement.clock().has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),
             },
             None => served.await,
         };
-        cancel.limit_statement_to(None);
-        if !cancel.may_survive() {
-            cancel.unpin().await;
+        statement.clock().limit_statement(None);
+        if !statement.chunks().may_survive() {
+            statement.entry().unpin().await;
         }
         let mut reply = reply?;
-        cancel.note_read().await?;
+        statement.note_read().await?;
         if let Answer::Done(text) = &reply.answer
-            && cancel.step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
-            && let Err(e) = cancel.keep().await
+            && statement
+                .entry()
+                .step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
+            && let Err(e) = statement.entry().keep().await
         {
             // It is done: run again, the statement would find that by its intent.
-            tracing::warn!(id = cancel.id(), error = %e, "what a statement did could not be noted");
+            tracing::warn!(id = statement.id(), error = %e, "what a statement did could not be noted");
         }
         reply.stats.total_s = started.elapsed().as_secs_f64();
         let (_, bytes, _) = self.host.counters().snapshot();
@@ -468,25 +470,25 @@ impl Session {
         Ok(reply)
     }
 
-    async fn dispatch(&self, parsed: &Parsed, cancel: &CancelToken) -> Result<Reply, Error> {
+    async fn dispatch(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
         match &parsed.statement {
-            Statement::Query(query) => self.query(query, cancel).await,
-            Statement::Explain(explain) => self.explain(explain, cancel).await,
+            Statement::Query(query) => self.query(query, statement).await,
+            Statement::Explain(explain) => self.explain(explain, statement).await,
             Statement::CreateTensor(create) if create.temp => {
-                self.create_temp(create, &parsed.text, cancel).await
+                self.create_temp(create, &parsed.text, statement).await
             }
-            Statement::CreateTensor(create) => self.create_tensor(create, cancel).await,
-            Statement::CreateExternal(create) => self.create_external(create, cancel).await,
-            Statement::CreateView(create) => self.create_view(create, cancel).await,
-            Statement::Copy(copy) => self.copy(copy, cancel).await,
-            Statement::Drop(drop) => self.drop_named(drop, cancel).await,
+            Statement::CreateTensor(create) => self.create_tensor(create, statement).await,
+            Statement::CreateExternal(create) => self.create_external(create, statement).await,
+            Statement::CreateView(create) => self.create_view(create, statement).await,
+            Statement::Copy(copy) => self.copy(copy, statement).await,
+            Statement::Drop(drop) => self.drop_named(drop, statement).await,
             Statement::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
                 settings.set(&name.text, &value.text)?;
                 Ok(Answer::Done(format!("set {}", name.text)).into())
             }
             Statement::Show(show) => self.show(show).await,
-            Statement::Describe(what) => self.describe(what, cancel).await,
+            Statement::Describe(what) => self.describe(what, statement).await,
             Statement::Cancel { id } => {
                 let Some(found) = self.host.queries.find(&id.text) else {
                     return Err(Error::stage(Failure::UnknownQuery {
@@ -504,7 +506,7 @@ impl Session {
         &self,
         create: &CreateTensor,
         sql: &str,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = open::bare(&name);
@@ -516,20 +518,20 @@ impl Session {
                 return Err(Error::stage(Failure::Exists { name }));
             }
         }
-        let (kept, mut reply) = self.run_tensors(&create.query, cancel).await?;
-        cancel.note_read().await?;
-        let temp = Temp::new(&key, kept, sql, &self.settings(), cancel)?;
+        let (kept, mut reply) = self.run_tensors(&create.query, statement).await?;
+        statement.note_read().await?;
+        let temp = Temp::new(&key, kept, sql, &self.settings(), statement)?;
         reply.answer = Answer::Done(format!("created temp tensor {name}"));
         self.temps().insert(key, Arc::new(temp));
         Ok(reply)
     }
 
     /// Makes the temp tensors that a script reads which runs again, in a session of its own.
-    async fn restore(&self, recipe: &Recipe, cancel: &CancelToken) -> Result<(), Error> {
+    async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
         for made in &recipe.temps {
             self.assume(&made.settings)?;
             let step = Recipe { steps: vec![made.step.clone()], ..Recipe::default() };
-            let handle = cancel.part(step);
+            let handle = statement.part(step);
             for mut parsed in tessera_frontend::parse(&made.sql).map_err(Error::stage)? {
                 if let Statement::CreateTensor(create) = &mut parsed.statement {
                     // One of the same name may stand for what came before it.
@@ -552,11 +554,11 @@ impl Session {
     async fn create_external(
         &self,
         create: &CreateExternal,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = open::bare(&name);
-        if self.was_defined(&key, cancel).await? {
+        if self.was_defined(&key, statement).await? {
             return Ok(Answer::Done(format!("created table {name}")).into());
         }
         let format = create.format.value.to_ascii_lowercase();
@@ -597,7 +599,7 @@ impl Session {
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
         // What cannot be opened is refused now and not at the first query.
-        let mut opener = Opener::new(self, Vec::new(), cancel);
+        let mut opener = Opener::new(self, Vec::new(), statement);
         match table {
             Some(table) => {
                 opener.table(table, &create.location.text, &options).await?;
@@ -609,7 +611,7 @@ impl Session {
         // As everybody finds it, wherever they stand.
         let location = open::absolute(&create.location.text);
         let definition = Definition::External { stored_as: format, location, options };
-        self.define(&key, definition, create.or_replace, cancel).await?;
+        self.define(&key, definition, create.or_replace, statement).await?;
         Ok(Answer::Done(format!("created table {name}")).into())
     }
 
@@ -648,13 +650,13 @@ impl Drop for Script {
 impl Session {
     /// A script begins: with the settings and temp tensors that there are, or, if it ran before, with those of then.
     async fn begins(&self, handle: &Handle) -> Result<(), Error> {
-        match handle.before() {
+        match handle.entry().before() {
             Some(recipe) => {
                 handle.recall_reads().await?;
                 self.restore(&recipe, handle).await
             }
             None => {
-                handle.set(self.settings().given().clone());
+                handle.entry().set(self.settings().given().clone());
                 Ok(())
             }
         }

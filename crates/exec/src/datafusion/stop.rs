@@ -10,13 +10,12 @@
 use crate::error::Error;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Statistics;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -68,7 +67,8 @@ pub fn stoppable(
         if children.is_empty() {
             return Ok(Transformed::no(node));
         }
-        let node = node.with_new_children(children)?;
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let node = node.replace_children(children, options)?;
         let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
             return Ok(Transformed::yes(node));
         };
@@ -140,19 +140,16 @@ impl ExecutionPlan for Checked {
         children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.with_new_children(children)
+        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
+        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
     }
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
-        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
-    }
-
-    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        self.child.partition_statistics(partition)
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, options)
     }
 
     fn execute(

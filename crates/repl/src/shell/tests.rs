@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
 use std::sync::{Arc, Mutex};
 use tessera_server::answer::{Answer, RowsHeld};
-use tessera_server::engine::{CancelToken, Replies};
+use tessera_server::engine::{Handle, Replies};
 
 /// Remembers what it was asked; `wait` hangs until it is cancelled.
 struct Fake {
@@ -16,7 +16,7 @@ struct Fake {
 }
 
 impl Engine for Fake {
-    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a> {
+    fn run<'a>(&'a self, sql: &'a str, cancel: Handle) -> Replies<'a> {
         self.asked.lock().unwrap().push(sql.trim().to_string());
         let statements = sql.split(';').map(str::trim).filter(|s| !s.is_empty());
         futures::stream::iter(statements)

@@ -6,7 +6,7 @@ use super::query::{ScriptArgs, read_script};
 use super::{fail, memory};
 use crate::answer::{Answer, Reply, Tensor};
 use crate::config::format_bytes;
-use crate::engine::{CancelToken, Engine};
+use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::format::npy;
 use clap::Args;
@@ -86,7 +86,7 @@ impl Bench<'_> {
     async fn steps<'a>(
         &'a self,
         engine: &dyn Engine,
-        cancel: &CancelToken,
+        cancel: &Handle,
         shown: &mut &'a str,
     ) -> Result<(), Error> {
         if let Some(setup) = &self.setup {
@@ -123,7 +123,7 @@ impl Bench<'_> {
     async fn measure(
         &self,
         engine: &dyn Engine,
-        cancel: &CancelToken,
+        cancel: &Handle,
         n: u32,
         last: &mut Vec<Reply>,
     ) -> Result<Figures, Error> {
@@ -172,11 +172,7 @@ impl Bench<'_> {
     }
 }
 
-async fn answers(
-    engine: &dyn Engine,
-    sql: &str,
-    cancel: &CancelToken,
-) -> Result<Vec<Reply>, Error> {
+async fn answers(engine: &dyn Engine, sql: &str, cancel: &Handle) -> Result<Vec<Reply>, Error> {
     let mut stream = engine.run(sql, cancel.another());
     let mut replies = Vec::new();
     while let Some(reply) = until_cancelled(&mut stream, cancel).await {
@@ -187,7 +183,7 @@ async fn answers(
 
 /// What the largest operand of a statement asks for, as EXPLAIN tells it; `None` for scripts of several statements, and
 /// for those that have no plan.
-async fn largest_operand(engine: &dyn Engine, sql: &str, cancel: &CancelToken) -> Option<u64> {
+async fn largest_operand(engine: &dyn Engine, sql: &str, cancel: &Handle) -> Option<u64> {
     let [one] = &tessera_frontend::parse(sql).ok()?[..] else { return None };
     let explain = format!("EXPLAIN (FORMAT json) {}", one.text);
     let replies = answers(engine, &explain, cancel).await.ok()?;
@@ -314,7 +310,7 @@ mod tests {
     struct Fake(std::sync::Mutex<Vec<String>>);
 
     impl Engine for Fake {
-        fn run<'a>(&'a self, sql: &'a str, _: CancelToken) -> crate::engine::Replies<'a> {
+        fn run<'a>(&'a self, sql: &'a str, _: Handle) -> crate::engine::Replies<'a> {
             let runs = {
                 let mut asked = self.0.lock().unwrap();
                 asked.push(sql.to_string());

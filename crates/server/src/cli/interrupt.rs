@@ -2,7 +2,7 @@
 //! not go on for a client that nobody reads.
 
 use crate::answer::Reply;
-use crate::engine::{CancelToken, Replies};
+use crate::engine::{Handle, Replies};
 use crate::error::Error;
 use futures::StreamExt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A token that Ctrl-C fires; a second Ctrl-C ends the process with status 130.
-pub(super) fn ctrl_c() -> CancelToken {
-    let cancel = CancelToken::new();
+pub(super) fn ctrl_c() -> Handle {
+    let cancel = Handle::new();
     let fire = cancel.clone();
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
@@ -63,7 +63,7 @@ fn ignores_hang_up() -> bool {
 /// The next answer, or [`Error::Cancelled`] if the engine does not come back soon after `cancel` fired.
 pub(super) async fn until_cancelled(
     replies: &mut Replies<'_>,
-    cancel: &CancelToken,
+    cancel: &Handle,
 ) -> Option<Result<Reply, Error>> {
     let patience = async {
         cancel.cancelled().await;

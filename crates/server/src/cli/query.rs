@@ -5,7 +5,7 @@ use super::output::{Target, quoted, stderr_width};
 use super::progress::{Bar, followed};
 use super::{Remote, fail};
 use crate::answer::Reply;
-use crate::engine::{CancelToken, Engine};
+use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::readable_bytes;
 use clap::Args;
@@ -142,7 +142,7 @@ impl Query {
         }
     }
 
-    async fn answers(&self, engine: &dyn Engine, cancel: CancelToken) -> Result<(), Error> {
+    async fn answers(&self, engine: &dyn Engine, cancel: Handle) -> Result<(), Error> {
         let mut output = self.target.open()?;
         let mut replies = engine.run(&self.sql, cancel.clone());
         let mut start = Instant::now();

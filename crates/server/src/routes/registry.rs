@@ -131,11 +131,11 @@ impl Entry {
             return Ok(());
         }
         // What the statement is about to do is told to us first, or waits for the lock until the record has it.
-        self.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
+        self.handle.entry().kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
         let kept = self.kept.clone().lock_owned().await;
         match kept.is_there {
             true => Ok(()),
-            false => self.write(kept).await.map(|()| self.handle.survives()),
+            false => self.write(kept).await.map(|()| self.handle.chunks().survives()),
         }
     }
 
@@ -214,7 +214,8 @@ impl Entry {
     }
 
     fn record(&self, kept: &Kept) -> Record {
-        let mut record = Record::new(self.id(), &self.sql, self.accepted_ms, self.handle.recipe());
+        let mut record =
+            Record::new(self.id(), &self.sql, self.accepted_ms, self.handle.entry().recipe());
         record.session = self.session.clone();
         record.request_id = self.request.as_ref().map(|(id, _)| id.clone());
         record.starts = self.starts;
@@ -429,9 +430,9 @@ impl Statements {
         request: Option<(String, String)>,
         accepted_ms: u64,
     ) -> Entry {
-        handle.name(&sql);
+        handle.track().name(&sql);
         if let Some(host) = &self.host {
-            handle.stored_in(host.durable().clone());
+            handle.chunks().stored_in(host.durable().clone());
         }
         Entry {
             number: self.next.fetch_add(1, Relaxed),
@@ -461,7 +462,7 @@ impl Statements {
     }
 
     async fn drive(self: Arc<Self>, entry: Arc<Entry>, engine: Arc<dyn Engine>, live: Live) {
-        entry.handle.needs_one_of(self.places.clone());
+        entry.handle.turn().needs_one_of(self.places.clone());
         let result = match entry.handle.is_cancelled() {
             false => self.run(&entry, engine).await,
             true => {
@@ -469,7 +470,7 @@ impl Statements {
                 Err(Error::Cancelled)
             }
         };
-        entry.handle.leave_place().await;
+        entry.handle.turn().free().await;
         let outcome = match result {
             // It was over before it saw that it was cancelled.
             Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,
@@ -509,16 +510,16 @@ impl Statements {
     async fn run(&self, entry: &Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
         let limit_s = self.limit_s;
         let limit = Duration::from_secs(limit_s);
-        entry.handle.limit_to(limit);
+        entry.handle.clock().limit_script(limit);
         let work = answers(entry.clone(), engine);
-        match self.apart.run(work, &entry.handle, entry.handle.has_taken(limit)).await {
+        match self.apart.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
             // The panic's own text went to the log; it may name what a client should not see.
             Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
             // What notices by itself that the time is over says that it was cancelled.
             Ended::Itself(Ok(Err(e)))
                 if e.code() == "cancelled" && !entry.handle.is_cancelled() =>
             {
-                Err(if entry.handle.is_late() { Error::Timeout { limit_s } } else { e })
+                Err(if entry.handle.clock().is_late() { Error::Timeout { limit_s } } else { e })
             }
             Ended::Itself(Ok(result)) => result,
             Ended::TooLong => Err(Error::Timeout { limit_s }),

@@ -99,7 +99,7 @@ pub(super) async fn submit(
             entry.tell();
             if !is_named {
                 // It is told: there is nothing left to read.
-                entry.handle.unpin().await;
+                entry.handle.entry().unpin().await;
             }
             let mut status = status(&entry);
             status["result"] = Value::Null;
@@ -310,7 +310,7 @@ pub(super) async fn plan(
         }
     }
     plan["state"] = entry.state().name().into();
-    plan["measured"] = entry.handle.measured();
+    plan["measured"] = entry.handle.track().measured();
     Ok(json(StatusCode::OK, &plan))
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::answer::{Answer, Reply, Surface, Tensor};
-use crate::engine::{CancelToken, Replies};
+use crate::engine::{Handle, Replies};
 use arrow::buffer::Buffer;
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Engine for Fake {
-    fn run<'a>(&'a self, sql: &'a str, cancel: CancelToken) -> Replies<'a> {
+    fn run<'a>(&'a self, sql: &'a str, cancel: Handle) -> Replies<'a> {
         let statements = sql.split(';').map(str::trim).filter(|s| !s.is_empty());
         futures::stream::iter(statements)
             .then(move |s| {

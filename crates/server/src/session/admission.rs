@@ -11,7 +11,7 @@
 //! argument why that ends.
 
 use crate::answer::Reply;
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::statement::State;
@@ -88,47 +88,43 @@ impl Drop for Run<'_> {
 }
 
 /// A statement leaves the crowd however its future ends.
-struct Leaves<'a>(&'a CancelToken);
+struct Leaves<'a>(&'a Handle);
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        self.0.leave_crowd();
+        self.0.turn().leave();
     }
 }
 
 impl Session {
     /// Runs a statement; alone, if it was refused memory that others had.
-    pub(super) async fn served(
-        &self,
-        parsed: &Parsed,
-        cancel: &CancelToken,
-    ) -> Result<Reply, Error> {
+    pub(super) async fn served(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
         let crowd = &self.host.crowd;
-        cancel.joins(crowd);
-        let _leaves = Leaves(cancel);
+        statement.turn().joins(crowd);
+        let _leaves = Leaves(statement);
         let run = crowd.enter();
-        let result = self.dispatch(parsed, cancel).await;
+        let result = self.dispatch(parsed, statement).await;
         let others = run.met_others();
         match &result {
-            Err(e) if e.may_fit() && others && !cancel.is_cancelled() => {
-                tracing::info!(id = cancel.id(), "runs again, alone: {e}");
+            Err(e) if e.may_fit() && others && !statement.is_cancelled() => {
+                tracing::info!(id = statement.id(), "runs again, alone: {e}");
             }
             _ => return result,
         }
         drop((result, run));
         // Who runs alone must not wait for a place of those who wait for its end; who waits for the others is none of
         // them.
-        cancel.take_place().await?;
-        cancel.leave_crowd();
+        statement.take_place().await?;
+        statement.turn().leave();
         let place = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
+            () = statement.cancelled() => return Err(Error::Cancelled),
             place = crowd.alone() => place,
         };
-        cancel.is_placed(place);
-        cancel.move_to(State::Planning);
+        statement.turn().is_placed(place);
+        statement.move_to(State::Planning);
         crowd.again.fetch_add(1, SeqCst);
         let _run = crowd.enter();
-        self.dispatch(parsed, cancel).await
+        self.dispatch(parsed, statement).await
     }
 }

@@ -4,7 +4,7 @@
 //! a tensor under a name of its own, and lowering begins again. Results of islands are charged to the quota, may be
 //! spilled, and go with the [`Binding`], at the end of the statement.
 
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};
@@ -120,29 +120,30 @@ impl Session {
     pub(super) async fn bind(
         &self,
         query: &Query,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Binding<'_>, Error> {
         let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
-        self.bind_with(Opener::new(self, relations, cancel), cancel).await
+        self.bind_with(Opener::new(self, relations, statement), statement).await
     }
 
     /// The same with what opens its relations.
     pub(super) async fn bind_with<'a>(
         &'a self,
         mut opener: Opener<'a>,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Binding<'a>, Error> {
         let settings = self.settings();
-        let stop = Stop::new(cancel, settings.query_timeout_s);
+        let stop = Stop::new(statement, settings.query_timeout_s);
         // Storage may take as long as its time-outs.
         tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
+            () = statement.cancelled() => return Err(Error::Cancelled),
             opened = opener.open() => opened?,
         }
-        let (now_us, seed) = cancel.step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
+        let (now_us, seed) =
+            statement.entry().step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
         // What runs from here on can be run again.
-        cancel.keep().await?;
+        statement.entry().keep().await?;
         Ok(Binding {
             opener,
             config: settings.plan,
@@ -159,16 +160,16 @@ impl Session {
     pub(super) async fn settle<T>(
         &self,
         binding: &mut Binding<'_>,
-        cancel: &CancelToken,
+        statement: &Handle,
         mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
     ) -> Result<T, Error> {
         loop {
             match binding.lower(&mut lower)? {
                 Settled::Ready(lowered) => return Ok(lowered),
                 Settled::Waiting(island) => {
-                    let done = self.run_island(binding, &island, cancel).await?;
+                    let done = self.run_island(binding, &island, statement).await?;
                     binding.islands.finish(*island, done);
-                    cancel.move_to(State::Planning);
+                    statement.move_to(State::Planning);
                 }
             }
         }
@@ -178,29 +179,32 @@ impl Session {
         &self,
         binding: &mut Binding<'_>,
         island: &Island,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Done, Error> {
         match &island.work {
             Work::Values(rooted) => {
                 let (tiling, dtype, shape) = plan(rooted, binding)?;
-                let (results, stats) = self.run(&tiling, &binding.opener.sources, cancel).await?;
+                let (results, stats) =
+                    self.run(&tiling, &binding.opener.sources, statement).await?;
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
                 let mut grid = grid(&tiling);
                 grid.axes.truncate(shape.len());
                 binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let runtime = &self.host.runtime;
-                let whole = dense(&grid, chunks, runtime.pool(), &self.quota(cancel))
+                let whole = dense(&grid, chunks, runtime.pool(), &self.quota(statement))
                     .map_err(Error::stage)?;
                 Ok(Done::Values(values(&whole, dtype, &shape)?))
             }
             Work::Compress(rooted) => {
                 let (tiling, dtype, _) = plan(rooted, binding)?;
-                let sink = Arc::new(Select::new(grid(&tiling), self.room(cancel)));
-                let stats =
-                    self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
+                let sink = Arc::new(Select::new(grid(&tiling), self.room(statement)));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
+                    .await?;
                 binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let chunk = chunk_cells(dtype, &binding.config);
-                let array = sink.finish(chunk, &|| cancel.is_cancelled()).map_err(Error::stage)?;
+                let array =
+                    sink.finish(chunk, &|| statement.is_cancelled()).map_err(Error::stage)?;
                 let plan = tiling.plan();
                 let nullable =
                     plan.output(plan.results[0]).fields.len() > 1 && !array.is_unmasked();
@@ -210,9 +214,10 @@ impl Session {
             }
             Work::Distinct(rooted) => {
                 let (tiling, dtype, _) = plan(rooted, binding)?;
-                let sink = Arc::new(Distinct::new(dtype, &self.quota(cancel)));
-                let stats =
-                    self.run_into(&tiling, &binding.opener.sources, sink.clone(), cancel).await?;
+                let sink = Arc::new(Distinct::new(dtype, &self.quota(statement)));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
+                    .await?;
                 binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
@@ -223,16 +228,16 @@ impl Session {
                 let counts = keep(sources, DType::Int64, false, counts, of("counts"));
                 Ok(Done::Arrays(vec![values, counts]))
             }
-            Work::Rows(rows) => self.run_rows(binding, rows, cancel).await,
+            Work::Rows(rows) => self.run_rows(binding, rows, statement).await,
         }
     }
 }
 
 impl Session {
     /// Where results of islands are kept: in memory, or in files when that is short.
-    fn room(&self, cancel: &CancelToken) -> Room {
+    fn room(&self, statement: &Handle) -> Room {
         let runtime = &self.host.runtime;
-        Room::new(self.quota(cancel), runtime.pool().clone(), runtime.store().clone())
+        Room::new(self.quota(statement), runtime.pool().clone(), runtime.store().clone())
     }
 
     /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
@@ -249,13 +254,13 @@ impl Session {
         &self,
         binding: &mut Binding<'_>,
         rows: &RowsToTensor,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Done, Error> {
         let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
         let measured = Measured::default();
         let run = async {
-            let cells = self.physical_cells(planned, &measured, cancel).await?;
-            let mut stream = self.stream_cells(cells, cancel).await?;
+            let cells = self.physical_cells(planned, &measured, statement).await?;
+            let mut stream = self.stream_cells(cells, statement).await?;
             let schema = stream.schema();
             let roles: Vec<Role> = rows
                 .columns
@@ -267,7 +272,7 @@ impl Session {
                 })
                 .collect();
             let mut assemble =
-                Assemble::new(&schema, &roles, self.room(cancel)).map_err(Error::stage)?;
+                Assemble::new(&schema, &roles, self.room(statement)).map_err(Error::stage)?;
             for (field, labels) in rows.plan.orders.iter().enumerate() {
                 if let Some(labels) = labels {
                     assemble.in_order(field, labels).map_err(Error::stage)?;
@@ -278,11 +283,11 @@ impl Session {
             }
             drop(stream);
             let target = binding.config.chunk_bytes_target;
-            assemble.finish(target, &|| cancel.is_cancelled()).map_err(Error::stage)
+            assemble.finish(target, &|| statement.is_cancelled()).map_err(Error::stage)
         };
         let assembled = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(Error::Cancelled),
+            () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
         let logical = rows.plan.logical.display_indent().to_string();

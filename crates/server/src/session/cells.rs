@@ -1,7 +1,7 @@
 //! Cell queries: DataFusion's plan over tables that tensor plans fill.
 
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::Binding;
 use crate::session::run::{Execution, Results};
@@ -84,10 +84,10 @@ impl Session {
         binding: &mut Binding<'_>,
         query: &Query,
         decision: &Decision,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<CellPlan, Error> {
         let because = decision.reason.to_string();
-        self.settle(binding, cancel, |context| lift::plan_cells(query, context, &because)).await
+        self.settle(binding, statement, |context| lift::plan_cells(query, context, &because)).await
     }
 
     /// Names and types of the columns that a cell query gives.
@@ -96,9 +96,9 @@ impl Session {
         mut binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<SchemaRef, Error> {
-        let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
+        let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
         Ok(plan.logical.schema().inner().clone())
     }
 
@@ -108,13 +108,13 @@ impl Session {
         mut binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
-        let plan = self.plan_cells(&mut binding, query, decision, cancel).await?;
+        let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
         let planned = PlannedCells::of(binding, plan)?;
         let plan_s = planned.plan_s;
-        let cells = self.physical_cells(planned, &Measured::default(), cancel).await?;
-        let answer = self.rows_of_cells(cells, cancel).await?;
+        let cells = self.physical_cells(planned, &Measured::default(), statement).await?;
+        let answer = self.rows_of_cells(cells, statement).await?;
         Ok(Reply {
             answer,
             surface: Some(Surface::Cell),
@@ -126,11 +126,11 @@ impl Session {
     pub(super) async fn rows_of_cells(
         &self,
         cells: PhysicalCells,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Answer, Error> {
         let limit = self.host.rows.share();
         let run = async {
-            let mut stream = self.stream_cells(cells, cancel).await?;
+            let mut stream = self.stream_cells(cells, statement).await?;
             let memory = limit.min(self.memory_result_bytes);
             let (room, scratch) = (self.host.rows_room.clone(), self.host.scratch.clone());
             let mut rows = RowsKept::new(stream.schema(), memory, room, scratch);
@@ -141,7 +141,7 @@ impl Session {
         };
         tokio::select! {
             biased;
-            () = cancel.cancelled() => Err(Error::Cancelled),
+            () = statement.cancelled() => Err(Error::Cancelled),
             answer = run => answer,
         }
     }
@@ -151,11 +151,11 @@ impl Session {
         &self,
         planned: PlannedCells,
         measured: &Measured,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<PhysicalCells, Error> {
         let PlannedCells { plan, state, sources, config, stop, .. } = planned;
         let runner: Arc<dyn RunTensor> = Arc::new(Runner {
-            execution: self.execution(cancel),
+            execution: self.execution(statement),
             sources,
             config,
             stop: stop.clone(),
@@ -176,11 +176,11 @@ impl Session {
     pub(super) async fn stream_cells(
         &self,
         cells: PhysicalCells,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<SendableRecordBatchStream, Error> {
         let PhysicalCells { plan, state, stop } = cells;
-        cancel.move_to(State::Running);
-        let share = self.host.rows.share_within(cancel.budget().as_ref());
+        statement.move_to(State::Running);
+        let share = self.host.rows.share_within(statement.budget().as_ref());
         let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
         let usual = state.config().batch_size();
         let batch_rows = rows_of_batches(&plan, usual, share / 4).map_err(rows_error)?;
@@ -188,7 +188,7 @@ impl Session {
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
         let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
-        let context = self.host.task_context(&state, cancel.budget().as_ref(), batch_rows);
+        let context = self.host.task_context(&state, statement.budget().as_ref(), batch_rows);
         stop.rows(&self.host.apart, plan, context).await
     }
 }

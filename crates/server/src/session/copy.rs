@@ -4,7 +4,7 @@
 //! the scratch directory), then written window by window. Either way the target appears when it is whole.
 
 use crate::answer::{Answer, Reply};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::{Error, Position};
 use crate::format::{Format, Options as FormatOptions, Writer};
 use crate::session::ddl::{ZarrWrite, amount};
@@ -38,7 +38,7 @@ struct CopyOptions {
 
 impl Session {
     /// `COPY (query) TO 'url' STORED AS format`.
-    pub(super) async fn copy(&self, copy: &Copy, cancel: &CancelToken) -> Result<Reply, Error> {
+    pub(super) async fn copy(&self, copy: &Copy, statement: &Handle) -> Result<Reply, Error> {
         let kind = kind(copy)?;
         let mut options = CopyOptions::parse(&copy.options, kind)?;
         let url = &copy.url.text;
@@ -48,7 +48,7 @@ impl Session {
         let stream = kind != Kind::Zarr;
         let checked = target.check(stream, options.overwrite).await;
         let publishes = Intent::Publish { target: target.display().to_string() };
-        let is_noted = cancel.step(|s| s.intent.as_ref() == Some(&publishes));
+        let is_noted = statement.entry().step(|s| s.intent.as_ref() == Some(&publishes));
         match checked {
             // It was free when the statement ran before.
             Err(SinkError::Exists { .. }) if is_noted => {
@@ -70,15 +70,15 @@ impl Session {
                 let CopyOptions { overwrite, layout, .. } = options;
                 let write =
                     ZarrWrite { target: &target, layout, name: None, overwrite, warehouse: false };
-                self.write_zarr(&copy.query, write, cancel).await?
+                self.write_zarr(&copy.query, write, statement).await?
             }
             Kind::Stream(format) => {
                 let reply = match format {
-                    Format::Npy | Format::Npz => self.query_tensors(&copy.query, cancel).await?,
-                    _ => self.query(&copy.query, cancel).await?,
+                    Format::Npy | Format::Npz => self.query_tensors(&copy.query, statement).await?,
+                    _ => self.query(&copy.query, statement).await?,
                 };
                 let (surface, stats) = (reply.surface, reply.stats);
-                let out = self.stream(reply, format, &target, options.overwrite, cancel).await?;
+                let out = self.stream(reply, format, &target, options.overwrite, statement).await?;
                 (out, Reply { answer: Answer::Done(String::new()), surface, stats })
             }
         };
@@ -94,9 +94,9 @@ impl Session {
         format: Format,
         target: &Target,
         overwrite: bool,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Written, Error> {
-        let out = ObjectWriter::create(target, overwrite, &self.sink_host(cancel))
+        let out = ObjectWriter::create(target, overwrite, &self.sink_host(statement))
             .map_err(Error::stage)?;
         let failure = out.failure();
         let extension = target.display().rsplit('.').next().unwrap_or_default();
@@ -104,7 +104,7 @@ impl Session {
             arrow_file: !matches!(extension, "arrows" | "ipc"),
             ..FormatOptions::default()
         };
-        let out = Cancellable { out, cancel: cancel.clone() };
+        let out = Cancellable { out, statement: statement.clone() };
         // Formats write as they read: that blocks, and notices a cancel at its next write.
         let written = tokio::task::spawn_blocking(move || {
             let mut writer = Writer::new(format, options, out)?;
@@ -113,15 +113,15 @@ impl Session {
         });
         let ended = |e: tokio::task::JoinError| Error::Internal { what: e.to_string() };
         let written = match written.await.map_err(ended)? {
-            Ok(Cancellable { out, cancel }) => {
-                self.publishes(target, &cancel).await?;
-                let finish = move || out.finish(&|| cancel.is_cancelled()).map_err(Error::stage);
+            Ok(Cancellable { out, statement }) => {
+                self.publishes(target, &statement).await?;
+                let finish = move || out.finish(&|| statement.is_cancelled()).map_err(Error::stage);
                 tokio::task::spawn_blocking(finish).await.map_err(ended)?
             }
             Err(e) => Err(e),
         };
         written.map_err(|e| {
-            if cancel.is_cancelled() {
+            if statement.is_cancelled() {
                 return Error::Cancelled;
             }
             let told = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -133,12 +133,12 @@ impl Session {
 /// A stream that ends with the statement.
 struct Cancellable {
     out: ObjectWriter,
-    cancel: CancelToken,
+    statement: Handle,
 }
 
 impl Write for Cancellable {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.cancel.is_cancelled() {
+        if self.statement.is_cancelled() {
             return Err(io::Error::other("the statement was cancelled"));
         }
         self.out.write(bytes)

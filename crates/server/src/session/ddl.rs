@@ -1,7 +1,7 @@
 //! Results that are kept in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
 
 use crate::answer::{Answer, Reply, Stats, Surface};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::{Class, Error};
 use crate::session::open::bare;
 use crate::session::warehouse::Definition;
@@ -39,11 +39,11 @@ impl Session {
     pub(super) async fn create_tensor(
         &self,
         create: &CreateTensor,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
-        if self.was_defined(&key, cancel).await? {
+        if self.was_defined(&key, statement).await? {
             return Ok(Answer::Done(format!("created tensor {name}")).into());
         }
         if let Free::Keep(kind) =
@@ -60,10 +60,10 @@ impl Session {
             overwrite: false,
             warehouse: true,
         };
-        let (written, mut reply) = self.write_zarr(&create.query, write, cancel).await?;
+        let (written, mut reply) = self.write_zarr(&create.query, write, statement).await?;
         let definition =
             Definition::Tensor { data: data.clone(), manifest: written.manifest.clone() };
-        if let Err(e) = self.define(&key, definition.clone(), create.or_replace, cancel).await {
+        if let Err(e) = self.define(&key, definition.clone(), create.or_replace, statement).await {
             // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
             match warehouse.entry(&key).await {
                 Ok(Some(entry)) if entry.definition == definition => {}
@@ -91,12 +91,12 @@ impl Session {
         key: &str,
         definition: Definition,
         or_replace: bool,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<(), Error> {
         let warehouse = &self.host.warehouse;
         // What the statement put when it ran before may come to a bucket at any time: the server that asked for it is
         // gone, the request is not.
-        let tried = match cancel.step(|s| s.intent.clone()) {
+        let tried = match statement.entry().step(|s| s.intent.clone()) {
             Some(Intent::Define { definition: last, mut tried, .. }) => {
                 tried.push(last);
                 tried
@@ -131,8 +131,8 @@ impl Session {
                 before: before.clone(),
                 tried: tried.clone(),
             };
-            cancel.step(|s| s.intent = Some(intent));
-            cancel.keep().await?;
+            statement.entry().step(|s| s.intent = Some(intent));
+            statement.entry().keep().await?;
             match warehouse.put(key, definition.clone(), mode).await {
                 Err(e) if e.code() == "already_exists" => {
                     there = warehouse.entry_version(key).await?;
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// True if the statement, when it ran before, came as far as to give the name its meaning.
-    pub(super) async fn was_defined(&self, key: &str, cancel: &CancelToken) -> Result<bool, Error> {
-        let intent = cancel.step(|s| s.intent.clone());
+    pub(super) async fn was_defined(&self, key: &str, statement: &Handle) -> Result<bool, Error> {
+        let intent = statement.entry().step(|s| s.intent.clone());
         let Some(Intent::Define { definition, before, tried }) = intent else { return Ok(false) };
         let warehouse = &self.host.warehouse;
         let Some(entry) = warehouse.entry(key).await? else { return Ok(false) };
@@ -168,7 +168,7 @@ impl Session {
     pub(super) async fn drop_named(
         &self,
         drop: &DropStatement,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let name = drop.name.to_string();
         let key = bare(&name);
@@ -178,7 +178,7 @@ impl Session {
         }
         let warehouse = &self.host.warehouse;
         let entry = warehouse.entry(&key).await;
-        if let Some(Intent::Drop { definition }) = cancel.step(|s| s.intent.clone())
+        if let Some(Intent::Drop { definition }) = statement.entry().step(|s| s.intent.clone())
             && !matches!(&entry, Ok(Some(e)) if e.definition == definition)
         {
             // It was dropped when the statement ran before; the cells may be left.
@@ -205,8 +205,10 @@ impl Session {
             return Err(Error::stage(Failure::WrongKind { name, kind }));
         }
         let definition = entry.definition;
-        cancel.step(|s| s.intent = Some(Intent::Drop { definition: definition.clone() }));
-        cancel.keep().await?;
+        statement
+            .entry()
+            .step(|s| s.intent = Some(Intent::Drop { definition: definition.clone() }));
+        statement.entry().keep().await?;
         warehouse.remove(&key).await?;
         if let Some(data) = definition.data() {
             warehouse.remove_data(data).await?;
@@ -250,13 +252,13 @@ impl Session {
         &self,
         query: &Query,
         write: ZarrWrite<'_>,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<(Written, Reply), Error> {
         let ZarrWrite { target, layout, name, overwrite, warehouse } = write;
         let config = self.settings().plan;
         let mut chunks = Vec::new();
         let planned = self
-            .plan_with(query, cancel, |lowered| {
+            .plan_with(query, statement, |lowered| {
                 lowered.as_dataset();
                 chunks = fit(lowered, &layout, &config)?;
                 Ok(())
@@ -276,19 +278,19 @@ impl Session {
                 item(l, name.filter(|_| single && !l.named).map_or(own, String::from), chunks)
             })
             .collect();
-        let host = self.sink_host(cancel);
+        let host = self.sink_host(statement);
         let how = (overwrite, warehouse, warehouse);
         if !warehouse {
-            self.publishes(target, cancel).await?;
+            self.publishes(target, statement).await?;
         }
         let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
             .await
             .map_err(Error::stage)?;
         let done = async {
-            self.run_into(&planned.tiling, &planned.sources, writer.clone(), cancel).await?;
+            self.run_into(&planned.tiling, &planned.sources, writer.clone(), statement).await?;
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => Err(Error::Cancelled),
+                () = statement.cancelled() => Err(Error::Cancelled),
                 written = writer.finish() => written.map_err(Error::stage),
             }
         }
@@ -309,21 +311,17 @@ impl Session {
     }
 
     /// An output is about to appear: that is written down before.
-    pub(super) async fn publishes(
-        &self,
-        target: &Target,
-        cancel: &CancelToken,
-    ) -> Result<(), Error> {
+    pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
         let target = target.display().to_string();
-        cancel.step(|s| s.intent = Some(Intent::Publish { target }));
-        cancel.keep().await
+        statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
+        statement.entry().keep().await
     }
 
     /// What writers need of this process.
-    pub(super) fn sink_host(&self, cancel: &CancelToken) -> SinkHost {
+    pub(super) fn sink_host(&self, statement: &Handle) -> SinkHost {
         SinkHost {
             stores: self.host.stores.clone(),
-            quota: self.quota(cancel),
+            quota: self.quota(statement),
             io: self.host.io.clone(),
             threads: self.host.config.threads,
             store: self.host.runtime.store().clone(),

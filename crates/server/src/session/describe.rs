@@ -1,7 +1,7 @@
 //! SHOW and DESCRIBE: what there is, as rows.
 
 use crate::answer::{Answer, Reply, RowsHeld};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Found, Opener, bare};
@@ -110,11 +110,11 @@ impl Session {
     pub(super) async fn describe(
         &self,
         what: &Described,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
-        let mut opener = Opener::new(self, Vec::new(), cancel);
+        let mut opener = Opener::new(self, Vec::new(), statement);
         let (dataset, name) = match what {
-            Described::Query(query) => return self.describe_query(query, cancel).await,
+            Described::Query(query) => return self.describe_query(query, statement).await,
             Described::Url(url) => match TableFormat::of_url(&url.text) {
                 Some(format) => {
                     return columns(&opener.table(format, &url.text, &[]).await?.schema());
@@ -127,7 +127,7 @@ impl Session {
                     Some(Found::Dataset(dataset)) => (dataset, String::new()),
                     Some(Found::Table(table)) => return columns(&table.schema()),
                     Some(Found::View(view)) => {
-                        return Box::pin(self.describe_query(&view.query, cancel)).await;
+                        return Box::pin(self.describe_query(&view.query, statement)).await;
                     }
                     None => {
                         let known = self.host.warehouse.names().await?;
@@ -155,14 +155,14 @@ fn columns(schema: &Schema) -> Result<Reply, Error> {
 
 impl Session {
     /// What a query would give. It is planned and not run, but for the parts that decide its shape.
-    async fn describe_query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let binding = self.bind(query, cancel).await?;
+    async fn describe_query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
+        let binding = self.bind(query, statement).await?;
         if !binding.is_tensor(query) {
             let decision = binding.decide(query);
-            let schema = self.schema_of_cells(binding, query, &decision, cancel).await?;
+            let schema = self.schema_of_cells(binding, query, &decision, statement).await?;
             return columns(&schema);
         }
-        let planned = self.plan_bound(binding, query, cancel).await?;
+        let planned = self.plan_bound(binding, query, statement).await?;
         let plan = planned.tiling.plan();
         let mut rows = Vec::new();
         let mut coords: Vec<&Arc<Coord>> = Vec::new();

@@ -11,7 +11,7 @@ pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub(super) use waiting::Shown;
 
 use crate::answer::{Answer, Reply, Stats as ReplyStats};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::{Binding, Settled};
 use crate::session::cells::{Measured, PlannedCells};
@@ -88,11 +88,7 @@ struct ScanExplained {
 
 impl Session {
     /// EXPLAIN of a query, or of what a CREATE runs.
-    pub(super) async fn explain(
-        &self,
-        what: &Explain,
-        cancel: &CancelToken,
-    ) -> Result<Reply, Error> {
+    pub(super) async fn explain(&self, what: &Explain, statement: &Handle) -> Result<Reply, Error> {
         // Rows become tensors where tensors are kept.
         let (query, kept) = match &*what.statement {
             Statement::Query(q) => (q, false),
@@ -101,11 +97,11 @@ impl Session {
             Statement::Copy(c) => (&c.query, takes_tensors(c)),
             _ => return Err(later("EXPLAIN of this statement", "explain a query")),
         };
-        let binding = self.bind(query, cancel).await?;
+        let binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
         match kept || binding.is_tensor(query) {
-            true => self.explain_tensors(binding, query, &decision, what, cancel).await,
-            false => self.explain_cells(binding, query, &decision, what, cancel).await,
+            true => self.explain_tensors(binding, query, &decision, what, statement).await,
+            false => self.explain_cells(binding, query, &decision, what, statement).await,
         }
     }
 
@@ -115,28 +111,30 @@ impl Session {
         query: &Query,
         decision: &Decision,
         what: &Explain,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let lower = |context: &mut Context<'_>| lower_any(query, context);
         let lowered = match what.analyze {
-            true => self.settle(&mut binding, cancel, lower).await?,
+            true => self.settle(&mut binding, statement, lower).await?,
             false => match binding.lower(lower)? {
                 Settled::Ready(lowered) => lowered,
                 Settled::Waiting(island) => {
-                    return explain_waiting(self, binding, island, decision, what, lower, cancel)
-                        .await;
+                    return explain_waiting(
+                        self, binding, island, decision, what, lower, statement,
+                    )
+                    .await;
                 }
             },
         };
-        let islands = shown(self, &binding, cancel)?;
+        let islands = shown(self, &binding, statement)?;
         let planned = planned(binding, decision, lowered, what.verbose)?;
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let passes = what.verbose.then_some(planned.trace);
         // Before it runs: other workers may be here then.
-        let mut plan = self.explained(tiling, sources, passes, Results::Whole, cancel)?;
+        let mut plan = self.explained(tiling, sources, passes, Results::Whole, statement)?;
         if what.analyze {
             let sink = Arc::new(Discard);
-            plan.runs = Some(vec![self.run_into(tiling, sources, sink, cancel).await?]);
+            plan.runs = Some(vec![self.run_into(tiling, sources, sink, statement).await?]);
         }
         let (surface, reason) = (planned.surface, planned.reason);
         let rest = Rest::Tensors(plan);
@@ -149,21 +147,23 @@ impl Session {
         query: &Query,
         decision: &Decision,
         what: &Explain,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let because = decision.reason.to_string();
         let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
         let cells = match what.analyze {
-            true => self.settle(&mut binding, cancel, lower).await?,
+            true => self.settle(&mut binding, statement, lower).await?,
             false => match binding.lower(lower)? {
                 Settled::Ready(plan) => plan,
                 Settled::Waiting(island) => {
-                    return explain_waiting(self, binding, island, decision, what, lower, cancel)
-                        .await;
+                    return explain_waiting(
+                        self, binding, island, decision, what, lower, statement,
+                    )
+                    .await;
                 }
             },
         };
-        let islands = shown(self, &binding, cancel)?;
+        let islands = shown(self, &binding, statement)?;
         let planned = PlannedCells::of(binding, cells)?;
         let (plan_s, sources) = (planned.plan_s, planned.sources.clone());
         let (config, stop) = (planned.config.clone(), planned.stop.clone());
@@ -174,7 +174,7 @@ impl Session {
         let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
         let graphviz = graphviz.map(|line| format!("{line}\n")).collect();
         let measured = Measured::default();
-        let cells = self.physical_cells(planned, &measured, cancel).await?;
+        let cells = self.physical_cells(planned, &measured, statement).await?;
         let mut scans = Vec::new();
         for parts in tensor_scans(&cells.plan) {
             let is_same = |scan: &ScanExplained| {
@@ -192,7 +192,7 @@ impl Session {
                 })?;
             let results = Results::of_rows(parts.exploded);
             let passes = what.verbose.then_some(passes);
-            let plan = self.explained(&Arc::new(tiling), &sources, passes, results, cancel)?;
+            let plan = self.explained(&Arc::new(tiling), &sources, passes, results, statement)?;
             let name = match scans.iter().filter(|scan| scan.parts.name == parts.name).count() {
                 0 => parts.name.clone(),
                 before => format!("{} ({})", parts.name, before + 1),
@@ -203,7 +203,7 @@ impl Session {
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         let mut rows = None;
         if what.analyze {
-            self.rows_of_cells(cells, cancel).await?;
+            self.rows_of_cells(cells, statement).await?;
             rows = Some(measured.rows());
             for scan in &mut scans {
                 scan.plan.runs = Some(measured.runs_of(&scan.parts));
@@ -221,16 +221,16 @@ impl Session {
         sources: &Sources,
         passes: Option<Passes>,
         results: Results,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<PlanExplained, Error> {
-        let execution = self.execution(cancel);
+        let execution = self.execution(statement);
         let durability = execution.durability;
         Ok(PlanExplained {
             tiling: tiling.clone(),
             passes,
             expected: self.expected(tiling, sources),
             workers: execution.expected(tiling, sources, results)?,
-            durable: cancel.durable(durability).map(|_| explain::durable(tiling, durability)),
+            durable: statement.durable(durability).map(|_| explain::durable(tiling, durability)),
             runs: None,
         })
     }

@@ -55,8 +55,8 @@ impl Temp {
             number,
             sql: sql.into(),
             settings: settings.given().clone(),
-            step: handle.step(|s| s.clone()),
-            from: handle.recipe().temps,
+            step: handle.entry().step(|s| s.clone()),
+            from: handle.entry().recipe().temps,
         };
         let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
         let mut origins = Vec::new();
@@ -311,7 +311,7 @@ impl<'a> Opener<'a> {
             found.and_then(|n| temps.get(&n).cloned())
         };
         if let Some(temp) = temp {
-            self.handle.uses(&temp.made);
+            self.handle.entry().uses(&temp.made);
             for (source, origin) in &temp.origins {
                 self.sources.add(source.clone(), origin.clone());
             }
@@ -323,7 +323,7 @@ impl<'a> Opener<'a> {
         let mut tries = 0..LOOKS_MAX;
         loop {
             tries.next();
-            let is_noted = self.handle.step(|s| s.names.contains_key(&key));
+            let is_noted = self.handle.entry().step(|s| s.names.contains_key(&key));
             let Some(entry) = self.entry(&key).await? else { return Ok(None) };
             let found = match &entry.definition {
                 Definition::View { query } => {
@@ -341,7 +341,7 @@ impl<'a> Opener<'a> {
                 }
                 Definition::Tensor { data, manifest } => {
                     let warehouse = &self.session.host.warehouse;
-                    self.handle.pin(warehouse.pin(data));
+                    self.handle.entry().pin(warehouse.pin(data));
                     // Nothing of it changes, but another process may drop it while it is read.
                     let url = warehouse.url(data);
                     self.store(&url, &Options::warehouse(manifest.clone())).await
@@ -367,7 +367,7 @@ impl<'a> Opener<'a> {
                             Error::stage(Failure::SourceChanged { url })
                         }));
                     }
-                    self.handle.step(|s| s.names.remove(&key));
+                    self.handle.entry().step(|s| s.names.remove(&key));
                 }
             }
         }
@@ -375,11 +375,11 @@ impl<'a> Opener<'a> {
 
     /// What a name stood for when the statement was bound first, else what it stands for.
     pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
-        if let Some(noted) = self.handle.step(|s| s.names.get(key).cloned()) {
+        if let Some(noted) = self.handle.entry().step(|s| s.names.get(key).cloned()) {
             return Ok(noted);
         }
         let found = self.look_up(key).await?;
-        self.handle.step(|s| s.names.insert(key.into(), found.clone()));
+        self.handle.entry().step(|s| s.names.insert(key.into(), found.clone()));
         Ok(found)
     }
 

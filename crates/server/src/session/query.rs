@@ -1,7 +1,7 @@
 //! Running queries.
 
 use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::bind::Binding;
@@ -43,28 +43,28 @@ pub(super) struct Planned {
 
 impl Session {
     /// Runs a query of either surface.
-    pub(super) async fn query(&self, query: &Query, cancel: &CancelToken) -> Result<Reply, Error> {
-        let binding = self.bind(query, cancel).await?;
+    pub(super) async fn query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
+        let binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
         if !binding.is_tensor(query) {
-            return self.run_cells(binding, query, &decision, cancel).await;
+            return self.run_cells(binding, query, &decision, statement).await;
         }
-        let planned = self.plan_bound(binding, query, cancel).await?;
-        self.answer_planned(planned, cancel).await
+        let planned = self.plan_bound(binding, query, statement).await?;
+        self.answer_planned(planned, statement).await
     }
 
     /// Runs a query of either surface whose result is to be tensors: of rows, keys and labels are dimensions.
     pub(super) async fn query_tensors(
         &self,
         query: &Query,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
-        let planned = self.plan(query, cancel).await?;
-        self.answer_planned(planned, cancel).await
+        let planned = self.plan(query, statement).await?;
+        self.answer_planned(planned, statement).await
     }
 
-    async fn answer_planned(&self, planned: Planned, cancel: &CancelToken) -> Result<Reply, Error> {
-        let results = self.run_results(&planned, cancel).await?;
+    async fn answer_planned(&self, planned: Planned, statement: &Handle) -> Result<Reply, Error> {
+        let results = self.run_results(&planned, statement).await?;
         let runtime = &self.host.runtime;
         let results = planned
             .labels
@@ -87,12 +87,12 @@ impl Session {
     async fn run_results(
         &self,
         planned: &Planned,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Vec<Chunks>, Error> {
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let cost = cost(tiling);
         if cost.result_bytes <= self.memory_result_bytes {
-            let arrays = self.run_arrays(planned, cancel).await?;
+            let arrays = self.run_arrays(planned, statement).await?;
             return Ok(arrays.into_iter().map(Chunks::Resident).collect());
         }
         let grids = grids(tiling);
@@ -106,7 +106,7 @@ impl Session {
             }));
         }
         let store = Arc::new(Store::new(grids, &self.host.scratch)?);
-        match self.run_into(tiling, sources, store.clone(), cancel).await {
+        match self.run_into(tiling, sources, store.clone(), statement).await {
             Ok(_) => store.finish(),
             Err(e) => Err(store.failure().unwrap_or(e)),
         }
@@ -116,11 +116,11 @@ impl Session {
     async fn run_arrays(
         &self,
         planned: &Planned,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Vec<Arc<Resident>>, Error> {
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
         let cost = cost(tiling);
-        let limit = self.quota(cancel).limit().saturating_add(runtime.store().limit());
+        let limit = self.quota(statement).limit().saturating_add(runtime.store().limit());
         check_chunks(&grids(tiling))?;
         if cost.result_bytes > limit {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
@@ -129,14 +129,14 @@ impl Session {
             }));
         }
         let outs = planned.labels.iter().zip(&tiling.plan().results);
-        let account = self.quota(cancel).account();
+        let account = self.quota(statement).account();
         let arrays = outs.map(|(labels, out)| {
             Resident::charged(grid_of(tiling, *out, labels), &account).map_err(Error::stage)
         });
         let arrays: Vec<Arc<Resident>> = arrays.collect::<Result<_, _>>()?;
         arrays.iter().for_each(|a| runtime.store().adopt(a));
         let sink = Arc::new(Fill(arrays.clone()));
-        self.run_into(tiling, &planned.sources, sink, cancel).await?;
+        self.run_into(tiling, &planned.sources, sink, statement).await?;
         Ok(arrays)
     }
 
@@ -144,15 +144,15 @@ impl Session {
     pub(super) async fn run_tensors(
         &self,
         query: &Query,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<(Vec<Kept>, Reply), Error> {
         let planned = self
-            .plan_with(query, cancel, |lowered| {
+            .plan_with(query, statement, |lowered| {
                 lowered.as_dataset();
                 Ok(())
             })
             .await?;
-        let arrays = self.run_arrays(&planned, cancel).await?;
+        let arrays = self.run_arrays(&planned, statement).await?;
         let keys = Keys::of(planned.tiling.plan());
         let kept = planned.labels.into_iter().zip(arrays).enumerate();
         let kept = kept.map(|(i, (mut labels, array))| {
@@ -174,8 +174,8 @@ impl Session {
 
     /// Binds and plans a query of either surface whose result is to be tensors, running what has to run before the rest
     /// can be bound.
-    pub(super) async fn plan(&self, query: &Query, cancel: &CancelToken) -> Result<Planned, Error> {
-        self.plan_with(query, cancel, |_| Ok(())).await
+    pub(super) async fn plan(&self, query: &Query, statement: &Handle) -> Result<Planned, Error> {
+        self.plan_with(query, statement, |_| Ok(())).await
     }
 
     /// The same of a query that was opened.
@@ -183,11 +183,13 @@ impl Session {
         &self,
         mut binding: Binding<'_>,
         query: &Query,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Planned, Error> {
         let decision = binding.decide(query);
         let lowered = self
-            .settle(&mut binding, cancel, |context| tessera_frontend::lower_tensor(query, context))
+            .settle(&mut binding, statement, |context| {
+                tessera_frontend::lower_tensor(query, context)
+            })
             .await?;
         planned(binding, &decision, lowered, false)
     }
@@ -196,13 +198,13 @@ impl Session {
     pub(super) async fn plan_with(
         &self,
         query: &Query,
-        cancel: &CancelToken,
+        statement: &Handle,
         shape: impl FnOnce(&mut Lowered) -> Result<(), Error>,
     ) -> Result<Planned, Error> {
-        let mut binding = self.bind(query, cancel).await?;
+        let mut binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
         let mut lowered = self
-            .settle(&mut binding, cancel, |context| tessera_frontend::lower_any(query, context))
+            .settle(&mut binding, statement, |context| tessera_frontend::lower_any(query, context))
             .await?;
         shape(&mut lowered)?;
         planned(binding, &decision, lowered, false)
@@ -213,11 +215,11 @@ impl Session {
         &self,
         tiling: &Arc<Tiling>,
         sources: &Sources,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<(Vec<Vec<Arc<Chunk>>>, ExecStats), Error> {
         let grids = grids(tiling);
         let cost = cost(tiling);
-        let quota = self.quota(cancel);
+        let quota = self.quota(statement);
         check_chunks(&grids)?;
         if cost.result_bytes > quota.limit() {
             return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
@@ -226,7 +228,7 @@ impl Session {
             }));
         }
         let sink = Arc::new(Collect::new(grids));
-        let stats = self.run_into(tiling, sources, sink.clone(), cancel).await?;
+        let stats = self.run_into(tiling, sources, sink.clone(), statement).await?;
         Ok((sink.finish().map_err(Error::stage)?, stats))
     }
 
@@ -236,9 +238,9 @@ impl Session {
         tiling: &Arc<Tiling>,
         sources: &Sources,
         sink: Arc<dyn Sink>,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<ExecStats, Error> {
-        self.execution(cancel).run_plan(tiling, sources, sink, Results::Whole).await
+        self.execution(statement).run_plan(tiling, sources, sink, Results::Whole).await
     }
 }
 

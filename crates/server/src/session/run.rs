@@ -5,7 +5,7 @@
 //! ```
 //! [`Execution::run_plan`] decides all of them, for every caller alike. Dropping its future cancels the plan.
 
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::spread::{Both, Spread};
 use crate::session::{Host, Session};
@@ -39,7 +39,7 @@ impl Results {
 #[derive(Clone)]
 pub(super) struct Execution {
     pub(super) host: Arc<Host>,
-    pub(super) statement: CancelToken,
+    pub(super) statement: Handle,
     pub(super) durability: Durability,
     /// Threads that compute; `None` for as many as are worth it.
     pub(super) threads: Option<usize>,
@@ -49,7 +49,7 @@ pub(super) struct Execution {
 
 impl Session {
     /// How plans of a statement run, by the settings of the session.
-    pub(super) fn execution(&self, statement: &CancelToken) -> Execution {
+    pub(super) fn execution(&self, statement: &Handle) -> Execution {
         let settings = self.settings();
         Execution {
             host: self.host.clone(),
@@ -90,7 +90,7 @@ impl Execution {
             None => None,
         };
         let watched = Arc::new(Both::new(tiling, drive.as_ref()));
-        let tracked = statement.plan(watched.clone(), operands(tiling));
+        let tracked = statement.track().plan(watched.clone(), operands(tiling));
         let shelved = match &drive {
             Some(drive) => Some(self.prepare(drive, tiling).await?),
             None => None,

@@ -124,7 +124,7 @@ impl Execution {
     pub(super) async fn gather_workers(&self) -> Result<(), Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(()) };
         let (registry, statement) = (cluster.registry(), &self.statement);
-        let had = statement.step(|step| step.workers);
+        let had = statement.entry().step(|step| step.workers);
         let most = Duration::from_secs(self.host.config().worker_wait_s);
         let here = registry.alive().len();
         if here < had {
@@ -141,8 +141,8 @@ impl Execution {
         }
         let here = registry.alive().len();
         if here > had {
-            statement.step(|step| step.workers = here);
-            statement.keep().await?;
+            statement.entry().step(|step| step.workers = here);
+            statement.entry().keep().await?;
         }
         Ok(())
     }

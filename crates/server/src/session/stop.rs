@@ -5,7 +5,7 @@
 //! statement that is stopped leaves the task behind, which ends with its next batch. Either way other threads take over
 //! what this one served beside. Tasks are counted, those that were left behind too: no more than [`APART`] run at once.
 
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::cells::rows_error;
 use datafusion::error::DataFusionError;
@@ -23,7 +23,7 @@ use tessera_planner::error::Error as PlanError;
 use tessera_planner::interrupt::interruptible;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle as Threads, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most tasks of DataFusion at once.
@@ -44,7 +44,7 @@ impl Apart {
         Apart { permits: Arc::new(Semaphore::new(APART)), threads, runtime: Mutex::default() }
     }
 
-    fn threads(&self) -> Result<Handle, Error> {
+    fn threads(&self) -> Result<Threads, Error> {
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
@@ -73,7 +73,7 @@ impl Drop for Apart {
 /// Whether a statement is to go on.
 #[derive(Clone)]
 pub(super) struct Stop {
-    cancel: CancelToken,
+    statement: Handle,
     started: Instant,
     /// Seconds that it may take.
     timeout_s: Option<u64>,
@@ -81,8 +81,8 @@ pub(super) struct Stop {
 
 impl Stop {
     /// Of a statement that starts now.
-    pub(super) fn new(cancel: &CancelToken, timeout_s: Option<u64>) -> Self {
-        Stop { cancel: cancel.clone(), started: Instant::now(), timeout_s }
+    pub(super) fn new(statement: &Handle, timeout_s: Option<u64>) -> Self {
+        Stop { statement: statement.clone(), started: Instant::now(), timeout_s }
     }
 
     /// Since when it runs.
@@ -93,13 +93,13 @@ impl Stop {
     /// Was it cancelled, or has it taken its time?
     pub(super) fn is_stopped(&self) -> bool {
         let is_late = |limit| self.started.elapsed() >= Duration::from_secs(limit);
-        self.cancel.is_over() || self.timeout_s.is_some_and(is_late)
+        self.statement.is_over() || self.timeout_s.is_some_and(is_late)
     }
 
     /// How a statement ends that was stopped.
     pub(super) fn error(&self) -> Error {
         match self.timeout_s {
-            Some(limit_s) if !self.cancel.is_cancelled() => Error::Timeout { limit_s },
+            Some(limit_s) if !self.statement.is_cancelled() => Error::Timeout { limit_s },
             _ => Error::Cancelled,
         }
     }
@@ -138,7 +138,7 @@ impl Stop {
         });
         tokio::select! {
             biased;
-            () = self.cancel.cancelled() => Err(self.error()),
+            () = self.statement.cancelled() => Err(self.error()),
             planned = planned => match planned {
                 Ok(planned) => planned.map_err(rows_error),
                 Err(e) => Err(rows_error(DataFusionError::ExecutionJoin(Box::new(e)))),
@@ -191,7 +191,7 @@ impl Stop {
     async fn permit(&self, apart: &Apart) -> Result<OwnedSemaphorePermit, Error> {
         tokio::select! {
             biased;
-            () = self.cancel.cancelled() => Err(self.error()),
+            () = self.statement.cancelled() => Err(self.error()),
             permit = apart.permits.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
         }
     }

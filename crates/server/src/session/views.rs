@@ -1,7 +1,7 @@
 //! CREATE VIEW: the text of a query is kept, and bound when it is used.
 
 use crate::answer::{Answer, Reply};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::Binding;
 use crate::session::ddl::Free;
@@ -18,11 +18,11 @@ impl Session {
     pub(super) async fn create_view(
         &self,
         create: &CreateView,
-        cancel: &CancelToken,
+        statement: &Handle,
     ) -> Result<Reply, Error> {
         let name = create.name.to_string();
         let key = bare(&name);
-        if self.was_defined(&key, cancel).await? {
+        if self.was_defined(&key, statement).await? {
             return Ok(Answer::Done(format!("created view {name}")).into());
         }
         if let Free::Keep(kind) =
@@ -36,15 +36,15 @@ impl Session {
             let path = format!("{key} → {key}");
             return Err(Error::stage(Failure::CyclicView { name: key, path }));
         }
-        let opener = Opener::new(self, relations, cancel).below(&key);
-        let binding = self.bind_with(opener, cancel).await?;
+        let opener = Opener::new(self, relations, statement).below(&key);
+        let binding = self.bind_with(opener, statement).await?;
         can_be_bound(binding, &create.query)?;
         let query = paths::replaced(&create.query_text, &|url| {
             let absolute = absolute(url);
             (absolute != url).then_some(absolute)
         });
         let definition = Definition::View { query: query.map_err(Error::stage)? };
-        self.define(&key, definition, create.or_replace, cancel).await?;
+        self.define(&key, definition, create.or_replace, statement).await?;
         Ok(Answer::Done(format!("created view {name}")).into())
     }
 }

@@ -14,16 +14,17 @@ impl Handle {
     /// The same statement once more, as a server runs it that was started after a failure: it is bound to what it was
     /// bound to, and finds its chunks. Waits until they are written.
     pub async fn once_more(&self, host: &Host) -> Handle {
-        let durable = self.noted().durable.clone();
+        let durable = self.chunks().lock().durable.clone();
         if let Some(durable) = durable {
             durable.written().await;
         }
-        Handle::again(self.id().into(), &CancellationToken::new(), self.recipe()).kept_in(host)
+        Handle::again(self.id().into(), &CancellationToken::new(), self.entry().recipe())
+            .kept_in(host)
     }
 
     fn kept_in(self, host: &Host) -> Handle {
-        self.stored_in(host.durable().clone());
-        self.survives();
+        self.chunks().stored_in(host.durable().clone());
+        self.chunks().survives();
         self
     }
 }

@@ -62,7 +62,7 @@ fn row(handle: &Handle, p: &Progress) -> [String; 7] {
     [
         handle.id().into(),
         p.state.name().into(),
-        handle.text(),
+        handle.track().text(),
         format!("{:.1} s", p.elapsed_s),
         format!("{} of {}", p.operands_done, p.operands_total),
         crate::config::format_bytes(p.bytes_read),

@@ -36,21 +36,21 @@ impl Reads {
 impl Handle {
     /// The versions that the statement of the script that runs has read, and has to read again.
     pub(crate) fn versions(&self) -> Arc<Versions> {
-        let at = self.lock().number - 1;
-        let noted = &mut *self.noted();
-        if let Some((_, now)) = noted.reads.now.as_ref().filter(|(of, _)| *of == at) {
+        let at = self.entry().at();
+        let reads = &mut *self.reads();
+        if let Some((_, now)) = reads.now.as_ref().filter(|(of, _)| *of == at) {
             return now.clone();
         }
-        let versions = Versions::new(noted.store.is_some());
-        if let Some(read) = &noted.recipe.step(at).read {
+        let versions = Versions::new(self.chunks().may_survive());
+        if let Some(read) = self.entry().step(|step| step.read.clone()) {
             versions.expect(&read.list());
         }
-        let before = noted.reads.before.remove(&at);
-        noted.reads.is_listed = before.is_some();
+        let before = reads.before.remove(&at);
+        reads.is_listed = before.is_some();
         versions.expect(&before.unwrap_or_default());
-        noted.reads.now = Some((at, versions.clone()));
-        noted.reads.tables.clear();
-        if let Some(durable) = &noted.durable {
+        reads.now = Some((at, versions.clone()));
+        reads.tables.clear();
+        if let Some(durable) = &self.chunks().lock().durable {
             durable.begin_part(at, &versions);
         }
         versions
@@ -58,12 +58,13 @@ impl Handle {
 
     /// False if what was opened had another version when the statement opened it before.
     pub(crate) fn is_version(&self, of: &str, version: &str) -> bool {
-        self.step(|s| s.versions.entry(of.into()).or_insert_with(|| version.into()) == version)
+        self.entry()
+            .step(|s| s.versions.entry(of.into()).or_insert_with(|| version.into()) == version)
     }
 
     /// It reads a table through that.
     pub(crate) fn reads_table(&self, table: Registered) {
-        self.noted().reads.tables.push(table);
+        self.reads().tables.push(table);
     }
 
     /// A script that ran before begins again: with what its statements had read then.
@@ -71,9 +72,9 @@ impl Handle {
     /// # Errors
     /// Whatever storage says, if what was kept can neither be read nor be removed.
     pub(crate) async fn recall_reads(&self) -> Result<(), Error> {
-        let Some(store) = self.noted().store.clone() else { return Ok(()) };
+        let Some(store) = self.chunks().lock().store.clone() else { return Ok(()) };
         match store.reads(self.id()).await {
-            Ok(before) => self.noted().reads.before = before,
+            Ok(before) => self.reads().before = before,
             Err(error) => {
                 let id = self.id();
                 tracing::warn!(id, %error, "what a statement had read is not known: its chunks are computed again");
@@ -90,18 +91,18 @@ impl Handle {
     pub(crate) async fn note_read(&self) -> Result<(), Error> {
         let Some(read) = self.versions().read() else { return Ok(()) };
         let is_long = read.is_long();
-        let before = self.step(|s| s.read.replace(read.clone()));
+        let before = self.entry().step(|s| s.read.replace(read.clone()));
         // What is listed, here or beside its chunks, was compared read by read.
-        let is_compared = !is_long || self.noted().reads.is_listed;
+        let is_compared = !is_long || self.reads().is_listed;
         if before.is_some_and(|before| !is_compared && before != read) {
-            let opened = self.step(|s| s.versions.keys().cloned().collect::<Vec<_>>());
+            let opened = self.entry().step(|s| s.versions.keys().cloned().collect::<Vec<_>>());
             let urls: BTreeSet<&str> = opened.iter().map(|of| place(of)).collect();
             let url = urls.into_iter().collect::<Vec<_>>().join("` or `");
             return Err(Error::stage(Failure::SourceChanged { url }));
         }
         let durable = {
-            let noted = self.noted();
-            noted.durable.clone().filter(|_| is_long && noted.survives)
+            let chunks = self.chunks().lock();
+            chunks.durable.clone().filter(|_| is_long && chunks.survives)
         };
         if let Some(durable) = durable
             && let Err(error) = durable.keep_reads().await

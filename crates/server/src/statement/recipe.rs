@@ -13,17 +13,13 @@
 //! ```
 //! A statement notes these while it is bound the first time. Bound again with what was noted, it finds the same.
 
-use super::reads::Reads;
 use crate::error::Error;
-use crate::session::{Admission, CatalogEntry, Definition, Pin, Place};
+use crate::session::{CatalogEntry, Definition};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tessera_exec::durable::{Durable, DurableStore};
 use tessera_exec::source::Read;
-use tokio::sync::Semaphore;
 
 /// Everything that a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -121,34 +117,6 @@ pub(crate) trait Keeper: Send + Sync {
     /// Writes down that somebody stopped the statement, unless its end is written already: no later server runs it
     /// again.
     fn stopped(&self) -> BoxFuture<'_, Result<(), Error>>;
-}
-
-/// A recipe in the making, and what it holds.
-#[derive(Default)]
-pub(super) struct Noted {
-    /// The time that the statement of the script may take, if that is limited.
-    pub(super) own_limit: Option<super::Deadline>,
-    pub(super) recipe: Recipe,
-    /// True if the statement ran before, and the recipe is of then.
-    pub(super) again: bool,
-    /// Cells of the warehouse that stay as long as the statement may read them.
-    pub(super) pins: Vec<Pin>,
-    pub(super) keeper: Option<Arc<dyn Keeper>>,
-    /// Where it waits for a place if it takes more than a moment.
-    pub(super) places: Option<Arc<Semaphore>>,
-    /// The statements that it runs among.
-    pub(super) crowd: Option<Arc<Admission>>,
-    /// Its place among them, or alone.
-    pub(super) among: Option<Place>,
-    /// How long it waited for it.
-    pub(super) waited: Duration,
-    pub(super) waits_since: Option<Instant>,
-    pub(super) reads: Reads,
-    /// Where chunks of it are kept that are worth it.
-    pub(super) store: Option<Arc<DurableStore>>,
-    pub(super) durable: Option<Arc<Durable>>,
-    /// True if it is run again should this process be killed.
-    pub(super) survives: bool,
 }
 
 impl Recipe {

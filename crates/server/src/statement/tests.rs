@@ -20,10 +20,10 @@ fn the_table_of_states() {
 #[test]
 fn secrets_are_not_shown() {
     let h = Handle::new();
-    h.name("COPY x TO 'y' OPTIONS ('aws.secret_access_key' 'TOP')");
-    assert!(h.text().ends_with("'(hidden)')"), "{}", h.text());
+    h.track().name("COPY x TO 'y' OPTIONS ('aws.secret_access_key' 'TOP')");
+    assert!(h.track().text().ends_with("'(hidden)')"), "{}", h.track().text());
     h.begin("SET a.token = 'TOP'", 1, 1);
-    assert!(!h.text().contains("TOP"), "{}", h.text());
+    assert!(!h.track().text().contains("TOP"), "{}", h.track().text());
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn an_end_stays_what_it_is() {
     h.begin("SELECT 1", 1, 2);
     assert!(h.move_to(State::Running) && h.move_to(State::Running));
     h.begin("SELECT 2", 2, 2);
-    assert_eq!((h.state(), h.text()), (State::Planning, "SELECT 2".into()));
+    assert_eq!((h.state(), h.track().text()), (State::Planning, "SELECT 2".into()));
     assert!(h.move_to(State::Cancelled));
     assert!(!h.move_to(State::Finished) && !h.move_to(State::Cancelled));
     let p = h.progress();
@@ -44,7 +44,7 @@ fn an_end_stays_what_it_is() {
 fn those_that_run_are_known_once() {
     let queries = Arc::new(Queries::default());
     let h = Handle::new();
-    h.name("SELECT 1");
+    h.track().name("SELECT 1");
     let first = queries.enter(&h);
     drop(queries.enter(&h));
     assert_eq!(queries.rows().len(), 1);
@@ -77,7 +77,7 @@ fn progress_comes_back_from_its_json() {
     assert_eq!(p.fraction(), Some(9.0 / 99.0));
     assert_eq!(Progress::from_json(State::Queued, &Value::Null).fraction(), None);
     let h = Handle::new();
-    h.tell(p.clone());
+    h.track().tell(p.clone());
     assert_eq!((h.state(), h.progress().operands_done), (State::Running, 9));
 }
 

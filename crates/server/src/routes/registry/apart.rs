@@ -64,7 +64,7 @@ impl Apart {
             ended = task.wait() => return Ended::Itself(ended),
             () = too_long => Ended::TooLong,
             () = handle.cancelled() => Ended::Cancelled,
-            limit = handle.is_overdue(LOOK_EVERY) => Ended::Overdue(limit),
+            limit = handle.clock().is_overdue(LOOK_EVERY) => Ended::Overdue(limit),
         };
         let drop_at = match ended {
             Ended::Cancelled | Ended::Overdue(_) => Instant::now() + PATIENCE,

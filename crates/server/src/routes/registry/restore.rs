@@ -126,7 +126,7 @@ impl Statements {
         let data: Vec<String> = record.recipe.data().map(String::from).collect();
         let handle = Handle::again(record.id, &self.stop, record.recipe);
         if matches!(fate, Fate::Runs | Fate::Sleeps) {
-            data.iter().for_each(|data| handle.pin(host.pin(data)));
+            data.iter().for_each(|data| handle.entry().pin(host.pin(data)));
         }
         let mut entry = self.entry(handle, record.sql, record.session, request, record.accepted_ms);
         entry.starts = record.starts + u32::from(runs);
@@ -165,7 +165,7 @@ impl Statements {
         entry.outcome = watch::Sender::new(outcome.map(Arc::new));
         entry.kept = Arc::new(Mutex::new(kept));
         let entry: Arc<Entry> = Arc::new(entry);
-        entry.handle.kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
+        entry.handle.entry().kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
         self.lock().insert(entry.id().to_string(), entry.clone());
         match runs {
             true => {

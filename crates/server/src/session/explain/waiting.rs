@@ -5,7 +5,7 @@
 
 use super::{measured_json, measurements};
 use crate::answer::{Answer, Reply, Stats, Surface};
-use crate::engine::CancelToken;
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::bind::{Binding, Ran, Settled};
@@ -45,13 +45,13 @@ fn counted(numbers: &[usize]) -> Vec<usize> {
 pub(super) fn shown(
     session: &Session,
     binding: &Binding<'_>,
-    cancel: &CancelToken,
+    statement: &Handle,
 ) -> Result<Vec<Shown>, Error> {
     let islands = binding.islands.finished().zip(&binding.ran).enumerate();
     let shown = islands.map(|(number, (island, ran))| match ran {
         Ran::Plan { tiling, stats } => {
             let sources = &binding.opener.sources;
-            let plan = session.explained(tiling, sources, None, Results::Whole, cancel)?;
+            let plan = session.explained(tiling, sources, None, Results::Whole, statement)?;
             let mut shown = show(number, island, Some((&plan.to_string(), &plan.json())));
             shown.text.push_str(&measurements(stats));
             shown.json["measured"] = measured_json(stats);
@@ -125,14 +125,14 @@ pub(super) async fn explain_waiting<T>(
     decision: &Decision,
     what: &Explain,
     mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
-    cancel: &CancelToken,
+    statement: &Handle,
 ) -> Result<Reply, Error> {
     let mut outline = Outline { islands: Vec::new(), edges: Vec::new(), cut: None };
     let mut next = first;
     loop {
         let number = outline.islands.len();
         let plan = match next.waits_for.is_empty() && next.may_wait_for.is_empty() {
-            true => Some(plan_of(session, &mut binding, &next, cancel).await?),
+            true => Some(plan_of(session, &mut binding, &next, statement).await?),
             false => None,
         };
         let plan = plan.as_ref().map(|(text, json)| (text.as_str(), json));
@@ -221,7 +221,7 @@ async fn plan_of(
     session: &Session,
     binding: &mut Binding<'_>,
     island: &Island,
-    cancel: &CancelToken,
+    statement: &Handle,
 ) -> Result<(String, serde_json::Value), Error> {
     let (mut text, mut results) = (String::new(), Results::Whole);
     let rooted: Vec<Rooted> = match &island.work {
@@ -234,7 +234,7 @@ async fn plan_of(
             }
             let _ = writeln!(text, "{}", rows.plan.logical.display_indent());
             let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
-            let cells = session.physical_cells(planned, &Measured::default(), cancel).await?;
+            let cells = session.physical_cells(planned, &Measured::default(), statement).await?;
             let scans = tensor_scans(&cells.plan);
             results = Results::of_rows(scans.iter().any(|scan| scan.exploded));
             scans.iter().map(|scan| scan.rooted.clone()).collect()
@@ -244,7 +244,7 @@ async fn plan_of(
     for rooted in rooted {
         let tiling = binding.stop.compile(rooted, &binding.config, &mut |_, _| {})?;
         let sources = &binding.opener.sources;
-        let plan = session.explained(&Arc::new(tiling), sources, None, results, cancel)?;
+        let plan = session.explained(&Arc::new(tiling), sources, None, results, statement)?;
         let _ = write!(text, "{plan}");
         json.push(plan.json());
     }

@@ -86,7 +86,7 @@ pub struct Host {
     seeds: AtomicU64,
     queries: Arc<Queries>,
     /// Who runs beside whom.
-    crowd: Arc<Admission>,
+    admission: Arc<Admission>,
     /// Where results wait that are too large for memory.
     scratch: Arc<Scratch>,
     /// Memory of results that are rows.
@@ -175,7 +175,7 @@ impl Host {
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
-            crowd: Arc::default(),
+            admission: Arc::default(),
             scratch,
             rows_room: RowsRoom::new(&quota),
             rows: RowsMemory::new(quota),
@@ -240,7 +240,7 @@ impl Host {
 
     /// Statements that were refused memory among others and ran again, alone.
     pub fn ran_alone(&self) -> u64 {
-        self.crowd.again()
+        self.admission.again()
     }
 
     /// The configuration.

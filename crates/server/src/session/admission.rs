@@ -41,7 +41,7 @@ pub(crate) enum Place {
 
 /// A statement that runs, to learn whether others did meanwhile.
 struct Run<'a> {
-    crowd: &'a Admission,
+    admission: &'a Admission,
     number: u64,
     others: bool,
 }
@@ -70,24 +70,24 @@ impl Admission {
 
     fn enter(&self) -> Run<'_> {
         let others = self.live.fetch_add(1, SeqCst) > 0;
-        Run { crowd: self, number: self.begun.fetch_add(1, SeqCst) + 1, others }
+        Run { admission: self, number: self.begun.fetch_add(1, SeqCst) + 1, others }
     }
 }
 
 impl Run<'_> {
     /// True if another statement ran at some time since this one began.
     fn met_others(&self) -> bool {
-        self.others || self.crowd.begun.load(SeqCst) > self.number
+        self.others || self.admission.begun.load(SeqCst) > self.number
     }
 }
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.crowd.live.fetch_sub(1, SeqCst);
+        self.admission.live.fetch_sub(1, SeqCst);
     }
 }
 
-/// A statement leaves the crowd however its future ends.
+/// Takes a statement out of those that run, however its future ends.
 struct Leaves<'a>(&'a Handle);
 
 impl Drop for Leaves<'_> {
@@ -99,10 +99,10 @@ impl Drop for Leaves<'_> {
 impl Session {
     /// Runs a statement; alone, if it was refused memory that others had.
     pub(super) async fn served(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
-        let crowd = &self.host.crowd;
-        statement.turn().joins(crowd);
+        let admission = &self.host.admission;
+        statement.turn().joins(admission);
         let _leaves = Leaves(statement);
-        let run = crowd.enter();
+        let run = admission.enter();
         let result = self.dispatch(parsed, statement).await;
         let others = run.met_others();
         match &result {
@@ -119,12 +119,12 @@ impl Session {
         let place = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),
-            place = crowd.alone() => place,
+            place = admission.alone() => place,
         };
         statement.turn().is_placed(place);
         statement.move_to(State::Planning);
-        crowd.again.fetch_add(1, SeqCst);
-        let _run = crowd.enter();
+        admission.again.fetch_add(1, SeqCst);
+        let _run = admission.enter();
         self.dispatch(parsed, statement).await
     }
 }

@@ -23,6 +23,7 @@ pub mod distinct;
 pub mod durable;
 pub mod error;
 pub mod fail;
+pub mod heap;
 pub mod manifest;
 pub mod operand;
 pub mod order;

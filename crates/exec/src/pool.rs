@@ -38,19 +38,6 @@ pub struct NoMemory {
     pub bytes: usize,
 }
 
-/// Lets the system's allocator have no more arenas than threads compute. Each keeps what was freed in it; with eight for
-/// each core, as is usual, a server of small memory keeps several times what it uses.
-pub fn limit_arenas(threads: usize) {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        // SAFETY: mallopt takes two integers and may be called at any time; an unknown value is refused by it.
-        unsafe { libc::mallopt(libc::M_ARENA_MAX, threads.max(2)) };
-    }
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let _ = threads;
-}
-
 /// A pool of buffers by size.
 #[derive(Debug)]
 pub struct Pool {

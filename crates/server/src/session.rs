@@ -113,6 +113,15 @@ pub struct Session {
 }
 
 impl Host {
+    /// Gives the allocator's unused memory back to the system, if it is much.
+    fn give_back(&self) {
+        if tessera_exec::heap::is_large(self.runtime.quota().used()) {
+            self.io.spawn_blocking(tessera_exec::heap::give_back);
+        }
+    }
+}
+
+impl Host {
     /// Starts threads and opens the warehouse; I/O runs on the given tokio runtime.
     ///
     /// # Errors
@@ -450,6 +459,7 @@ impl Session {
             None => served.await,
         };
         statement.clock().limit_statement(None);
+        self.host.give_back();
         if !statement.chunks().may_survive() {
             statement.entry().unpin().await;
         }

@@ -1,0 +1,72 @@
+//! The system's allocator in a process that runs for long.
+//!
+//! glibc keeps freed memory for the next allocation, in arenas that threads share. A server of little memory would keep
+//! several times what it uses: it has few arenas, and gives memory back once much of it is unused.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Unused bytes of the heap that are kept.
+const UNUSED_MAX: u64 = 64 << 20;
+/// Time between two looks at the size of the heap.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Lets the allocator have no more arenas than threads compute; eight for each core are usual.
+pub fn limit_arenas(threads: usize) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        // SAFETY: mallopt takes two integers and may be called at any time; an unknown value is refused by it.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, threads.max(2)) };
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = threads;
+}
+
+/// True if the process holds much more memory than the `used` bytes that are accounted for, so that [`give_back`] is
+/// worth its time. It looks at most twice a second.
+pub fn is_large(used: u64) -> bool {
+    static LOOKED: Mutex<Option<Instant>> = Mutex::new(None);
+    let Ok(mut looked) = LOOKED.try_lock() else { return false };
+    if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+        return false;
+    }
+    *looked = Some(Instant::now());
+    anonymous_bytes().is_some_and(|held| held > used.saturating_add(UNUSED_MAX))
+}
+
+/// Gives unused memory of the allocator back to the system. It takes some milliseconds.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: malloc_trim takes an integer, locks what it looks at, and may be called at any time.
+        unsafe { libc::malloc_trim(0) };
+    }
+}
+
+/// Bytes of memory that belong to no file; `None` where the system does not say.
+fn anonymous_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn freed_memory_is_given_back() {
+        // Small blocks come from the heap; the last one holds its top.
+        let blocks: Vec<Vec<u8>> = (0..200_000).map(|_| vec![1; 1024]).collect();
+        let last = vec![1u8; 1024];
+        let held = anonymous_bytes().unwrap_or_default();
+        assert!(held > UNUSED_MAX && is_large(0) && !is_large(0), "{held}");
+        drop(blocks);
+        give_back();
+        let after = anonymous_bytes().unwrap_or_default();
+        assert!(after + (100 << 20) < held, "{held}, then {after}: {}", last.len());
+    }
+}

@@ -3,6 +3,8 @@
 //! glibc keeps freed memory for the next allocation, in arenas that threads share. A server of little memory would keep
 //! several times what it uses: it has few arenas, and gives memory back once much of it is unused.
 
+#![allow(unsafe_code, reason = "calls of the C library")]
+
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

@@ -83,6 +83,11 @@ struct Function {
 /// The groups, in the order in which they are listed.
 const GROUPS: &[&[Function]] = &[
     creation::ROWS,
+    elementwise::floats::ROWS,
+    elementwise::rounding::ROWS,
+    elementwise::arithmetic::ROWS,
+    elementwise::logic::ROWS,
+    elementwise::missing::ROWS,
     elementwise::ROWS,
     dates::ROWS,
     reduce::ROWS,

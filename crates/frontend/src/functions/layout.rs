@@ -1,6 +1,7 @@
 //! Functions that rearrange: no cell changes its value.
 
-use sqlparser::tokenizer::Span;
+mod join;
+
 use std::sync::Arc;
 use tessera_planner::catalog::Coord;
 use tessera_planner::error::Error as PlanError;
@@ -10,9 +11,9 @@ use tessera_planner::scalar::Scalar;
 
 use super::{Bound, Function, Open, row, scan};
 use crate::error::Error;
-use crate::labels;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
+use join::{concat, stack};
 
 const ANY: &str = "any";
 const MOVE: &str = "masks move with their cells";
@@ -384,159 +385,6 @@ fn flip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         })
         .collect();
     l.pick(t, &picks, a.span).map(Value::Tensor)
-}
-
-/// The tensors of a list, in one type.
-fn list(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
-    let place = a.place("tensors");
-    let items = match a.value(l, "tensors")? {
-        Value::List(items) if !items.is_empty() => items,
-        _ => return fail(a.invalid("the first argument", "must be a list of tensors"), place),
-    };
-    let items = l.settle(items, place)?;
-    let dtype = l.meet(a.name, &items, place)?;
-    items.into_iter().map(|item| l.typed(item, dtype, a.name, place)).collect()
-}
-
-fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let mut parts = list(l, a)?;
-    let rank = parts[0].dims.len();
-    let shapes: Vec<Vec<u64>> = parts.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
-    let mismatch = |hint: &str| {
-        Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: shapes.clone(),
-            hint: Some(hint.into()),
-        })
-        .at(a.span)
-    };
-    if rank == 0 {
-        return mismatch("0-d tensors have no dimension to join along; `stack` makes one");
-    }
-    if parts.iter().any(|t| t.dims.len() != rank) {
-        return mismatch("all tensors must have the same number of dimensions");
-    }
-    // Named dimensions go in the order of the first tensor.
-    let named = |t: &Tensor| t.dims.iter().all(|d| d.name.is_some());
-    if parts.iter().all(named) {
-        for at in 1..parts.len() {
-            let order: Option<Vec<usize>> = parts[0]
-                .dims
-                .iter()
-                .map(|dim| parts[at].dims.iter().position(|d| d.name == dim.name))
-                .collect();
-            match order {
-                Some(order) => parts[at] = l.transposed(parts[at].clone(), &order, a.span)?,
-                None => return mismatch("all tensors must have dimensions of the same names"),
-            }
-        }
-    }
-    let axis = a.axis(l, &parts[0].clone(), "axis")?.unwrap_or(0);
-    let mut dims = parts[0].dims.clone();
-    for t in &parts[1..] {
-        for (at, dim) in t.dims.iter().enumerate() {
-            if at == axis {
-                continue;
-            }
-            if let (Some(x), Some(y)) = (&dims[at].coord, &dim.coord) {
-                l.same_labels(x, y, a.span)?;
-            }
-            if dims[at].coord.is_none() {
-                dims[at].coord = dim.coord.clone();
-            }
-            if dims[at].name.is_none() {
-                dims[at].name = dim.name.clone();
-            }
-        }
-    }
-    let coords: Option<Vec<&Arc<Coord>>> =
-        parts.iter().map(|t| t.dims[axis].coord.as_ref()).collect();
-    let name = parts.iter().find_map(|t| t.dims[axis].name.clone());
-    let coord = coords.and_then(|coords| {
-        let values: Vec<_> = coords.iter().map(|coord| &coord.values).collect();
-        let first = coords.first()?;
-        Some(Arc::new(Coord {
-            name: first.name.clone(),
-            dim: first.dim.clone(),
-            values: labels::concat(&values)?,
-            attrs: first.attrs.clone(),
-        }))
-    });
-    dims[axis] = Dim { name, coord, group: None };
-    let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
-    let node = l.b.concat(&nodes, axis).at(a.span)?;
-    Ok(Value::Tensor(Tensor::new(node, dims)))
-}
-
-fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let parts = list(l, a)?;
-    let dim = match a.text(l, "dim")? {
-        Some(name) => Dim::named(name),
-        None => Dim::default(),
-    };
-    let axis = match a.value(l, "axis")? {
-        Value::Null => 0,
-        value => a.one_axis(l, &parts[0].clone(), "axis", value, parts[0].dims.len() + 1)?,
-    };
-    l.stack(parts, axis, dim, a.span).map(Value::Tensor)
-}
-
-impl Lowerer<'_, '_> {
-    /// Tensors of one shape side by side along a new dimension.
-    pub(crate) fn stack(
-        &mut self,
-        parts: Vec<Tensor>,
-        axis: usize,
-        dim: Dim,
-        span: Span,
-    ) -> Result<Tensor, Error> {
-        let values: Vec<Value> = parts.into_iter().map(Value::Tensor).collect();
-        let dtype = self.meet("stack", &values, span)?;
-        let mut nodes = Vec::with_capacity(values.len());
-        let mut dims: Option<Vec<Dim>> = None;
-        let mut shape = None;
-        for value in values {
-            let t = self.typed(value, dtype, "stack", span)?;
-            let own = self.b.shape(t.node);
-            match &shape {
-                None => shape = Some(own.clone()),
-                Some(first) if *first == own => {}
-                Some(first) => {
-                    return Err(PlanError::Shapes {
-                        operation: "stack".into(),
-                        shapes_: vec![first.to_vec(), own.to_vec()],
-                        hint: Some("all tensors must have the same shape".into()),
-                    })
-                    .at(span);
-                }
-            }
-            match &mut dims {
-                None => dims = Some(t.dims.clone()),
-                Some(dims) => {
-                    for (known, dim) in dims.iter_mut().zip(&t.dims) {
-                        if let (Some(x), Some(y)) = (&known.coord, &dim.coord) {
-                            self.same_labels(x, y, span)?;
-                        }
-                        if let (Some(x), Some(y)) = (&known.name, &dim.name)
-                            && x != y
-                        {
-                            return Err(PlanError::Shapes {
-                                operation: "stack".into(),
-                                shapes_: vec![own.to_vec()],
-                                hint: Some(format!("dimension `{x}` meets dimension `{y}`")),
-                            })
-                            .at(span);
-                        }
-                    }
-                }
-            }
-            nodes.push(self.b.expand_dims(t.node, axis).at(span)?);
-        }
-        let node = self.b.concat(&nodes, axis).at(span)?;
-        let mut dims = dims.unwrap_or_default();
-        dims.insert(axis, dim);
-        Ok(Tensor::new(node, crate::lower::unique(dims)))
-    }
 }
 
 fn rechunk(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -1,5 +1,7 @@
 //! Functions of neighbours along one dimension: filling, smoothing, derivatives, integrals, convolution.
 
+mod gradient;
+
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{MapOp, NodeId, ScanKind};
@@ -11,6 +13,7 @@ use super::{Bound, Function, Open, reduce, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
+use gradient::gradient;
 
 /// The most cells of a convolution's kernel: each is a term of the program that computes a cell.
 const KERNEL_MAX: u64 = 256;
@@ -309,119 +312,6 @@ fn spacing(
     let mut shape = vec![1; rank];
     shape[axis] = n;
     Ok(Spacing::At(l.b.reshape(at, &shape).at(a.span)?))
-}
-
-fn gradient(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let t = real(l, a, "x")?;
-    let shape = l.b.shape(t.node);
-    let axis = match a.axis(l, &t, "axis")? {
-        Some(axis) => axis,
-        None if shape.len() == 1 => 0,
-        None => return fail(a.invalid("`axis`", "must be given"), a.span),
-    };
-    let order = a.int(l, "edge_order")?.unwrap_or(1);
-    if !(1..=2).contains(&order) {
-        let reason = format!("is {order}; it must be 1 or 2");
-        return fail(a.invalid("`edge_order`", reason), a.place("edge_order"));
-    }
-    let n = shape[axis];
-    if i128::from(n) < order + 1 {
-        return Err(PlanError::Range {
-            what: format!("gradient: length of `{}`", t.dim_name(axis)),
-            value: n.to_string(),
-            expected: format!("at least {} for edges of order {order}", order + 1),
-        })
-        .at(a.span);
-    }
-    let dtype = l.b.dtype(t.node);
-    let how = spacing(l, a, "spacing", (axis, shape.len(), n), dtype)?;
-    let span = a.span;
-    let cut = |l: &mut Lowerer<'_, '_>, x: NodeId, from: u64, len: u64| {
-        l.b.slice(x, axis, from as i64, 1, len).at(span)
-    };
-    let two =
-        |l: &mut Lowerer<'_, '_>, op: ScalarOp, x: NodeId, y: NodeId| l.b.map(op, &[x, y]).at(span);
-    let number =
-        |l: &mut Lowerer<'_, '_>, v: f64| l.b.constant(Scalar::from_f64(dtype, v)).at(span);
-    let x = t.node;
-    let mut parts: Vec<NodeId> = Vec::with_capacity(3);
-    // The distances between neighbours, all in the shape of cells.
-    let steps = match how {
-        Spacing::Even(h) => number(l, h)?,
-        Spacing::At(at) => {
-            let upper = cut(l, at, 1, n - 1)?;
-            let lower = cut(l, at, 0, n - 1)?;
-            two(l, ScalarOp::Sub, upper, lower)?
-        }
-    };
-    let uneven = matches!(how, Spacing::At(_));
-    let step = |l: &mut Lowerer<'_, '_>, from: u64, len: u64| match uneven {
-        true => cut(l, steps, from, len),
-        false => Ok(steps),
-    };
-    let edge = |l: &mut Lowerer<'_, '_>, at_end: bool| -> Result<NodeId, Error> {
-        let cells: Vec<u64> = if at_end { vec![n - 1, n - 2] } else { vec![0, 1] };
-        if order == 1 {
-            let (low, high) = if at_end { (n - 2, n - 1) } else { (0, 1) };
-            let (p, q) = (cut(l, x, low, 1)?, cut(l, x, high, 1)?);
-            let d = two(l, ScalarOp::Sub, q, p)?;
-            let h = step(l, low, 1)?;
-            return two(l, ScalarOp::Div, d, h);
-        }
-        // A parabola through the last three cells: a, b, c from the edge inward.
-        let (c, h1, h2) = match at_end {
-            true => (n - 3, step(l, n - 2, 1)?, step(l, n - 3, 1)?),
-            false => (2, step(l, 0, 1)?, step(l, 1, 1)?),
-        };
-        let sum = two(l, ScalarOp::Add, h1, h2)?;
-        let double = two(l, ScalarOp::Add, h1, sum)?;
-        let product = two(l, ScalarOp::Mul, h1, sum)?;
-        let first = two(l, ScalarOp::Div, double, product)?;
-        let inner = two(l, ScalarOp::Mul, h1, h2)?;
-        let second = two(l, ScalarOp::Div, sum, inner)?;
-        let outer = two(l, ScalarOp::Mul, h2, sum)?;
-        let third = two(l, ScalarOp::Div, h1, outer)?;
-        let (ya, yb, yc) = (cut(l, x, cells[0], 1)?, cut(l, x, cells[1], 1)?, cut(l, x, c, 1)?);
-        let (fa, fb) = (two(l, ScalarOp::Mul, first, ya)?, two(l, ScalarOp::Mul, second, yb)?);
-        let fc = two(l, ScalarOp::Mul, third, yc)?;
-        // Toward the edge at the end, away from it at the start.
-        let less = two(l, ScalarOp::Sub, fa, fb)?;
-        let sum = two(l, ScalarOp::Add, less, fc)?;
-        if at_end { Ok(sum) } else { l.b.map(ScalarOp::Neg, &[sum]).at(span) }
-    };
-    parts.push(edge(l, false)?);
-    if n > 2 {
-        let upper = cut(l, x, 2, n - 2)?;
-        let lower = cut(l, x, 0, n - 2)?;
-        parts.push(match uneven {
-            false => {
-                let d = two(l, ScalarOp::Sub, upper, lower)?;
-                let two_steps = number(l, 2.0)?;
-                let h = two(l, ScalarOp::Mul, two_steps, steps)?;
-                two(l, ScalarOp::Div, d, h)?
-            }
-            true => {
-                let (hs, hd) = (step(l, 0, n - 2)?, step(l, 1, n - 2)?);
-                let sum = two(l, ScalarOp::Add, hs, hd)?;
-                let outer = two(l, ScalarOp::Mul, hs, sum)?;
-                let first = two(l, ScalarOp::Div, hd, outer)?;
-                let difference = two(l, ScalarOp::Sub, hd, hs)?;
-                let product = two(l, ScalarOp::Mul, hs, hd)?;
-                let second = two(l, ScalarOp::Div, difference, product)?;
-                let outer = two(l, ScalarOp::Mul, hd, sum)?;
-                let third = two(l, ScalarOp::Div, hs, outer)?;
-                let middle = cut(l, x, 1, n - 2)?;
-                let low = two(l, ScalarOp::Mul, first, lower)?;
-                let mid = two(l, ScalarOp::Mul, second, middle)?;
-                let high = two(l, ScalarOp::Mul, third, upper)?;
-                let sum = two(l, ScalarOp::Sub, mid, low)?;
-                two(l, ScalarOp::Add, sum, high)?
-            }
-        });
-    }
-    parts.push(edge(l, true)?);
-    let node = l.b.concat(&parts, axis).at(span)?;
-    Ok(Value::Tensor(Tensor::new(node, t.dims)))
 }
 
 fn trapz(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

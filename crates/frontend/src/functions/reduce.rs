@@ -1,5 +1,8 @@
 //! Reductions over any axes.
 
+mod average;
+mod kind;
+
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId};
@@ -11,6 +14,10 @@ use super::{Bound, Function, Open, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
+use average::average;
+use kind::kind_name;
+
+pub(super) use kind::{Kind, kind};
 
 const PLAIN: &[&str] = &["x", "axis", "keepdims", "skipna"];
 const TYPED: &[&str] = &["x", "axis", "dtype", "keepdims", "skipna"];
@@ -342,54 +349,6 @@ pub(super) const ROWS: &[Function] = &[
     ),
 ];
 
-/// What is computed, whatever it is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Sum,
-    Prod,
-    Mean,
-    Var(u32),
-    Std(u32),
-    Min,
-    Max,
-    Ptp,
-    Any,
-    All,
-    BoolOr,
-    BoolAnd,
-    Count,
-    CountNonzero,
-    ArgMin,
-    ArgMax,
-}
-
-/// The reduction called `name` (without `nan`), with `ddof` where it has one.
-pub(super) fn kind(name: &str, ddof: Option<u32>) -> Option<Kind> {
-    Some(match name {
-        "sum" => Kind::Sum,
-        "prod" => Kind::Prod,
-        "mean" | "avg" | "average" => Kind::Mean,
-        "var" => Kind::Var(ddof.unwrap_or(0)),
-        "std" => Kind::Std(ddof.unwrap_or(0)),
-        "var_pop" => Kind::Var(0),
-        "var_samp" => Kind::Var(1),
-        "stddev_pop" => Kind::Std(0),
-        "stddev" | "stddev_samp" => Kind::Std(1),
-        "min" => Kind::Min,
-        "max" => Kind::Max,
-        "ptp" => Kind::Ptp,
-        "any" => Kind::Any,
-        "all" => Kind::All,
-        "bool_or" => Kind::BoolOr,
-        "bool_and" => Kind::BoolAnd,
-        "count" => Kind::Count,
-        "count_nonzero" => Kind::CountNonzero,
-        "argmin" => Kind::ArgMin,
-        "argmax" => Kind::ArgMax,
-        _ => return None,
-    })
-}
-
 fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let ddof = ddof(l, a)?;
@@ -440,67 +399,6 @@ pub(super) fn truth(
     }
     let zero = l.b.constant(Scalar::zero(from)).at(span)?;
     l.b.map(ScalarOp::Ne, &[x, zero]).at(span)
-}
-
-fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    if a.expr("weights").is_none() {
-        return call(l, a);
-    }
-    let mut t = a.tensor(l, "x")?;
-    let mut weights = a.tensor(l, "weights")?;
-    let rank = t.dims.len();
-    let axes = a.axes(l, &t, "axis")?;
-    let from = l.b.dtype(t.node);
-    let (real, weight_type) =
-        (if from.is_float() { from } else { DType::Float64 }, l.b.dtype(weights.node));
-    if from.is_datetime() || weight_type.is_datetime() {
-        return fail(types("average", vec![from.name(), weight_type.name()]), a.span);
-    }
-    // As NumPy's: a list of weights lies along the one axis.
-    if let (Some([axis]), 1, 2..) = (axes.as_deref(), weights.dims.len(), rank)
-        && weights.dims[0].name.is_none()
-    {
-        let n = l.b.shape(weights.node)[0];
-        let mut shape = vec![1; rank];
-        shape[*axis] = n;
-        weights.node = l.b.reshape(weights.node, &shape).at(a.span)?;
-        weights.dims = t.dims.iter().map(crate::lower::value::Dim::bare).collect();
-    }
-    t.node = l.b.cast(t.node, real).at(a.span)?;
-    let (whole, skip) = (t.node, a.flag(l, "skipna")?);
-    if skip {
-        t.node = without_nan(l, t.node, a.span)?;
-    }
-    weights.node = l.b.cast(weights.node, real).at(a.span)?;
-    let shape = l.b.shape(t.node);
-    let (nodes, dims) = l.align("average", vec![t, weights], a.span)?;
-    let x = nodes[0];
-    if dims.len() != rank || l.b.shape(x) != shape {
-        return fail(
-            a.invalid("`weights`", "have dimensions that the tensor has not"),
-            a.place("weights"),
-        );
-    }
-    let w = l.b.broadcast_to(nodes[1], &shape).at(a.span)?;
-    let product = l.b.map(ScalarOp::Mul, &[x, w]).at(a.span)?;
-    // The weights of cells that are there.
-    let there = l.b.map_op(MapOp::IsValid, &[product]).at(a.span)?;
-    let w = match l.b.node(product).nullable {
-        true => l.b.map_op(MapOp::Mask, &[w, there]).at(a.span)?,
-        false => w,
-    };
-    let axes = axes.unwrap_or_else(|| (0..rank).collect());
-    let total = l.b.reduce_axes(product, ReduceKind::Sum, &axes).at(a.span)?;
-    let weight = l.b.reduce_axes(w, ReduceKind::Sum, &axes).at(a.span)?;
-    let mut node = l.b.map(ScalarOp::Div, &[total, weight]).at(a.span)?;
-    if skip {
-        let how: Vec<AxisReduce> = (0..rank)
-            .map(|axis| if axes.contains(&axis) { AxisReduce::All } else { AxisReduce::Keep })
-            .collect();
-        node = nan_of_nothing(l, node, whole, &how, a.span)?;
-    }
-    let keepdims = a.flag(l, "keepdims")?;
-    Ok(Value::Tensor(reduced(l, Tensor::new(node, dims), &axes, keepdims, a.span)?))
 }
 
 /// A reduction's result: its axes go, or stay with length 1 and without labels.
@@ -660,25 +558,4 @@ pub(super) fn nan_of_nothing(
         nan = l.b.map_op(MapOp::Mask, &[nan, any]).at(span)?;
     }
     l.b.map_op(MapOp::Coalesce, &[result, nan]).at(span)
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sum => "sum",
-        Kind::Prod => "prod",
-        Kind::Mean => "mean",
-        Kind::Var(_) => "var",
-        Kind::Std(_) => "std",
-        Kind::Min => "min",
-        Kind::Max => "max",
-        Kind::Ptp => "ptp",
-        Kind::Any => "any",
-        Kind::All => "all",
-        Kind::BoolOr => "bool_or",
-        Kind::BoolAnd => "bool_and",
-        Kind::Count => "count",
-        Kind::CountNonzero => "count_nonzero",
-        Kind::ArgMin => "argmin",
-        Kind::ArgMax => "argmax",
-    }
 }

@@ -245,29 +245,7 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
             let reason = "has labels that neither rise nor fall throughout";
             return fail(a.invalid(&format!("`{}`", name.value), reason), place);
         }
-        let (mut low, mut high, mut part) = (Vec::new(), Vec::new(), Vec::new());
-        for v in &known {
-            let v = sign * v.as_f64();
-            let above = labels.partition_point(|x| sign * x < v);
-            let last = labels.len() - 1;
-            let exact = above <= last && sign * labels[above] == v;
-            let (p, q) = match (exact, above) {
-                (true, _) => (above, above),
-                (false, 0) => (0, 0),
-                (false, n) if n > last => (last, last),
-                (false, n) => (n - 1, n),
-            };
-            low.push(p as u64);
-            high.push(q as u64);
-            part.push(match (exact, p == q) {
-                (true, _) => Some(0.0),
-                // Beyond the labels nothing is known.
-                (false, true) => None,
-                (false, false) => {
-                    Some((v - sign * labels[p]) / (sign * labels[q] - sign * labels[p]))
-                }
-            });
-        }
+        let Places { low, high, part } = places(&labels, sign, &known);
         let part: Vec<Option<Scalar>> =
             part.into_iter().map(|w| w.map(|w| Scalar::from_f64(dtype, w))).collect();
         let mut shape = vec![1; t.dims.len()];
@@ -288,24 +266,60 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
             gone.push(axis);
             continue;
         }
-        let values = match &coord.values {
-            CoordValues::Time(calendar, _) => {
-                CoordValues::Time(*calendar, known.iter().map(|v| v.as_i128() as i64).collect())
-            }
-            CoordValues::Int(d, _) if dtype_of.is_integer() => {
-                CoordValues::Int(*d, known.iter().map(|v| v.as_i128() as i64).collect())
-            }
-            CoordValues::Float(d, _) => {
-                CoordValues::Float(*d, known.iter().map(|v| v.as_f64()).collect())
-            }
-            _ => CoordValues::Float(DType::Float64, known.iter().map(|v| v.as_f64()).collect()),
-        };
+        let values = relabelled(&coord.values, &known, dtype_of);
         let coord = Coord { values, ..(*coord).clone() };
         t.dims[axis] = Dim { coord: Some(Arc::new(coord)), ..t.dims[axis].bare() };
     }
     let node = l.b.squeeze(t.node, &gone).at(a.span)?;
     let dims = (0..t.dims.len()).filter(|a| !gone.contains(a)).map(|a| t.dims[a].clone());
     Ok(Value::Tensor(Tensor::new(node, dims.collect())))
+}
+
+/// Where labels lie between those of a dimension.
+struct Places {
+    /// The positions of the neighbours.
+    low: Vec<u64>,
+    high: Vec<u64>,
+    /// How far each label is on the way from the lower neighbour to the upper one.
+    part: Vec<Option<f64>>,
+}
+
+/// The places of `wanted` between labels that rise when multiplied by `sign`.
+fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> Places {
+    let mut out = Places { low: Vec::new(), high: Vec::new(), part: Vec::new() };
+    for v in wanted {
+        let v = sign * v.as_f64();
+        let above = labels.partition_point(|x| sign * x < v);
+        let last = labels.len() - 1;
+        let exact = above <= last && sign * labels[above] == v;
+        let (p, q) = match (exact, above) {
+            (true, _) => (above, above),
+            (false, 0) => (0, 0),
+            (false, n) if n > last => (last, last),
+            (false, n) => (n - 1, n),
+        };
+        out.low.push(p as u64);
+        out.high.push(q as u64);
+        out.part.push(match (exact, p == q) {
+            (true, _) => Some(0.0),
+            // Beyond the labels nothing is known.
+            (false, true) => None,
+            (false, false) => Some((v - sign * labels[p]) / (sign * labels[q] - sign * labels[p])),
+        });
+    }
+    out
+}
+
+/// Scalars of a type as labels of the kind that a dimension has.
+fn relabelled(values: &CoordValues, new: &[Scalar], dtype: DType) -> CoordValues {
+    let whole = || new.iter().map(|v| v.as_i128() as i64).collect();
+    let real = || new.iter().map(|v| v.as_f64()).collect();
+    match values {
+        CoordValues::Time(calendar, _) => CoordValues::Time(*calendar, whole()),
+        CoordValues::Int(d, _) if dtype.is_integer() => CoordValues::Int(*d, whole()),
+        CoordValues::Float(d, _) => CoordValues::Float(*d, real()),
+        _ => CoordValues::Float(DType::Float64, real()),
+    }
 }
 
 /// Labels as numbers; texts are none.

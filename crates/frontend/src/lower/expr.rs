@@ -90,34 +90,9 @@ impl Lowerer<'_, '_> {
             Expr::IsNotTrue(inner) => self.is_truth(inner, true, true, span),
             Expr::IsFalse(inner) => self.is_truth(inner, false, false, span),
             Expr::IsNotFalse(inner) => self.is_truth(inner, false, true, span),
-            Expr::InList { expr, list, negated } => {
-                let value = self.expr(expr)?;
-                let mut any: Option<Tensor> = None;
-                for item in list {
-                    let item = self.expr(item)?;
-                    let equal =
-                        self.binary(Binary::Compare(ScalarOp::Eq), value.clone(), item, span)?;
-                    let equal = self.boolean(equal, "IN", span)?;
-                    any = Some(match any {
-                        None => equal,
-                        Some(any) => self.logic(false, any, equal, span)?,
-                    });
-                }
-                let any = match any {
-                    Some(any) => any,
-                    None => self.boolean(Value::Bool(false), "IN", span)?,
-                };
-                let result = if *negated { self.negate(any, span)? } else { any };
-                Ok(Value::Tensor(result))
-            }
+            Expr::InList { expr, list, negated } => self.in_list(expr, list, *negated, span),
             Expr::Between { expr, negated, low, high } => {
-                let value = self.expr(expr)?;
-                let (low, high) = (self.expr(low)?, self.expr(high)?);
-                let from = self.binary(Binary::Compare(ScalarOp::Ge), value.clone(), low, span)?;
-                let to = self.binary(Binary::Compare(ScalarOp::Le), value, high, span)?;
-                let from = self.boolean(from, "BETWEEN", span)?;
-                let to = self.boolean(to, "BETWEEN", span)?;
-                let both = self.logic(true, from, to, span)?;
+                let both = self.is_between(expr, low, high, span)?;
                 let result = if *negated { self.negate(both, span)? } else { both };
                 Ok(Value::Tensor(result))
             }
@@ -318,6 +293,50 @@ impl Lowerer<'_, '_> {
             }
             result => Ok(result),
         }
+    }
+
+    /// `IN` of a list.
+    fn in_list(
+        &mut self,
+        expr: &Expr,
+        list: &[Expr],
+        negated: bool,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let value = self.expr(expr)?;
+        let mut any: Option<Tensor> = None;
+        for item in list {
+            let item = self.expr(item)?;
+            let equal = self.binary(Binary::Compare(ScalarOp::Eq), value.clone(), item, span)?;
+            let equal = self.boolean(equal, "IN", span)?;
+            any = Some(match any {
+                None => equal,
+                Some(any) => self.logic(false, any, equal, span)?,
+            });
+        }
+        let any = match any {
+            Some(any) => any,
+            None => self.boolean(Value::Bool(false), "IN", span)?,
+        };
+        let result = if negated { self.negate(any, span)? } else { any };
+        Ok(Value::Tensor(result))
+    }
+
+    /// `BETWEEN`, with both ends.
+    fn is_between(
+        &mut self,
+        expr: &Expr,
+        low: &Expr,
+        high: &Expr,
+        span: Span,
+    ) -> Result<Tensor, Error> {
+        let value = self.expr(expr)?;
+        let (low, high) = (self.expr(low)?, self.expr(high)?);
+        let from = self.binary(Binary::Compare(ScalarOp::Ge), value.clone(), low, span)?;
+        let to = self.binary(Binary::Compare(ScalarOp::Le), value, high, span)?;
+        let from = self.boolean(from, "BETWEEN", span)?;
+        let to = self.boolean(to, "BETWEEN", span)?;
+        self.logic(true, from, to, span)
     }
 
     fn is_null(&mut self, inner: &Expr, null: bool, span: Span) -> Result<Value, Error> {

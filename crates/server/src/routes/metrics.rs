@@ -6,6 +6,7 @@
 use super::Shared;
 use super::reply;
 use super::statements::ENDS;
+use crate::session::Host;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -116,16 +117,57 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
     reply::text(StatusCode::OK, "text/plain; version=0.0.4", text(&shared))
 }
 
-fn text(shared: &Shared) -> String {
-    let mut out = String::new();
-    let mut one = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+/// The text that Prometheus reads.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    /// A figure with its values, each with its labels.
+    fn one(&mut self, name: &str, kind: &str, help: &str, values: &[(String, f64)]) {
         // Writing into memory cannot fail.
-        let _ = writeln!(out, "# HELP tessera_{name} {help}\n# TYPE tessera_{name} {kind}");
+        let _ = writeln!(self.0, "# HELP tessera_{name} {help}\n# TYPE tessera_{name} {kind}");
         for (labels, v) in values {
-            let _ = writeln!(out, "tessera_{name}{labels} {v}");
+            let _ = writeln!(self.0, "tessera_{name}{labels} {v}");
         }
-    };
-    let plain = |v: u64| vec![(String::new(), v as f64)];
+    }
+}
+
+/// One value without labels.
+fn plain(v: u64) -> Vec<(String, f64)> {
+    vec![(String::new(), v as f64)]
+}
+
+fn text(shared: &Shared) -> String {
+    let mut out = Exposition::default();
+    statements(shared, &mut out);
+    let host = shared.backend.host();
+    if let Some(host) = host {
+        runtime(host, &mut out);
+        spill(host, &mut out);
+        storage(host, &mut out);
+        durable(host, &mut out);
+    }
+    if let Some(cluster) = host.and_then(|h| h.cluster()) {
+        workers(&cluster.registry().all(), &mut out);
+    }
+    out.one(
+        "sent_bytes_total",
+        "counter",
+        "Bytes of results sent to clients.",
+        &plain(shared.metrics.bytes_sent.load(Relaxed)),
+    );
+    out.one(
+        "received_bytes_total",
+        "counter",
+        "Bytes of uploads.",
+        &plain(shared.metrics.bytes_received.load(Relaxed)),
+    );
+    durations(shared, &mut out.0);
+    out.0
+}
+
+/// Statements, sessions and results on their way.
+fn statements(shared: &Shared, out: &mut Exposition) {
     let statements = &shared.statements;
     let (live, waiting) = statements.live();
     let ends: Vec<_> = ENDS
@@ -133,9 +175,14 @@ fn text(shared: &Shared) -> String {
         .zip(&statements.ends)
         .map(|(s, n)| (format!("{{state=\"{s}\"}}"), n.load(Relaxed) as f64))
         .collect();
-    one("statements_total", "counter", "Statements that came to an end, by state.", &ends);
-    one("statements_queued", "gauge", "Statements that wait for a place.", &plain(waiting as u64));
-    one(
+    out.one("statements_total", "counter", "Statements that came to an end, by state.", &ends);
+    out.one(
+        "statements_queued",
+        "gauge",
+        "Statements that wait for a place.",
+        &plain(waiting as u64),
+    );
+    out.one(
         "statements_running",
         "gauge",
         "Statements that are planned or run.",
@@ -144,147 +191,139 @@ fn text(shared: &Shared) -> String {
     let (memory, disk) = statements.kept_bytes();
     let kept = [("memory", memory), ("disk", disk)]
         .map(|(place, n)| (format!("{{place=\"{place}\"}}"), n as f64));
-    one("result_bytes", "gauge", "Bytes of results that are kept, by place.", &kept);
+    out.one("result_bytes", "gauge", "Bytes of results that are kept, by place.", &kept);
     if let Some(host) = shared.backend.host() {
-        one(
+        out.one(
             "statements_run_alone_total",
             "counter",
             "Statements that were refused memory beside others and ran again, alone.",
             &plain(host.ran_alone()),
         );
     }
-    one("sessions", "gauge", "Sessions.", &plain(shared.sessions.count() as u64));
+    out.one("sessions", "gauge", "Sessions.", &plain(shared.sessions.count() as u64));
     let most = super::stream::streams_max(shared.config.memory_limit_bytes);
     let streams = most - shared.streams.available_permits();
-    one("streams", "gauge", "Results on their way.", &plain(streams as u64));
-    if let Some(host) = shared.backend.host() {
-        let quota = host.runtime().quota();
-        let running: BTreeMap<&str, u64> = host.queries().list().iter().map(|h| h.progress()).fold(
-            BTreeMap::new(),
-            |mut sum, p| {
-                for (s, n) in tessera_exec::operand::State::ALL.iter().zip(p.operands) {
-                    *sum.entry(s.name()).or_default() += n;
-                }
-                sum
-            },
-        );
-        let running: Vec<_> =
-            running.iter().map(|(s, n)| (format!("{{state=\"{s}\"}}"), *n as f64)).collect();
-        one("operands", "gauge", "Operands of statements that run, by state.", &running);
-        one(
-            "operands_run_total",
-            "counter",
-            "Operands that threads ran.",
-            &plain(host.runtime().operands()),
-        );
-        one("quota_limit_bytes", "gauge", "The memory limit.", &plain(quota.limit()));
-        one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
-        one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
-        one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
-        let store = host.runtime().store();
-        let spilled = store.figures();
-        one("spill_files", "gauge", "Files of spilled chunks.", &plain(spilled.files));
-        one("spill_used_bytes", "gauge", "Bytes of scratch set aside.", &plain(spilled.bytes));
-        one("spill_limit_bytes", "gauge", "The limit of scratch.", &plain(store.limit()));
-        one("spilled_files_total", "counter", "Chunks spilled.", &plain(spilled.spilled_files));
-        one("spilled_bytes_total", "counter", "Bytes spilled.", &plain(spilled.spilled_bytes));
-        one(
-            "spill_corrupt_total",
-            "counter",
-            "Reads of spilled chunks that were not what had been written.",
-            &plain(spilled.corrupt),
-        );
-        one(
-            "spill_read_bytes_total",
-            "counter",
-            "Bytes of spilled chunks that were read again.",
-            &plain(spilled.read_back_bytes),
-        );
-        let (requests, bytes, _) = host.counters().snapshot();
-        one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
-        one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));
-        let scratch = host.scratch();
-        one("scratch_used_bytes", "gauge", "Bytes of results on disk.", &plain(scratch.used()));
-        one(
-            "scratch_written_bytes_total",
-            "counter",
-            "Bytes of results that went to disk.",
-            &plain(scratch.written()),
-        );
-    }
-    if let Some(host) = shared.backend.host() {
-        let (durable, did) = (host.durable(), host.durable().did());
-        let all: [(&str, &str, &str, f64); 11] = [
-            ("limit_bytes", "gauge", "Bytes that kept chunks may have.", durable.limit() as f64),
-            ("used_bytes", "gauge", "Bytes of kept chunks that are known.", durable.bytes() as f64),
-            ("written_total", "counter", "Operands whose chunks were kept.", did.written as f64),
-            ("written_bytes_total", "counter", "Bytes of them.", did.bytes_written as f64),
-            ("reused_total", "counter", "Operands whose kept chunks were used.", did.reused as f64),
-            ("reused_bytes_total", "counter", "Bytes of them.", did.bytes_reused as f64),
-            (
-                "reused_seconds_total",
-                "counter",
-                "Seconds of threads that computing them had taken.",
-                did.seconds_reused,
-            ),
-            (
-                "corrupt_total",
-                "counter",
-                "Kept chunks that were missing or not what had been written.",
-                did.corrupt as f64,
-            ),
-            ("skipped_total", "counter", "Operands not kept for want of room.", did.skipped as f64),
-            ("failed_total", "counter", "Writes of kept chunks that failed.", did.failed as f64),
-            (
-                "removed_total",
-                "counter",
-                "Statements whose kept chunks gave way.",
-                did.removed as f64,
-            ),
-        ];
-        for (name, kind, help, value) in all {
-            one(&format!("durable_{name}"), kind, help, &[(String::new(), value)]);
-        }
-    }
-    if let Some(cluster) = shared.backend.host().and_then(|h| h.cluster()) {
-        let members = cluster.registry().all();
-        let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
-            members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
-        };
-        let all: [OfWorker; 10] = [
-            ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
-            ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
-            ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),
-            ("memory_used_bytes", "gauge", "Bytes in use.", |m| m.load.used_bytes as f64),
-            ("orders", "gauge", "Orders that run.", |m| m.load.orders as f64),
-            ("operands_total", "counter", "Operands that ran.", |m| m.load.operands as f64),
-            ("chunks", "gauge", "Chunks kept for others.", |m| m.load.chunks as f64),
-            ("chunk_bytes", "gauge", "Their bytes.", |m| m.load.chunk_bytes as f64),
-            ("fetched_bytes_total", "counter", "Bytes of chunks fetched from others.", |m| {
-                m.load.fetched_bytes as f64
-            }),
-            ("served_bytes_total", "counter", "Bytes of chunks given to others.", |m| {
-                m.load.served_bytes as f64
-            }),
-        ];
-        for (name, kind, help, f) in all {
-            one(&format!("worker_{name}"), kind, help, &of(f));
-        }
-    }
-    one(
-        "sent_bytes_total",
+    out.one("streams", "gauge", "Results on their way.", &plain(streams as u64));
+}
+
+/// Operands and memory of the process.
+fn runtime(host: &Host, out: &mut Exposition) {
+    let quota = host.runtime().quota();
+    let running: BTreeMap<&str, u64> =
+        host.queries().list().iter().map(|h| h.progress()).fold(BTreeMap::new(), |mut sum, p| {
+            for (s, n) in tessera_exec::operand::State::ALL.iter().zip(p.operands) {
+                *sum.entry(s.name()).or_default() += n;
+            }
+            sum
+        });
+    let running: Vec<_> =
+        running.iter().map(|(s, n)| (format!("{{state=\"{s}\"}}"), *n as f64)).collect();
+    out.one("operands", "gauge", "Operands of statements that run, by state.", &running);
+    out.one(
+        "operands_run_total",
         "counter",
-        "Bytes of results sent to clients.",
-        &plain(shared.metrics.bytes_sent.load(Relaxed)),
+        "Operands that threads ran.",
+        &plain(host.runtime().operands()),
     );
-    one(
-        "received_bytes_total",
+    out.one("quota_limit_bytes", "gauge", "The memory limit.", &plain(quota.limit()));
+    out.one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
+    out.one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
+    out.one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
+}
+
+/// Chunks that went to disk.
+fn spill(host: &Host, out: &mut Exposition) {
+    let store = host.runtime().store();
+    let spilled = store.figures();
+    out.one("spill_files", "gauge", "Files of spilled chunks.", &plain(spilled.files));
+    out.one("spill_used_bytes", "gauge", "Bytes of scratch set aside.", &plain(spilled.bytes));
+    out.one("spill_limit_bytes", "gauge", "The limit of scratch.", &plain(store.limit()));
+    out.one("spilled_files_total", "counter", "Chunks spilled.", &plain(spilled.spilled_files));
+    out.one("spilled_bytes_total", "counter", "Bytes spilled.", &plain(spilled.spilled_bytes));
+    out.one(
+        "spill_corrupt_total",
         "counter",
-        "Bytes of uploads.",
-        &plain(shared.metrics.bytes_received.load(Relaxed)),
+        "Reads of spilled chunks that were not what had been written.",
+        &plain(spilled.corrupt),
     );
-    durations(shared, &mut out);
-    out
+    out.one(
+        "spill_read_bytes_total",
+        "counter",
+        "Bytes of spilled chunks that were read again.",
+        &plain(spilled.read_back_bytes),
+    );
+}
+
+/// What was read from storage, and results on disk.
+fn storage(host: &Host, out: &mut Exposition) {
+    let (requests, bytes, _) = host.counters().snapshot();
+    out.one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
+    out.one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));
+    let scratch = host.scratch();
+    out.one("scratch_used_bytes", "gauge", "Bytes of results on disk.", &plain(scratch.used()));
+    out.one(
+        "scratch_written_bytes_total",
+        "counter",
+        "Bytes of results that went to disk.",
+        &plain(scratch.written()),
+    );
+}
+
+/// Chunks that are kept for a run after a failure.
+fn durable(host: &Host, out: &mut Exposition) {
+    let (durable, did) = (host.durable(), host.durable().did());
+    let all: [(&str, &str, &str, f64); 11] = [
+        ("limit_bytes", "gauge", "Bytes that kept chunks may have.", durable.limit() as f64),
+        ("used_bytes", "gauge", "Bytes of kept chunks that are known.", durable.bytes() as f64),
+        ("written_total", "counter", "Operands whose chunks were kept.", did.written as f64),
+        ("written_bytes_total", "counter", "Bytes of them.", did.bytes_written as f64),
+        ("reused_total", "counter", "Operands whose kept chunks were used.", did.reused as f64),
+        ("reused_bytes_total", "counter", "Bytes of them.", did.bytes_reused as f64),
+        (
+            "reused_seconds_total",
+            "counter",
+            "Seconds of threads that computing them had taken.",
+            did.seconds_reused,
+        ),
+        (
+            "corrupt_total",
+            "counter",
+            "Kept chunks that were missing or not what had been written.",
+            did.corrupt as f64,
+        ),
+        ("skipped_total", "counter", "Operands not kept for want of room.", did.skipped as f64),
+        ("failed_total", "counter", "Writes of kept chunks that failed.", did.failed as f64),
+        ("removed_total", "counter", "Statements whose kept chunks gave way.", did.removed as f64),
+    ];
+    for (name, kind, help, value) in all {
+        out.one(&format!("durable_{name}"), kind, help, &[(String::new(), value)]);
+    }
+}
+
+/// The workers of a cluster.
+fn workers(members: &[Member], out: &mut Exposition) {
+    let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
+        members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
+    };
+    let all: [OfWorker; 10] = [
+        ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
+        ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
+        ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),
+        ("memory_used_bytes", "gauge", "Bytes in use.", |m| m.load.used_bytes as f64),
+        ("orders", "gauge", "Orders that run.", |m| m.load.orders as f64),
+        ("operands_total", "counter", "Operands that ran.", |m| m.load.operands as f64),
+        ("chunks", "gauge", "Chunks kept for others.", |m| m.load.chunks as f64),
+        ("chunk_bytes", "gauge", "Their bytes.", |m| m.load.chunk_bytes as f64),
+        ("fetched_bytes_total", "counter", "Bytes of chunks fetched from others.", |m| {
+            m.load.fetched_bytes as f64
+        }),
+        ("served_bytes_total", "counter", "Bytes of chunks given to others.", |m| {
+            m.load.served_bytes as f64
+        }),
+    ];
+    for (name, kind, help, f) in all {
+        out.one(&format!("worker_{name}"), kind, help, &of(f));
+    }
 }
 
 fn durations(shared: &Shared, out: &mut String) {

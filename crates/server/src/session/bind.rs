@@ -59,7 +59,7 @@ pub(super) struct Binding<'a> {
 /// An island that ran, as EXPLAIN shows it.
 pub(super) enum Ran {
     /// A tensor plan, and what its run took.
-    Plan { tiling: Arc<Tiling>, stats: Stats },
+    Plan { tiling: Arc<Tiling>, stats: Box<Stats> },
     /// A cell query with its tensor plans, as text and as JSON.
     Rows { text: String, json: serde_json::Value },
 }
@@ -189,7 +189,7 @@ impl Session {
                 let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
                 let mut grid = grid(&tiling);
                 grid.axes.truncate(shape.len());
-                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
                 let runtime = &self.host.runtime;
                 let whole = dense(&grid, chunks, runtime.pool(), &self.quota(statement))
                     .map_err(Error::stage)?;
@@ -201,7 +201,7 @@ impl Session {
                 let stats = self
                     .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
                     .await?;
-                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
                 let chunk = chunk_cells(dtype, &binding.config);
                 let array =
                     sink.finish(chunk, &|| statement.is_cancelled()).map_err(Error::stage)?;
@@ -218,7 +218,7 @@ impl Session {
                 let stats = self
                     .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
                     .await?;
-                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats });
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
                 let chunk = chunk_cells(DType::Int64, &binding.config);
                 let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
                 let sources = &mut binding.opener.sources;

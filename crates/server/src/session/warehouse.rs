@@ -17,17 +17,21 @@
 //! in `data/` is named by no entry, read by no statement that is to be run again, and locked by nobody:
 //! [`Warehouse::collect`] removes it.
 
+mod entry;
+mod file_name;
+
+pub(crate) use entry::{Definition, Entry};
+
 use crate::error::Error;
 use crate::journal::{EPOCHS, Epoch, Journal, STATEMENTS};
 use crate::sealed;
 use crate::secrets::Sealer;
 use crate::session::failure::Failure;
-use serde::{Deserialize, Serialize};
+use file_name::{key, unescaped};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tessera_exec::manifest::ManifestRef;
 use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target, Version};
 use tessera_exec::source::{Options, SourceError, Stores};
 
@@ -54,65 +58,6 @@ const CLAIMS_MAX: u32 = 16;
 
 /// Cells that no entry names and that have no lock belong to nobody after this time: no statement takes so long.
 const AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// A name of the catalog and what it stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    /// Version of this file's format.
-    format_version: u32,
-    /// The name as it was written.
-    pub(crate) name: String,
-    /// What it stands for.
-    #[serde(flatten)]
-    pub(crate) definition: Definition,
-}
-
-/// What a name stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub(crate) enum Definition {
-    /// Of `CREATE EXTERNAL TABLE`.
-    External {
-        /// `zarr`, `npy`, ….
-        stored_as: String,
-        /// The URL or path as it was written.
-        location: String,
-        /// Options as they were written.
-        options: Vec<(String, String)>,
-    },
-    /// Of `CREATE TENSOR`.
-    Tensor {
-        /// Its store, from the warehouse's root.
-        data: String,
-        /// The list of its files; stores of earlier versions have none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        manifest: Option<ManifestRef>,
-    },
-    /// Of `CREATE VIEW`.
-    View {
-        /// The text of its query.
-        query: String,
-    },
-}
-
-impl Definition {
-    /// In messages and `SHOW TENSORS`.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Definition::External { .. } => "table",
-            Definition::Tensor { .. } => "tensor",
-            Definition::View { .. } => "view",
-        }
-    }
-
-    /// Its cells in the warehouse, from the root, if it has some there.
-    pub(crate) fn data(&self) -> Option<&str> {
-        match self {
-            Definition::Tensor { data, .. } => Some(data),
-            Definition::External { .. } | Definition::View { .. } => None,
-        }
-    }
-}
 
 /// Cells of the warehouse that somebody reads: they stay until it drops, also if their name is given up meanwhile.
 #[derive(Debug)]
@@ -549,56 +494,5 @@ fn unknown_version(version: Option<u64>) -> String {
     match version {
         Some(v) => format!("format version {v} is not known, only {FORMAT_VERSION}"),
         None => "it has no format version".into(),
-    }
-}
-
-/// The file of a name. Names are compared without case where that is unique, so it keeps the spelling; what a file
-/// cannot be called is written as `%2F`.
-fn key(name: &str) -> String {
-    let mut out = format!("{CATALOG}/");
-    for c in name.chars() {
-        match c {
-            '/' | '\\' | '%' | '#' | '?' | '*' | '"' | '<' | '>' | '|' | '{' | '}' | '[' | ']'
-            | '^' | '`' | '~' => out.push_str(&format!("%{:02X}", c as u32)),
-            c if c.is_control() => {
-                for b in c.to_string().bytes() {
-                    out.push_str(&format!("%{b:02X}"));
-                }
-            }
-            c => out.push(c),
-        }
-    }
-    out + ".json"
-}
-
-/// The name of a file without its extension; `None` for one that is no name.
-fn unescaped(file: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(file.len());
-    let mut bytes = file.bytes();
-    while let Some(b) = bytes.next() {
-        if b != b'%' {
-            out.push(b);
-            continue;
-        }
-        let mut hex = || bytes.next().and_then(|b| char::from(b).to_digit(16));
-        out.push((hex()? * 16 + hex()?) as u8);
-    }
-    String::from_utf8(out).ok().filter(|n| !n.is_empty() && !n.starts_with('.'))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_become_files_and_come_back() {
-        for name in ["x", "My Tensor", "a/b", "50%", "ünï", "a.b", "tab\tq\"q"] {
-            let file = key(name);
-            let file = file.strip_prefix("catalog/").unwrap();
-            assert!(!file.contains('/'), "{file}");
-            assert_eq!(unescaped(file.strip_suffix(".json").unwrap()).as_deref(), Some(name));
-        }
-        assert_eq!(unescaped(".x.0f.part"), None);
     }
 }

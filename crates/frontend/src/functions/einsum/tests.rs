@@ -1,6 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::*;
+use super::Label;
+use super::subscripts::{ELLIPSIS, read};
+use super::sum::{Sum, Term};
+use crate::lower::value::{Dim, Tensor};
+use sqlparser::tokenizer::Span;
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::NodeId;
 
 /// The order of a sum whose letters have these lengths.
 fn order(text: &str, lengths: &[(char, u64)]) -> Vec<(usize, usize)> {

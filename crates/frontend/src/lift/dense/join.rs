@@ -10,21 +10,20 @@
 //! dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals nothing, NaN equals NaN, and
 //! -0.0 equals 0.0.
 
+mod align;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
-use tessera_planner::ir::NodeId;
 
-use super::super::along::Along;
 use super::super::labels::{Kept, canonical};
-use super::super::lower::{Reason, refused};
-use super::super::relation::{Column, Relation};
-use super::{Dense, flags, gather, gathered};
+use super::super::lower::Reason;
+use super::super::relation::Relation;
+use super::Dense;
 
 /// Keys of one pair of axes.
 #[derive(Default)]
@@ -157,200 +156,6 @@ impl Dense<'_> {
         }
         Ok((pairs, rest))
     }
-
-    /// Both sides over the left's axes and those of the right that meet none.
-    fn align(
-        &mut self,
-        left: Relation,
-        right: Relation,
-        matched: &BTreeMap<(usize, usize), Matches>,
-        (is_left, all_right): (bool, bool),
-        join: &Join,
-    ) -> Result<Relation, Reason> {
-        let rank = left.kept.len();
-        let free: Vec<usize> = (0..right.kept.len())
-            .filter(|&a| !matched.keys().any(|&(_, j)| j == a) && right.kept[a].len() > 1)
-            .collect();
-        if is_left && !free.is_empty() {
-            return Err("a left join repeats rows only where it finds a match".to_string());
-        }
-        // Where each axis of the right stands in the result.
-        let mut stands = vec![None; right.kept.len()];
-        for &(i, j) in matched.keys() {
-            stands[j] = Some(i);
-        }
-        for (n, &a) in free.iter().enumerate() {
-            stands[a] = Some(rank + n);
-        }
-        let whole_rank = rank + free.len();
-        let mut kept = left.kept.clone();
-        let mut whole = left.whole.clone();
-        whole.extend(free.iter().map(|&a| right.whole[a]));
-        kept.extend(free.iter().map(|&a| right.kept[a].clone()));
-        let mut columns = Vec::with_capacity(left.columns.len() + right.columns.len());
-        let mut keep = None;
-        for column in left.columns.iter().cloned().chain(left.keep.map(Column::Cells)) {
-            let mut column = column;
-            if let Column::Cells(node) | Column::Met { met: node, .. } = &mut column {
-                for _ in rank..whole_rank {
-                    let end = self.b.node(*node).shape.len();
-                    *node = self.b.expand_dims(*node, end).map_err(refused)?;
-                }
-                for (&(i, _), m) in matched {
-                    let len = left.kept[i].len();
-                    *node = super::super::relation::select(&mut self.b, *node, i, len, &m.left)?;
-                }
-            }
-            columns.push(column);
-        }
-        if left.keep.is_some() {
-            keep = columns.pop();
-        }
-        for (&(i, _), m) in matched {
-            kept[i] = kept[i].within(&m.left);
-        }
-        for column in right.columns.iter().cloned().chain(right.keep.map(Column::Cells)) {
-            let column = match column {
-                Column::Met { axis, values, met } => {
-                    Column::Cells(self.lower(&right).met(&"a label", axis, &values, met)?)
-                }
-                other => other,
-            };
-            columns.push(match column {
-                Column::Met { .. } => column,
-                Column::Refused(reason) => Column::Refused(reason),
-                Column::Label { axis, values, partial, origin } => {
-                    match matched.iter().find(|((_, j), _)| *j == axis) {
-                        // Labels stand at the whole axis of the left, which WHERE may have cut: as cells of their own.
-                        Some((&(i, _), m)) => {
-                            let values = self.at_kept(&right, axis, &values)?;
-                            let values = spread(&values, m, &left.kept[i], left.whole[i])?;
-                            match self.met(matched, i, whole_rank)? {
-                                Some(met) => Column::Met { axis: i, values, met },
-                                None => {
-                                    let partial = partial || is_left || all_right;
-                                    Column::Label {
-                                        axis: i,
-                                        values: values.into(),
-                                        partial,
-                                        origin: None,
-                                    }
-                                }
-                            }
-                        }
-                        None => match stands[axis] {
-                            Some(axis) => Column::Label { axis, values, partial, origin },
-                            // An axis of one position: its label is that of every row.
-                            None => {
-                                let values = self.at_kept(&right, axis, &values)?;
-                                let mut pairs = matched.iter();
-                                match (is_left, pairs.next(), pairs.next()) {
-                                    // But NULL where nothing was met.
-                                    (true, Some((&(i, _), m)), None) => {
-                                        let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
-                                        let m = Matches { left: m.left.clone(), right: met };
-                                        let values =
-                                            spread(&values, &m, &left.kept[i], left.whole[i])?;
-                                        Column::Label {
-                                            axis: i,
-                                            values: values.into(),
-                                            partial: true,
-                                            origin: None,
-                                        }
-                                    }
-                                    (true, ..) => Column::Refused(
-                                        "a label of one position beside a left join".to_string(),
-                                    ),
-                                    _ => {
-                                        let n = left.whole[0] as usize;
-                                        let values = gathered(&values, &vec![Some(0); n])?;
-                                        Column::Label {
-                                            axis: 0,
-                                            values: values.into(),
-                                            partial,
-                                            origin: None,
-                                        }
-                                    }
-                                }
-                            }
-                        },
-                    }
-                }
-                Column::Cells(mut node) => {
-                    for (&(_, j), m) in matched {
-                        if self.b.node(node).shape[j] > 1 {
-                            node = gather(&mut self.b, node, j, &m.right)?;
-                        } else if m.right.iter().any(Option::is_none) {
-                            // The same everywhere, but where there is no match.
-                            let there: Vec<_> = m.right.iter().map(|q| q.map(|_| 0)).collect();
-                            node = gather(&mut self.b, node, j, &there)?;
-                        }
-                    }
-                    // The right's axes in the order of the result, then the left's own between them.
-                    let mut order: Vec<usize> =
-                        (0..right.kept.len()).filter(|&a| stands[a].is_some()).collect();
-                    order.sort_by_key(|&a| stands[a]);
-                    let dropped: Vec<usize> =
-                        (0..right.kept.len()).filter(|&a| stands[a].is_none()).collect();
-                    let mut axes = order.clone();
-                    axes.extend(&dropped);
-                    node = self.b.transpose(node, &axes).map_err(refused)?;
-                    let ends: Vec<usize> = (order.len()..axes.len()).collect();
-                    if !ends.is_empty() {
-                        node = self.b.squeeze(node, &ends).map_err(refused)?;
-                    }
-                    let places: Vec<usize> = order.iter().filter_map(|&a| stands[a]).collect();
-                    for a in 0..whole_rank {
-                        if !places.contains(&a) {
-                            node = self.b.expand_dims(node, a).map_err(refused)?;
-                        }
-                    }
-                    Column::Cells(node)
-                }
-            });
-        }
-        let right_keep = if right.keep.is_some() { columns.pop() } else { None };
-        let keep = match (keep, right_keep) {
-            (Some(Column::Cells(a)), Some(Column::Cells(b))) => Some(
-                self.b.map(tessera_planner::program::ScalarOp::And, &[a, b]).map_err(refused)?,
-            ),
-            (Some(Column::Cells(a)), _) | (_, Some(Column::Cells(a))) => Some(a),
-            _ => None,
-        };
-        let out = Relation { whole, kept, columns, schema: join.schema.clone(), keep };
-        Ok(out)
-    }
-
-    /// The labels at the kept positions of an axis.
-    fn at_kept(&self, side: &Relation, axis: usize, values: &Along) -> Result<ArrayRef, Reason> {
-        let kept = values.kept(&side.kept[axis]).and_then(|kept| kept.array(self.state));
-        kept.map_err(|e| e.strip_backtrace())
-    }
-
-    /// Where the rows of the left meet one of the right as far as axes beside `own` say; `None` if these meet it
-    /// everywhere.
-    fn met(
-        &mut self,
-        matched: &BTreeMap<(usize, usize), Matches>,
-        own: usize,
-        rank: usize,
-    ) -> Result<Option<NodeId>, Reason> {
-        let mut all: Option<NodeId> = None;
-        for (&(i, _), m) in matched {
-            if i == own || m.right.iter().all(Option::is_some) {
-                continue;
-            }
-            let there = flags(&mut self.b, i, rank, m.right.iter().map(Option::is_some))?;
-            all = Some(match all {
-                Some(all) => {
-                    let op = tessera_planner::program::ScalarOp::And;
-                    self.b.map(op, &[all, there]).map_err(refused)?
-                }
-                None => there,
-            });
-        }
-        Ok(all)
-    }
 }
 
 /// Which positions of a pair of axes meet.
@@ -395,18 +200,4 @@ fn matches(pairs: &Pairs, is_left: bool) -> Result<BTreeMap<(usize, usize), Matc
         out.insert(axes, Matches { left: Kept::of(&positions), right: partners });
     }
     Ok(out)
-}
-
-/// The right's labels at the positions of the left's whole axis that they meet; NULL at all others.
-fn spread(values: &ArrayRef, m: &Matches, left: &Kept, whole: u64) -> Result<ArrayRef, Reason> {
-    let met = left.within(&m.left);
-    let mut positions = vec![None; whole as usize];
-    let places: Arc<[u64]> = match &met {
-        Kept::Range { start, len } => (*start..start + len).collect(),
-        Kept::Take(p) => p.clone(),
-    };
-    for (&place, &partner) in places.iter().zip(&m.right) {
-        positions[place as usize] = partner;
-    }
-    gathered(values, &positions)
 }

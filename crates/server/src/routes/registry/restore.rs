@@ -7,7 +7,8 @@
 //!          ─▶ not over         it runs again
 //! ```
 
-use super::{Entry, EntryKeeper, Kept, Outcome, Statements, Turn};
+use super::entry::{Entry, EntryKeeper, Kept, Outcome};
+use super::{Statements, Turn};
 use crate::client::Failure;
 use crate::engine::{Engine, Handle};
 use crate::error::{Class, Error};

@@ -1,0 +1,113 @@
+//! Arithmetic and comparison by name, and the greater and the lesser of two.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::{BOOL, MASKS, MEET, NUMERIC, op_of, tensor};
+use crate::error::Error;
+use crate::functions::{Bound, Function, Open, row};
+use crate::lower::value::Value;
+use crate::lower::{At, Binary, Lowerer, fail, types};
+
+pub(in crate::functions) const ROWS: &[Function] = &[
+    one!("abs", numeric1, "Absolute value.", NUMERIC),
+    one!("absolute", numeric1, "Absolute value.", NUMERIC),
+    one!("sign", numeric1, "-1, 0 or 1.", NUMERIC),
+    one!("negative", numeric1, "-x.", NUMERIC),
+    one!("positive", numeric1, "x.", NUMERIC),
+    one!("square", numeric1, "x times x.", NUMERIC),
+    one!("reciprocal", numeric1, "1 / x.", "floats; type stays"),
+    two!("add", arithmetic, "x + y.", MEET),
+    two!("subtract", arithmetic, "x - y.", MEET),
+    two!("multiply", arithmetic, "x * y.", MEET),
+    two!("divide", arithmetic, "x / y.", "floats of NumPy's promotion; integers give float64"),
+    two!("true_divide", arithmetic, "x / y.", "as divide"),
+    two!("floor_divide", arithmetic, "x // y, rounded down.", MEET),
+    two!("remainder", arithmetic, "Remainder with the sign of y.", MEET),
+    two!("mod", arithmetic, "Remainder with the sign of y.", MEET),
+    two!(
+        "power",
+        arithmetic,
+        "x to the power y; integers wrap, a negative integer exponent is an error.",
+        MEET
+    ),
+    two!("pow", arithmetic, "x to the power y.", MEET),
+    two!("fmod", meet2, "Remainder with the sign of x.", MEET),
+    two!("maximum", meet2, "The greater; NaN if either is.", MEET),
+    two!("minimum", meet2, "The lesser; NaN if either is.", MEET),
+    two!("fmax", meet2, "The greater; NaN only if both are.", MEET),
+    two!("fmin", meet2, "The lesser; NaN only if both are.", MEET),
+    two!("equal", arithmetic, "x = y.", BOOL),
+    two!("not_equal", arithmetic, "x <> y.", BOOL),
+    two!("less", arithmetic, "x < y.", BOOL),
+    two!("less_equal", arithmetic, "x <= y.", BOOL),
+    two!("greater", arithmetic, "x > y.", BOOL),
+    two!("greater_equal", arithmetic, "x >= y.", BOOL),
+];
+
+fn numeric1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let dtype = l.b.dtype(t.node);
+    let node = match a.name {
+        "abs" | "absolute" if dtype == DType::Bool => t.node,
+        "abs" | "absolute" => l.b.map(ScalarOp::Abs, &[t.node]).at(a.span)?,
+        "sign" => l.b.map(ScalarOp::Sign, &[t.node]).at(a.span)?,
+        "negative" => l.b.map(ScalarOp::Neg, &[t.node]).at(a.span)?,
+        "positive" if dtype.is_numeric() => t.node,
+        "positive" => return fail(types(a.name, vec![dtype.name()]), a.span),
+        "square" => {
+            // NumPy counts bools as `int8` where they have no meaning of their own.
+            let to = if dtype == DType::Bool { DType::Int8 } else { dtype };
+            let x = l.b.cast(t.node, to).at(a.span)?;
+            l.b.map(ScalarOp::Mul, &[x, x]).at(a.span)?
+        }
+        _ => {
+            if !dtype.is_float() {
+                return fail(types(a.name, vec![dtype.name()]), a.span);
+            }
+            let one = l.b.constant(Scalar::from_f64(dtype, 1.0)).at(a.span)?;
+            l.b.map(ScalarOp::Div, &[one, t.node]).at(a.span)?
+        }
+    };
+    Ok(tensor(l, node, t))
+}
+
+/// Operators by their names.
+pub(super) fn arithmetic(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let op = match a.name {
+        "add" => Binary::Add,
+        "subtract" => Binary::Sub,
+        "multiply" => Binary::Mul,
+        "divide" | "true_divide" => Binary::Div,
+        "floor_divide" => Binary::FloorDiv,
+        "remainder" | "mod" => Binary::Rem,
+        "power" | "pow" => Binary::Pow,
+        "equal" => Binary::Compare(ScalarOp::Eq),
+        "not_equal" => Binary::Compare(ScalarOp::Ne),
+        "less" => Binary::Compare(ScalarOp::Lt),
+        "less_equal" => Binary::Compare(ScalarOp::Le),
+        "greater" => Binary::Compare(ScalarOp::Gt),
+        "greater_equal" => Binary::Compare(ScalarOp::Ge),
+        "bitwise_and" => Binary::Bits(ScalarOp::And),
+        "bitwise_or" => Binary::Bits(ScalarOp::Or),
+        "bitwise_xor" => Binary::Bits(ScalarOp::Xor),
+        "left_shift" => Binary::Bits(ScalarOp::ShiftLeft),
+        _ => Binary::Bits(ScalarOp::ShiftRight),
+    };
+    let (x, y) = (a.value(l, "x")?, a.value(l, "y")?);
+    l.binary(op, x, y, a.span)
+}
+
+fn meet2(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let (x, y) = (a.value(l, "x")?, a.value(l, "y")?);
+    let values = l.settle(vec![x, y], a.span)?;
+    let dtype = l.meet(a.name, &values, a.span)?;
+    let op = match (op_of(a)?, dtype.is_float()) {
+        (ScalarOp::Fmax, false) => ScalarOp::Maximum,
+        (ScalarOp::Fmin, false) => ScalarOp::Minimum,
+        (op, _) => op,
+    };
+    let to = |d| if op == ScalarOp::Fmod && d == DType::Bool { DType::Int8 } else { d };
+    l.map_values(op, a.name, values, to, a.span).map(Value::Tensor)
+}

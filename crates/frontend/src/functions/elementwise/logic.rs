@@ -1,0 +1,92 @@
+//! Functions of truth values and bits, and the tests for NaN, infinities and signs.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::MapOp;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::arithmetic::arithmetic;
+use super::{BOOL, MASKS, op_of, tensor};
+use crate::error::Error;
+use crate::functions::{Bound, Function, Open, row};
+use crate::lower::value::{Tensor, Value};
+use crate::lower::{At, Lowerer, fail, types};
+
+pub(in crate::functions) const ROWS: &[Function] = &[
+    two!("logical_and", logical, "Are both true, or not zero? False wins over NULL.", BOOL),
+    two!("logical_or", logical, "Is either true, or not zero? True wins over NULL.", BOOL),
+    two!("logical_xor", logical, "Is just one true, or not zero?", BOOL),
+    one!("logical_not", logical, "Is it false, or zero?", BOOL),
+    two!("bitwise_and", arithmetic, "Bitwise and.", "integers and bool"),
+    two!("bitwise_or", arithmetic, "Bitwise or.", "integers and bool"),
+    two!("bitwise_xor", arithmetic, "Bitwise exclusive or.", "integers and bool"),
+    two!("left_shift", arithmetic, "Bits moved to the left.", "integers"),
+    two!("right_shift", arithmetic, "Bits moved to the right; the sign stays.", "integers"),
+    one!("bitwise_not", invert, "Bitwise not; of bools the logical one.", "integers and bool"),
+    one!("invert", invert, "Bitwise not; of bools the logical one.", "integers and bool"),
+    one!("isnan", predicate, "Is it NaN?", BOOL),
+    one!("isinf", predicate, "Is it an infinity?", BOOL),
+    one!("isfinite", predicate, "Is it neither NaN nor infinite?", BOOL),
+    one!("signbit", predicate, "Is the sign set?", BOOL),
+];
+
+/// True where a cell is not zero.
+fn truth(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Tensor, Error> {
+    let mut t = a.tensor(l, param)?;
+    let dtype = l.b.dtype(t.node);
+    if dtype == DType::Bool {
+        return Ok(t);
+    }
+    if !dtype.is_numeric() {
+        return fail(types(a.name, vec![dtype.name()]), a.place(param));
+    }
+    let zero = l.b.constant(Scalar::zero(dtype)).at(a.span)?;
+    t.node = l.b.map(ScalarOp::Ne, &[t.node, zero]).at(a.span)?;
+    Ok(t)
+}
+
+fn logical(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let x = truth(l, a, "x")?;
+    if a.name == "logical_not" {
+        return l.negate(x, a.span).map(Value::Tensor);
+    }
+    let y = truth(l, a, "y")?;
+    let result = match a.name {
+        "logical_xor" => l.map(MapOp::Scalar(ScalarOp::Xor), a.name, vec![x, y], a.span)?,
+        name => l.logic(name == "logical_and", x, y, a.span)?,
+    };
+    Ok(Value::Tensor(result))
+}
+
+fn invert(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    l.negate(t, a.span).map(Value::Tensor)
+}
+
+fn predicate(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let dtype = l.b.dtype(t.node);
+    let op = op_of(a)?;
+    let defined = dtype.is_float() || (op == ScalarOp::SignBit && dtype.is_signed());
+    if !defined && !dtype.is_datetime() {
+        // Integers are all finite numbers; their sign bit is that of a float.
+        let node = match op {
+            ScalarOp::SignBit | ScalarOp::IsNan | ScalarOp::IsInf | ScalarOp::IsFinite => {
+                let answer = Scalar::bool(op == ScalarOp::IsFinite);
+                let shape = l.b.shape(t.node);
+                let all = l.b.full(Some(answer), DType::Bool, &shape, None).at(a.span)?;
+                match l.b.node(t.node).nullable {
+                    false => all,
+                    true => {
+                        let valid = l.b.map_op(MapOp::IsValid, &[t.node]).at(a.span)?;
+                        l.b.map_op(MapOp::Mask, &[all, valid]).at(a.span)?
+                    }
+                }
+            }
+            op => l.b.map(op, &[t.node]).at(a.span)?,
+        };
+        return Ok(tensor(l, node, t));
+    }
+    let node = l.b.map(op, &[t.node]).at(a.span)?;
+    Ok(tensor(l, node, t))
+}

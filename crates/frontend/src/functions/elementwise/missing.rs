@@ -1,0 +1,253 @@
+//! Functions of masked cells, NaN and bounds: they test, replace or choose between values.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::ir::MapOp;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::{MASKS, MEET, tensor};
+use crate::error::Error;
+use crate::functions::{Bound, Function, Open, row};
+use crate::lower::value::{Tensor, Value};
+use crate::lower::{At, Binary, Lowerer, fail, types};
+
+pub(in crate::functions) const ROWS: &[Function] = &[
+    row(
+        "isnull",
+        "isnull(x)",
+        &["x"],
+        1,
+        Open::No,
+        masked,
+        "Is the cell masked?",
+        "any gives bool",
+        "never masked",
+        "SELECT isnull(x) FROM x",
+        "numpy.ma.getmaskarray",
+    ),
+    row(
+        "notnull",
+        "notnull(x)",
+        &["x"],
+        1,
+        Open::No,
+        masked,
+        "Is the cell not masked?",
+        "any gives bool",
+        "never masked",
+        "SELECT notnull(x) FROM x",
+        "~numpy.ma.getmaskarray(x)",
+    ),
+    row(
+        "nan_to_num",
+        "nan_to_num(x, nan => 0, posinf => NULL, neginf => NULL)",
+        &["x", "nan", "posinf", "neginf"],
+        1,
+        Open::No,
+        nan_to_num,
+        "NaN and infinities as numbers; infinities as the type's largest without an argument.",
+        "type stays",
+        "masked cells stay masked",
+        "SELECT nan_to_num(x) FROM x",
+        "numpy.nan_to_num",
+    ),
+    row(
+        "clip",
+        "clip(x, lo, hi)",
+        &["x", "lo", "hi"],
+        3,
+        Open::No,
+        clip,
+        "Cells below lo as lo, above hi as hi; NULL is no bound.",
+        MEET,
+        MASKS,
+        "SELECT clip(x, -1, 1) FROM x",
+        "numpy.clip",
+    ),
+    row(
+        "coalesce",
+        "coalesce(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        coalesce,
+        "The first argument that is not masked.",
+        MEET,
+        "masked where all are",
+        "SELECT coalesce(x, 0) FROM x",
+        "numpy.ma.filled",
+    ),
+    row(
+        "ifnull",
+        "ifnull(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        coalesce,
+        "x where it is not masked, else y.",
+        MEET,
+        "masked where both are",
+        "SELECT ifnull(x, 0) FROM x",
+        "numpy.ma.filled",
+    ),
+    row(
+        "nullif",
+        "nullif(x, y)",
+        &["x", "y"],
+        2,
+        Open::No,
+        nullif,
+        "x, masked where it equals y.",
+        "type of x",
+        "masked where x is, and where it equals y",
+        "SELECT nullif(x, -999) FROM x",
+        "numpy.ma.masked_equal",
+    ),
+    row(
+        "greatest",
+        "greatest(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        extreme,
+        "The greatest of the arguments as SQL orders them: NaN is above every number. `maximum` is NumPy's.",
+        MEET,
+        "masked arguments are skipped; masked where all are",
+        "SELECT greatest(x, 0) FROM x",
+        "numpy.ma: maximum of what is not masked",
+    ),
+    row(
+        "least",
+        "least(x, y, …)",
+        &["x"],
+        1,
+        Open::Many,
+        extreme,
+        "The least of the arguments as SQL orders them: NaN is above every number. `minimum` is NumPy's.",
+        MEET,
+        "masked arguments are skipped; masked where all are",
+        "SELECT least(x, 0) FROM x",
+        "numpy.fmin, skipping masked cells",
+    ),
+];
+
+fn masked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let mut node = l.b.map_op(MapOp::IsValid, &[t.node]).at(a.span)?;
+    if a.name == "isnull" {
+        node = l.b.map(ScalarOp::Not, &[node]).at(a.span)?;
+    }
+    Ok(tensor(l, node, t))
+}
+
+fn nan_to_num(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let dtype = l.b.dtype(t.node);
+    if !dtype.is_float() {
+        let node = t.node;
+        return match dtype.is_datetime() {
+            true => fail(types(a.name, vec![dtype.name()]), a.span),
+            false => Ok(tensor(l, node, t)),
+        };
+    }
+    let largest = if dtype == DType::Float32 { f64::from(f32::MAX) } else { f64::MAX };
+    let replace = [
+        (f64::NAN, a.float(l, "nan")?.unwrap_or(0.0)),
+        (f64::INFINITY, a.float(l, "posinf")?.unwrap_or(largest)),
+        (f64::NEG_INFINITY, a.float(l, "neginf")?.unwrap_or(-largest)),
+    ];
+    let mut node = t.node;
+    for (odd, value) in replace {
+        let is = if odd.is_nan() {
+            l.b.map(ScalarOp::IsNan, &[t.node]).at(a.span)?
+        } else {
+            let odd = l.b.constant(Scalar::from_f64(dtype, odd)).at(a.span)?;
+            l.b.map(ScalarOp::Eq, &[t.node, odd]).at(a.span)?
+        };
+        let value = l.b.constant(Scalar::from_f64(dtype, value)).at(a.span)?;
+        node = l.b.map(ScalarOp::Where, &[is, value, node]).at(a.span)?;
+    }
+    Ok(tensor(l, node, t))
+}
+
+fn clip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let mut result = a.value(l, "x")?;
+    for (param, op) in [("lo", ScalarOp::Maximum), ("hi", ScalarOp::Minimum)] {
+        let bound = a.value(l, param)?;
+        if !matches!(bound, Value::Null) {
+            let pair = vec![result, bound];
+            result = Value::Tensor(l.map_values(op, a.name, pair, |d| d, a.span)?);
+        }
+    }
+    l.tensor(result, a.span).map(Value::Tensor)
+}
+
+/// The arguments in one type.
+fn several(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
+    let mut values = vec![a.value(l, "x")?];
+    if a.expr("y").is_some() {
+        values.push(a.value(l, "y")?);
+    }
+    for expr in &a.rest {
+        values.push(l.expr(expr)?);
+    }
+    let values = l.settle(values, a.span)?;
+    let dtype = l.meet(a.name, &values, a.span)?;
+    values.into_iter().map(|value| l.typed(value, dtype, a.name, a.span)).collect()
+}
+
+fn coalesce(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    folded(several(l, a)?, |x, y| l.map(MapOp::Coalesce, a.name, vec![x, y], a.span))
+}
+
+/// `greatest` and `least`, in SQL's order.
+fn extreme(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    folded(several(l, a)?, |x, y| {
+        let is_float = l.b.dtype(x.node).is_float();
+        let op = match (a.name, is_float) {
+            ("greatest", _) => ScalarOp::Maximum,
+            (_, true) => ScalarOp::Fmin,
+            (_, false) => ScalarOp::Minimum,
+        };
+        let (nodes, dims) = l.align(a.name, vec![x, y], a.span)?;
+        let mut node = l.b.map(op, &nodes).at(a.span)?;
+        if l.b.node(node).nullable {
+            // Where one of them is masked, the other.
+            let other = l.b.map_op(MapOp::Coalesce, &nodes).at(a.span)?;
+            node = l.b.map_op(MapOp::Coalesce, &[node, other]).at(a.span)?;
+        }
+        Ok(Tensor::new(node, dims))
+    })
+}
+
+/// Tensors put together from the left.
+fn folded(
+    tensors: Vec<Tensor>,
+    mut join: impl FnMut(Tensor, Tensor) -> Result<Tensor, Error>,
+) -> Result<Value, Error> {
+    let mut result: Option<Tensor> = None;
+    for next in tensors {
+        result = Some(match result {
+            None => next,
+            Some(first) => join(first, next)?,
+        });
+    }
+    Ok(result.map_or(Value::Null, Value::Tensor))
+}
+
+fn nullif(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let x = a.tensor(l, "x")?;
+    let y = a.value(l, "y")?;
+    let differs = l.binary(Binary::Compare(ScalarOp::Ne), Value::Tensor(x.clone()), y, a.span)?;
+    let differs = l.boolean(differs, a.name, a.span)?;
+    // Beside a masked y nothing equals it.
+    let node = match l.b.node(differs.node).nullable {
+        true => {
+            let yes = l.b.constant(Scalar::bool(true)).at(a.span)?;
+            l.b.map_op(MapOp::Coalesce, &[differs.node, yes]).at(a.span)?
+        }
+        false => differs.node,
+    };
+    let keep = Tensor::new(node, differs.dims);
+    l.map(MapOp::Mask, a.name, vec![x, keep], a.span).map(Value::Tensor)
+}

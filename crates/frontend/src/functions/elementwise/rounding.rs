@@ -1,0 +1,78 @@
+//! Functions that round.
+
+use tessera_planner::dtype::DType;
+use tessera_planner::program::ScalarOp;
+use tessera_planner::scalar::Scalar;
+
+use super::floats::float1;
+use super::{FLOAT, MASKS, NUMERIC, op_of, tensor};
+use crate::error::Error;
+use crate::functions::{Bound, Function, Open, row};
+use crate::lower::value::Value;
+use crate::lower::{At, Lowerer, fail, types};
+
+pub(in crate::functions) const ROWS: &[Function] = &[
+    float1!("rint", "Nearest whole number, halves to even."),
+    one!("floor", whole, "Largest whole number not above x.", NUMERIC),
+    one!("ceil", whole, "Smallest whole number not below x.", NUMERIC),
+    one!("trunc", whole, "Whole part, toward zero.", NUMERIC),
+    row(
+        "round",
+        "round(x, decimals => 0)",
+        &["x", "decimals"],
+        1,
+        Open::No,
+        round,
+        "Rounded to decimals, halves to even.",
+        NUMERIC,
+        MASKS,
+        "SELECT round(x, 2) FROM x",
+        "numpy.round",
+    ),
+];
+
+/// `floor` and its kin: integers and bools are whole already.
+fn whole(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let dtype = l.b.dtype(t.node);
+    if dtype.is_integer() || dtype == DType::Bool {
+        let node = t.node;
+        return Ok(tensor(l, node, t));
+    }
+    let node = l.b.map(op_of(a)?, &[t.node]).at(a.span)?;
+    Ok(tensor(l, node, t))
+}
+
+fn round(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
+    let t = a.tensor(l, "x")?;
+    let decimals = a.int(l, "decimals")?.unwrap_or(0);
+    let from = l.b.dtype(t.node);
+    if !(-308..=308).contains(&decimals) {
+        return fail(a.invalid("`decimals`", "must be -308 to 308"), a.place("decimals"));
+    }
+    if !from.is_numeric() && from != DType::Bool {
+        return fail(types(a.name, vec![from.name()]), a.span);
+    }
+    if !from.is_float() && decimals >= 0 {
+        let node = t.node;
+        return Ok(tensor(l, node, t));
+    }
+    let work = if from.is_float() { from } else { DType::Float64 };
+    let mut node = l.b.cast(t.node, work).at(a.span)?;
+    // NumPy's way: scaled, rounded, scaled back.
+    let power = 10f64.powi(decimals.unsigned_abs() as i32);
+    let power = l.b.constant(Scalar::from_f64(work, power)).at(a.span)?;
+    let (there, back) = match decimals {
+        0 => {
+            node = l.b.map(ScalarOp::Rint, &[node]).at(a.span)?;
+            return Ok(tensor(l, node, t));
+        }
+        d if d > 0 => (ScalarOp::Mul, ScalarOp::Div),
+        _ => (ScalarOp::Div, ScalarOp::Mul),
+    };
+    node = l.b.map(there, &[node, power]).at(a.span)?;
+    node = l.b.map(ScalarOp::Rint, &[node]).at(a.span)?;
+    node = l.b.map(back, &[node, power]).at(a.span)?;
+    node = l.b.cast(node, from).at(a.span)?;
+    Ok(tensor(l, node, t))
+}

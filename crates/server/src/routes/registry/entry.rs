@@ -1,0 +1,266 @@
+//! A statement that was submitted: its state, what came out of it, and its record in the journal.
+
+use crate::answer::Reply;
+use crate::engine::Handle;
+use crate::error::Error;
+use crate::journal::{End, Journal, Record, now_ms};
+use crate::statement::{Keeper, State};
+use futures::future::BoxFuture;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tessera_exec::sink::Version;
+use tokio::sync::{OwnedMutexGuard, watch};
+
+/// What came out of a statement.
+#[derive(Debug)]
+pub(in crate::routes) enum Outcome {
+    /// The answers of its script.
+    Finished(Vec<Reply>),
+    /// The error that ended it.
+    Failed(Error),
+    /// It had answers, and they are gone.
+    Gone,
+}
+
+/// A statement that was submitted.
+#[derive(Debug)]
+pub(in crate::routes) struct Entry {
+    /// The number among all, by age.
+    pub(super) number: u64,
+    pub(in crate::routes) handle: Handle,
+    pub(in crate::routes) sql: String,
+    /// The same as it is shown: without secrets.
+    pub(in crate::routes) shown: String,
+    /// The session that it runs in.
+    pub(in crate::routes) session: Option<String>,
+    /// The client's own name for it, and a mark of what it asked for.
+    pub(super) request: Option<(String, String)>,
+    pub(super) outcome: watch::Sender<Option<Arc<Outcome>>>,
+    /// When it ended or was last asked for.
+    pub(super) touched: Mutex<Instant>,
+    /// True once somebody was told what came out of it.
+    pub(super) told: AtomicBool,
+    pub(super) accepted_ms: u64,
+    /// How many servers began to run it.
+    pub(super) starts: u32,
+    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) kept: Arc<tokio::sync::Mutex<Kept>>,
+    /// True if it was finished before the server started, and its answers are not there.
+    pub(super) asleep: AtomicBool,
+    /// True if it was finished before the server started.
+    pub(super) finished: bool,
+    /// True once its client wants nothing of it any more.
+    pub(super) deleted: AtomicBool,
+}
+
+/// What the journal has of a statement.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) is_there: bool,
+    /// True once somebody tried to write it.
+    pub(super) may_be_there: bool,
+    /// What is there.
+    pub(super) version: Option<Version>,
+    pub(super) end: Option<(End, u64)>,
+    /// True once the end is there too.
+    pub(super) is_end_there: bool,
+}
+
+/// Writes an entry down when its statement says so.
+pub(super) struct EntryKeeper(pub(super) Weak<Entry>);
+
+impl Keeper for EntryKeeper {
+    fn keep(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self.0.upgrade() {
+                Some(entry) => entry.keep().await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self.0.upgrade() {
+                Some(entry) => entry.stopped().await,
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+impl Entry {
+    /// Writes the statement down: from here on it survives the server. Once is enough.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says; then it is not to be acknowledged.
+    pub(in crate::routes) async fn accept(self: &Arc<Self>) -> Result<(), Error> {
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        // What the statement is about to do is told to us first, or waits for the lock until the record has it.
+        self.handle.entry().kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
+        let kept = self.kept.clone().lock_owned().await;
+        match kept.is_there {
+            true => Ok(()),
+            false => self.write(kept).await.map(|()| self.handle.chunks().survives()),
+        }
+    }
+
+    /// Writes down what is new, if it was written down at all.
+    async fn keep(self: &Arc<Self>) -> Result<(), Error> {
+        let kept = self.kept.clone().lock_owned().await;
+        match kept.is_there {
+            true => self.write(kept).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the record, also if nobody waits for it any more: what is written after it comes after it.
+    async fn write(self: &Arc<Self>, mut kept: OwnedMutexGuard<Kept>) -> Result<(), Error> {
+        let Some(journal) = self.journal.clone() else { return Ok(()) };
+        let record = self.record(&kept);
+        let written = tokio::spawn(async move {
+            kept.may_be_there = true;
+            let version = journal.write_over(&record, kept.version.clone()).await?;
+            (kept.is_there, kept.version) = (true, Some(version));
+            kept.is_end_there = record.end.is_some();
+            Ok::<(), Error>(())
+        });
+        written.await.unwrap_or_else(|e| Err(Error::Internal { what: e.to_string() }))
+    }
+
+    /// Writes down how it ended.
+    pub(super) async fn conclude(self: &Arc<Self>, end: End) {
+        if let Err(e) = self.ends(end).await {
+            // After a restart it would run again.
+            tracing::warn!(id = self.id(), error = %e, "the end of a statement could not be written down");
+        }
+        if self.kept.lock().await.is_there {
+            self.handle.remove_chunks().await;
+        }
+    }
+
+    /// Writes down an end, in place of the one that it had.
+    pub(super) async fn ends(self: &Arc<Self>, end: End) -> Result<(), Error> {
+        let mut kept = self.kept.clone().lock_owned().await;
+        (kept.end, kept.is_end_there) = (Some((end, now_ms())), false);
+        match kept.is_there {
+            true => self.write(kept).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes down that somebody stopped it, unless its end is there. If it comes to another end after all, that counts.
+    pub(super) async fn stopped(self: &Arc<Self>) -> Result<(), Error> {
+        let mut kept = self.kept.clone().lock_owned().await;
+        if kept.end.is_none() {
+            kept.end = Some((End::Cancelled, now_ms()));
+        }
+        match kept.is_there && !kept.is_end_there {
+            true => self.write(kept).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody will ask for it any more.
+    pub(super) fn unkeep(self: &Arc<Self>) {
+        let entry = self.clone();
+        tokio::spawn(async move {
+            let Some(journal) = &entry.journal else { return };
+            let mut kept = entry.kept.lock().await;
+            if kept.is_there {
+                entry.handle.remove_chunks().await;
+            }
+            kept.is_there = false;
+            if std::mem::take(&mut kept.may_be_there)
+                && let Err(e) = journal.remove(entry.id()).await
+            {
+                tracing::warn!(id = entry.id(), error = %e, "the record of a statement could not be removed");
+            }
+        });
+    }
+
+    pub(super) fn record(&self, kept: &Kept) -> Record {
+        let mut record =
+            Record::new(self.id(), &self.sql, self.accepted_ms, self.handle.entry().recipe());
+        record.session = self.session.clone();
+        record.request_id = self.request.as_ref().map(|(id, _)| id.clone());
+        record.starts = self.starts;
+        record.end = kept.end.clone();
+        record
+    }
+
+    /// True if its answers are computed again, after a restart.
+    pub(in crate::routes) fn is_known_to_finish(&self) -> bool {
+        self.finished
+    }
+
+    pub(in crate::routes) fn id(&self) -> &str {
+        self.handle.id()
+    }
+
+    /// What came out of it; `None` while it waits or runs.
+    pub(in crate::routes) fn outcome(&self) -> Option<Arc<Outcome>> {
+        self.touch();
+        self.outcome.borrow().clone()
+    }
+
+    /// The same for somebody who looks at all statements: it keeps none of them from being forgotten.
+    pub(in crate::routes) fn peek(&self) -> Option<Arc<Outcome>> {
+        self.outcome.borrow().clone()
+    }
+
+    /// Its state. An end counts from when its outcome is there.
+    pub(in crate::routes) fn state(&self) -> State {
+        match &*self.outcome.borrow() {
+            None if self.finished => State::Finished,
+            None => match self.handle.state() {
+                s if s.is_over() => State::Running,
+                s => s,
+            },
+            Some(o) => match &**o {
+                Outcome::Finished(_) | Outcome::Gone => State::Finished,
+                Outcome::Failed(e) => State::of_error(e),
+            },
+        }
+    }
+
+    /// True if it is over: what was finished before the server started is, also while its answers are computed again.
+    pub(in crate::routes) fn is_over(&self) -> bool {
+        self.finished || self.outcome.borrow().is_some()
+    }
+
+    /// Waits until its outcome is there, at most `time`; true if it is.
+    pub(in crate::routes) async fn wait(&self, time: Duration) -> bool {
+        let mut outcome = self.outcome.subscribe();
+        let over = tokio::time::timeout(time, outcome.wait_for(Option::is_some)).await;
+        self.touch();
+        matches!(over, Ok(Ok(_)))
+    }
+
+    /// Somebody is told what came out of it.
+    pub(in crate::routes) fn tell(&self) {
+        self.told.store(true, Relaxed);
+    }
+
+    pub(super) fn touch(&self) {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        match self.outcome.borrow().as_deref() {
+            Some(Outcome::Finished(replies)) => replies
+                .iter()
+                .map(|r| r.answer.bytes())
+                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e)),
+            _ => (0, 0),
+        }
+    }
+}

@@ -22,6 +22,7 @@ mod failure;
 mod open;
 mod query;
 mod run;
+mod script;
 mod settings;
 mod spread;
 mod stop;
@@ -40,21 +41,20 @@ use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
-use crate::engine::{Engine, Handle, Replies};
+use crate::engine::Handle;
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::statement::{Entered, Queries, Recipe, State};
+use crate::statement::{Queries, Recipe};
 use datafusion::execution::TaskContext;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use open::{Opener, Temp};
+use open::Temp;
 use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tables::TableFormat;
 use tessera_cluster::Cluster;
 use tessera_cluster::net::Credentials;
 use tessera_cluster::registry::Limits;
@@ -64,7 +64,7 @@ use tessera_exec::quota::Quota;
 use tessera_exec::run::Runtime;
 use tessera_exec::source::{Counters, Lent, Rules, Stores};
 use tessera_frontend::Parsed;
-use tessera_frontend::statement::{CreateExternal, CreateTensor, Statement};
+use tessera_frontend::statement::{CreateTensor, Statement};
 
 use crate::session::stop::Apart;
 pub(crate) use tables::Registered;
@@ -287,19 +287,6 @@ impl Host {
     /// Where results wait that are too large for memory.
     pub fn scratch(&self) -> &Arc<Scratch> {
         &self.scratch
-    }
-
-    /// The statements of a script that is not too large: its tokens and trees take some hundred times its length.
-    fn parse(&self, script: &str) -> Result<Vec<Parsed>, tessera_frontend::Error> {
-        let limit = (self.config.memory_limit_bytes / 4 + (100 << 20)) / PARSED_BYTES;
-        if script.len() as u64 > limit {
-            return Err(tessera_frontend::Error::TooComplex {
-                what: format!("the script has {} bytes", script.len()),
-                limit: limit as usize,
-                position: None,
-            });
-        }
-        tessera_frontend::parse_at_most(script, STATEMENTS_MAX)
     }
 
     /// What plans the cell blocks of one statement.
@@ -561,165 +548,12 @@ impl Session {
         Ok(())
     }
 
-    async fn create_external(
-        &self,
-        create: &CreateExternal,
-        statement: &Handle,
-    ) -> Result<Reply, Error> {
-        let name = create.name.to_string();
-        let key = open::bare(&name);
-        if self.was_defined(&key, statement).await? {
-            return Ok(Answer::Done(format!("created table {name}")).into());
-        }
-        let format = create.format.value.to_ascii_lowercase();
-        let table = TableFormat::parse(&format);
-        if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
-            return Err(match format.as_str() {
-                "safetensors" => later(
-                    &format!("STORED AS {}", create.format.value),
-                    "ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported",
-                ),
-                _ => Error::stage(Failure::StoredAs {
-                    format: create.format.value.clone(),
-                    position: open::position(tessera_frontend::Position::of_span(
-                        create.format.span,
-                    )),
-                }),
-            });
-        }
-        let extension = create.location.text.split('#').next().unwrap_or_default();
-        let extension = extension.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-        let said = |f: &str| matches!(f, "npy" | "npz");
-        if table.is_none() && extension != format && (said(&extension) || said(&format)) {
-            return Err(Error::stage(Failure::Option {
-                name: "STORED AS".into(),
-                position: open::position(tessera_frontend::Position::of_span(create.format.span)),
-                reason: format!("`{}` is no {format} by its name", create.location.text),
-                hint: match said(&extension) {
-                    true => format!("write STORED AS {}", extension.to_uppercase()),
-                    false => format!("files of that format end in .{format}"),
-                },
-            }));
-        }
-        if let ddl::Free::Keep(kind) =
-            self.free(&key, "table", create.or_replace, create.if_not_exists).await?
-        {
-            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
-        }
-        let options: Vec<(String, String)> =
-            create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
-        // What cannot be opened is refused now and not at the first query.
-        let mut opener = Opener::new(self, Vec::new(), statement);
-        match table {
-            Some(table) => {
-                opener.table(table, &create.location.text, &options).await?;
-            }
-            None => {
-                opener.url(&create.location.text, &options).await?;
-            }
-        }
-        // As everybody finds it, wherever they stand.
-        let location = open::absolute(&create.location.text);
-        let definition = Definition::External { stored_as: format, location, options };
-        self.define(&key, definition, create.or_replace, statement).await?;
-        Ok(Answer::Done(format!("created table {name}")).into())
-    }
-
     /// The error for a name that nothing has.
     fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
         known.extend(self.temps().keys().cloned());
         let candidates: Vec<&str> = known.iter().map(String::as_str).collect();
         let near = tessera_frontend::error::nearest(name, &candidates).map(String::from);
         Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
-    }
-}
-
-/// The most statements of a script.
-const STATEMENTS_MAX: usize = 10_000;
-
-/// Bytes of memory that a byte of a script takes at most while it is read: measured of lists of short numbers.
-const PARSED_BYTES: u64 = 300;
-
-/// The statements of a script that are left, and what is known about them from outside.
-struct Script {
-    rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
-    count: usize,
-    handle: Handle,
-    _entered: Entered,
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        // After a regular end this does nothing; a script that is let go before its end was cancelled.
-        if self.handle.move_to(State::Cancelled) {
-            self.handle.cancel();
-        }
-    }
-}
-
-impl Session {
-    /// A script begins: with the settings and temp tensors that there are, or, if it ran before, with those of then.
-    async fn begins(&self, handle: &Handle) -> Result<(), Error> {
-        match handle.entry().before() {
-            Some(recipe) => {
-                handle.recall_reads().await?;
-                self.restore(&recipe, handle).await
-            }
-            None => {
-                handle.entry().set(self.settings().given().clone());
-                Ok(())
-            }
-        }
-    }
-
-    async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
-        let handle = script.handle.clone();
-        let Some((i, next)) = script.rest.next() else {
-            // An empty script never began.
-            handle.move_to(State::Planning);
-            handle.move_to(State::Finished);
-            return None;
-        };
-        handle.begin(&next.text, i + 1, script.count);
-        let result = if handle.is_cancelled() {
-            Err(Error::Cancelled)
-        } else if i == 0
-            && let Err(e) = self.begins(&handle).await
-        {
-            Err(e)
-        } else {
-            self.statement(&next, &handle).await
-        };
-        if let Err(e) = &result {
-            handle.move_to(State::of_error(e));
-        }
-        Some(result)
-    }
-}
-
-impl Engine for Session {
-    fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a> {
-        let parsed = match self.host.parse(sql) {
-            Ok(parsed) => parsed,
-            Err(e) => {
-                handle.move_to(State::Failed);
-                return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
-            }
-        };
-        let script = Script {
-            count: parsed.len(),
-            rest: parsed.into_iter().enumerate(),
-            _entered: self.host.queries.enter(&handle),
-            handle,
-        };
-        let steps = futures::stream::unfold(Some(script), move |script| async move {
-            let mut script = script?;
-            let result = self.next(&mut script).await?;
-            // After an error nothing follows.
-            let rest = result.is_ok().then_some(script);
-            Some((result, rest))
-        });
-        Box::pin(steps)
     }
 }
 

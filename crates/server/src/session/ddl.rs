@@ -3,15 +3,16 @@
 use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::engine::Handle;
 use crate::error::{Class, Error};
-use crate::session::open::bare;
+use crate::session::open::{self, Opener, bare};
+use crate::session::tables::TableFormat;
 use crate::session::warehouse::Definition;
-use crate::session::{Failure, Session};
+use crate::session::{Failure, Session, later};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
 use tessera_exec::sink::{
     Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
 };
-use tessera_frontend::statement::{CreateTensor, Drop as DropStatement, DropKind};
+use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
@@ -392,5 +393,72 @@ fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
         shape: labels.shape.iter().copied().collect(),
         attrs: labels.attrs.clone(),
         chunks,
+    }
+}
+
+impl Session {
+    /// `CREATE EXTERNAL TABLE`.
+    pub(super) async fn create_external(
+        &self,
+        create: &CreateExternal,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = open::bare(&name);
+        if self.was_defined(&key, statement).await? {
+            return Ok(Answer::Done(format!("created table {name}")).into());
+        }
+        let format = create.format.value.to_ascii_lowercase();
+        let table = TableFormat::parse(&format);
+        if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
+            return Err(match format.as_str() {
+                "safetensors" => later(
+                    &format!("STORED AS {}", create.format.value),
+                    "ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported",
+                ),
+                _ => Error::stage(Failure::StoredAs {
+                    format: create.format.value.clone(),
+                    position: open::position(tessera_frontend::Position::of_span(
+                        create.format.span,
+                    )),
+                }),
+            });
+        }
+        let extension = create.location.text.split('#').next().unwrap_or_default();
+        let extension = extension.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        let said = |f: &str| matches!(f, "npy" | "npz");
+        if table.is_none() && extension != format && (said(&extension) || said(&format)) {
+            return Err(Error::stage(Failure::Option {
+                name: "STORED AS".into(),
+                position: open::position(tessera_frontend::Position::of_span(create.format.span)),
+                reason: format!("`{}` is no {format} by its name", create.location.text),
+                hint: match said(&extension) {
+                    true => format!("write STORED AS {}", extension.to_uppercase()),
+                    false => format!("files of that format end in .{format}"),
+                },
+            }));
+        }
+        if let Free::Keep(kind) =
+            self.free(&key, "table", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+        }
+        let options: Vec<(String, String)> =
+            create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
+        // What cannot be opened is refused now and not at the first query.
+        let mut opener = Opener::new(self, Vec::new(), statement);
+        match table {
+            Some(table) => {
+                opener.table(table, &create.location.text, &options).await?;
+            }
+            None => {
+                opener.url(&create.location.text, &options).await?;
+            }
+        }
+        // As everybody finds it, wherever they stand.
+        let location = open::absolute(&create.location.text);
+        let definition = Definition::External { stored_as: format, location, options };
+        self.define(&key, definition, create.or_replace, statement).await?;
+        Ok(Answer::Done(format!("created table {name}")).into())
     }
 }

@@ -7,7 +7,7 @@ use crate::ir::{AxisReduce, Contraction, Graph, MapOp, Node, NodeId, Op};
 use crate::lookup::LookupKind;
 use crate::optimize::Rooted;
 use crate::place::Modelled;
-use crate::plan::{Access, FusedInput, FusedOutput, OutputRef, StageId, Task};
+use crate::plan::{Access, Fused, FusedInput, FusedOutput, Input, OutputRef, Plan, StageId, Task};
 use crate::reduce::ReduceKind;
 use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::tile::Tiling;
@@ -113,38 +113,7 @@ pub fn plan(tiling: &Tiling) -> String {
     let mut out = String::new();
     for (i, stage) in plan.stages.iter().enumerate() {
         let id = StageId(i as u32);
-        let task = match &stage.task {
-            Task::Load { source, .. } => format!("Load {}", source_name(&source.url, &source.path)),
-            Task::Const(c) => format!("Const {}", c.dtype),
-            Task::Fused(_) => "Fused".into(),
-            Task::Combine { kind, finish: true, .. } => format!("Combine {kind}, finish"),
-            Task::Combine { kind, .. } => format!("Combine {kind}"),
-            Task::Scan { kind, axis } => {
-                format!("Scan {} axis={axis}", format!("{kind:?}").to_lowercase())
-            }
-            Task::Window { axis, frame, kind, min_count } => {
-                format!("Window {}", rolling(*axis, *frame, *kind, *min_count))
-            }
-            Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
-            Task::Runs { runs, order, .. } => {
-                let what = if runs.what == SortWhat::Positions { " with positions" } else { "" };
-                format!("Sort runs{order}{what}")
-            }
-            Task::Merge { axis, runs, order, .. } => {
-                format!("Merge runs, {}", sorting(*axis, runs.what, *order))
-            }
-            Task::Select { axis, quantiles, .. } => {
-                format!("Select from runs, {}", order_statistics(*axis, quantiles))
-            }
-            Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
-            Task::Lookup { kind } => capital(&looking(*kind)),
-            Task::Bin { .. } => "Bin".into(),
-            Task::Contract { dtype, axes } => contraction(&format!("Contract {dtype}"), *axes),
-            Task::Factor { kind, parts, dtype } => {
-                format!("Factor {kind} {} {dtype}", part_names(*kind, parts))
-            }
-            Task::Copy => "Copy".into(),
-        };
+        let task = task_text(&stage.task);
         let _ = writeln!(
             out,
             "#{i} {task}: cells {}, {} operand{}, peak {}",
@@ -154,83 +123,11 @@ pub fn plan(tiling: &Tiling) -> String {
             bytes(peak_max(tiling, id))
         );
         for (k, input) in stage.inputs.iter().enumerate() {
-            let how = match &input.access {
-                Access::View(v) if v.is_identity() => String::new(),
-                Access::View(v) => format!(" at {v}"),
-                Access::Fan(f) => format!(" fan {f:?}"),
-                Access::Reshape(s) => format!(" reshaped from {s:?}"),
-                Access::Part { part, view } => {
-                    let view =
-                        if view.is_identity() { String::new() } else { format!(" at {view}") };
-                    format!(" as part {part}{view}")
-                }
-                Access::Take { axis, positions } => {
-                    format!(" at {} positions of axis {axis}", positions.len())
-                }
-                Access::Window { axis, frame, view } => {
-                    let view =
-                        if view.is_identity() { String::new() } else { format!(" at {view}") };
-                    format!(
-                        " {} before to {} after along axis {axis}{view}",
-                        frame.before, frame.after
-                    )
-                }
-                Access::Runs { axis } => {
-                    let grid = &plan.output(input.from).grid;
-                    format!(" {} runs along axis {axis}", grid.axes[grid.rank() - 1].count())
-                }
-                Access::Previous { axis } => format!(" carry along axis {axis}"),
-            };
+            let how = access_text(plan, input);
             let _ = writeln!(out, "   reads {k}: {}{how}", output_name(input.from));
         }
         if let Task::Fused(f) = &stage.task {
-            if let Some(b) = &f.batch {
-                let each: u64 = (0..b.grid.rank()).map(|a| b.along(a)).product();
-                let _ = writeln!(out, "   chunks {}, {each} an operand", b.grid);
-            }
-            for (k, input) in f.inputs.iter().enumerate() {
-                let dtype = f.program.inputs[k];
-                let _ = match input {
-                    FusedInput::Field { input, field } => {
-                        writeln!(
-                            out,
-                            "   in{k}: {dtype} = read {input}{}",
-                            if *field > 0 { " mask" } else { "" }
-                        )
-                    }
-                    FusedInput::Index { offset, strides } => {
-                        writeln!(
-                            out,
-                            "   in{k}: {dtype} = index {offset} + {:?} * i",
-                            strides.as_slice()
-                        )
-                    }
-                };
-            }
-            for (k, inst) in f.program.insts.iter().enumerate() {
-                let _ = writeln!(out, "   %{k} = {inst}");
-            }
-            for (k, o) in f.outputs.iter().enumerate() {
-                let masked = |valid: &Option<crate::program::Arg>| {
-                    valid.map_or(String::new(), |v| format!(" where {v}"))
-                };
-                let _ = match o {
-                    FusedOutput::Store { value, valid } => {
-                        writeln!(out, "   store .{k} {value}{}", masked(valid))
-                    }
-                    FusedOutput::Certain { value, valid, operation } => {
-                        writeln!(out, "   store .{k} {value}, all {valid} for {operation}")
-                    }
-                    FusedOutput::Reduce { kind, axes, value, valid } => {
-                        writeln!(
-                            out,
-                            "   reduce .{k} {} of {value}{}",
-                            reduction(*kind, axes),
-                            masked(valid)
-                        )
-                    }
-                };
-            }
+            program(f, &mut out);
         }
     }
     let results: Vec<String> = plan.results.iter().map(|r| output_name(*r)).collect();
@@ -247,6 +144,115 @@ pub fn plan(tiling: &Tiling) -> String {
         if c.here { ", by the thread that asks" } else { "" }
     );
     out
+}
+
+/// What a stage does.
+fn task_text(task: &Task) -> String {
+    match task {
+        Task::Load { source, .. } => format!("Load {}", source_name(&source.url, &source.path)),
+        Task::Const(c) => format!("Const {}", c.dtype),
+        Task::Fused(_) => "Fused".into(),
+        Task::Combine { kind, finish: true, .. } => format!("Combine {kind}, finish"),
+        Task::Combine { kind, .. } => format!("Combine {kind}"),
+        Task::Scan { kind, axis } => {
+            format!("Scan {} axis={axis}", format!("{kind:?}").to_lowercase())
+        }
+        Task::Window { axis, frame, kind, min_count } => {
+            format!("Window {}", rolling(*axis, *frame, *kind, *min_count))
+        }
+        Task::Sort { axis, what, order } => capital(&sorting(*axis, *what, *order)),
+        Task::Runs { runs, order, .. } => {
+            let what = if runs.what == SortWhat::Positions { " with positions" } else { "" };
+            format!("Sort runs{order}{what}")
+        }
+        Task::Merge { axis, runs, order, .. } => {
+            format!("Merge runs, {}", sorting(*axis, runs.what, *order))
+        }
+        Task::Select { axis, quantiles, .. } => {
+            format!("Select from runs, {}", order_statistics(*axis, quantiles))
+        }
+        Task::Quantile { axis, quantiles } => capital(&order_statistics(*axis, quantiles)),
+        Task::Lookup { kind } => capital(&looking(*kind)),
+        Task::Bin { .. } => "Bin".into(),
+        Task::Contract { dtype, axes } => contraction(&format!("Contract {dtype}"), *axes),
+        Task::Factor { kind, parts, dtype } => {
+            format!("Factor {kind} {} {dtype}", part_names(*kind, parts))
+        }
+        Task::Copy => "Copy".into(),
+    }
+}
+
+/// How a stage reads an input.
+fn access_text(plan: &Plan, input: &Input) -> String {
+    match &input.access {
+        Access::View(v) if v.is_identity() => String::new(),
+        Access::View(v) => format!(" at {v}"),
+        Access::Fan(f) => format!(" fan {f:?}"),
+        Access::Reshape(s) => format!(" reshaped from {s:?}"),
+        Access::Part { part, view } => {
+            let view = if view.is_identity() { String::new() } else { format!(" at {view}") };
+            format!(" as part {part}{view}")
+        }
+        Access::Take { axis, positions } => {
+            format!(" at {} positions of axis {axis}", positions.len())
+        }
+        Access::Window { axis, frame, view } => {
+            let view = if view.is_identity() { String::new() } else { format!(" at {view}") };
+            format!(" {} before to {} after along axis {axis}{view}", frame.before, frame.after)
+        }
+        Access::Runs { axis } => {
+            let grid = &plan.output(input.from).grid;
+            format!(" {} runs along axis {axis}", grid.axes[grid.rank() - 1].count())
+        }
+        Access::Previous { axis } => format!(" carry along axis {axis}"),
+    }
+}
+
+/// The inputs, instructions and outputs of a fused stage, one line each.
+fn program(f: &Fused, out: &mut String) {
+    if let Some(b) = &f.batch {
+        let each: u64 = (0..b.grid.rank()).map(|a| b.along(a)).product();
+        let _ = writeln!(out, "   chunks {}, {each} an operand", b.grid);
+    }
+    for (k, input) in f.inputs.iter().enumerate() {
+        let dtype = f.program.inputs[k];
+        let _ = match input {
+            FusedInput::Field { input, field } => {
+                writeln!(
+                    out,
+                    "   in{k}: {dtype} = read {input}{}",
+                    if *field > 0 { " mask" } else { "" }
+                )
+            }
+            FusedInput::Index { offset, strides } => {
+                writeln!(out, "   in{k}: {dtype} = index {offset} + {:?} * i", strides.as_slice())
+            }
+        };
+    }
+    for (k, inst) in f.program.insts.iter().enumerate() {
+        let _ = writeln!(out, "   %{k} = {inst}");
+    }
+    for (k, o) in f.outputs.iter().enumerate() {
+        let masked = |valid: &Option<crate::program::Arg>| {
+            valid.map_or(String::new(), |v| format!(" where {v}"))
+        };
+        let _ = match o {
+            FusedOutput::Store { value, valid } => {
+                writeln!(out, "   store .{k} {value}{}", masked(valid))
+            }
+            FusedOutput::Certain { value, valid, operation } => {
+                writeln!(out, "   store .{k} {value}, all {valid} for {operation}")
+            }
+            FusedOutput::Reduce { kind, axes, value, valid } => {
+                writeln!(
+                    out,
+                    "   reduce .{k} {} of {value}{}",
+                    reduction(*kind, axes),
+                    masked(valid)
+                )
+            }
+        };
+    }
 }
 
 /// The stages whose chunks are kept so that they outlive a failure, as a line below the plan; empty if there is none.

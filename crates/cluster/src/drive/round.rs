@@ -68,6 +68,83 @@ struct Attempt {
     alone: bool,
 }
 
+/// A round on its way.
+struct Progress {
+    begun: Instant,
+    /// Places of the jobs that did not begin yet.
+    waiting: BTreeSet<usize>,
+    done: Vec<bool>,
+    /// End the attempts at a job that is done.
+    tokens: Vec<CancellationToken>,
+    /// How long each done job of a step took at most.
+    took: BTreeMap<u32, Duration>,
+    attempts: Vec<Attempt>,
+    stop: Option<Stop>,
+    /// Workers are here that have no jobs.
+    came: bool,
+    last_step: u32,
+}
+
+impl Progress {
+    fn new(jobs: usize) -> Self {
+        Progress {
+            begun: Instant::now(),
+            waiting: (0..jobs).collect(),
+            done: vec![false; jobs],
+            tokens: (0..jobs).map(|_| CancellationToken::new()).collect(),
+            took: BTreeMap::new(),
+            attempts: Vec::new(),
+            stop: None,
+            came: false,
+            last_step: 0,
+        }
+    }
+
+    /// What becomes of the round when nothing runs any more.
+    fn end(self) -> Result<(), Stop> {
+        match self.stop {
+            Some(stop) => Err(stop),
+            None if self.waiting.is_empty() || self.came => Ok(()),
+            None => Err(Stop::Over(Error::Broken {
+                what: format!("{} orders wait for each other", self.waiting.len()),
+            })),
+        }
+    }
+
+    /// A job of a step is done: other attempts at it end.
+    fn done(&mut self, job: usize, step: u32, begun: Option<Instant>) {
+        if std::mem::replace(&mut self.done[job], true) {
+            return;
+        }
+        self.tokens[job].cancel();
+        let longest = self.took.entry(step).or_default();
+        *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
+    }
+
+    /// An attempt at a job failed. An error if the round ends at once.
+    fn stopped(&mut self, job: usize, stop: Stop) -> Result<(), Stop> {
+        match stop {
+            Stop::Over(error) => return Err(Stop::Over(error)),
+            // A death counts, whatever else failed because of it.
+            Stop::Died(more) => {
+                let mut all = match self.stop.take() {
+                    Some(Stop::Died(all)) => all,
+                    _ => Vec::new(),
+                };
+                all.extend(more);
+                self.stop = Some(Stop::Died(all));
+            }
+            Stop::Failed(error) => {
+                // As long as another worker is at it nothing is lost.
+                if !self.done[job] && self.attempts.iter().all(|a| a.job != job) {
+                    self.stop = self.stop.take().or(Some(Stop::Failed(error)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drive {
     /// Has jobs run, each when those are done that it reads.
     pub(super) async fn round(
@@ -83,66 +160,24 @@ impl Drive {
         let registry = self.cluster.registry();
         let mut changes = registry.changes();
         let mut look = tokio::time::interval(LOOK);
-        let mut waiting: BTreeSet<usize> = (0..jobs.len()).collect();
-        let mut done = vec![false; jobs.len()];
-        let tokens: Vec<CancellationToken> =
-            jobs.iter().map(|_| CancellationToken::new()).collect();
-        // How long each done job of a step took at most.
-        let mut took: BTreeMap<u32, Duration> = BTreeMap::new();
-        let mut attempts: Vec<Attempt> = Vec::new();
+        let mut p = Progress::new(jobs.len());
         let mut running = FuturesUnordered::new();
-        let (mut stop, mut came, mut last_step) = (None, false, 0);
-        let posts = self.cluster.posts();
-        let begun = Instant::now();
         loop {
-            let mut start: Vec<(usize, u32)> = Vec::new();
-            let mut waits = false;
+            let (mut start, mut waits) = (Vec::new(), false);
             self.judge(state).map_err(Stop::Over)?;
-            if stop.is_none() {
-                let mut alone = attempts.iter().filter(|a| a.alone).count();
-                // Once nothing is suspect any more, nothing is.
-                let is_alone = |job: usize| jobs[job].alone && !state.suspects.is_empty();
-                let is_ready = |job: &Job| {
-                    // Where a step begins those who came have their part.
-                    let may = !came || job.step <= last_step;
-                    may && job.after.iter().all(|before| done[*before])
-                };
-                let (suspects, others): (Vec<usize>, Vec<usize>) =
-                    waiting.iter().filter(|i| is_ready(&jobs[**i])).partition(|i| is_alone(**i));
-                // The next death would be one too many, if another statement shows that these were not its own.
-                waits = state.suspects.is_full()
-                    && begun.elapsed() < OTHERS
-                    && !state.suspects.open().all(|worker| posts.is_first(worker, &self.id));
-                for job in suspects {
-                    if alone < state.suspects.at_a_time() && !waits {
-                        alone += 1;
-                        start.push((job, jobs[job].worker));
-                    }
-                }
-                if !waits && alone == 0 || !state.suspects.are_first() {
-                    start.extend(others.into_iter().map(|job| (job, jobs[job].worker)));
-                }
-                for (job, _) in &start {
-                    waiting.remove(job);
-                    last_step = last_step.max(jobs[*job].step);
-                }
-                if let Some((job, worker)) = self.slow(jobs, &attempts, &took, members) {
-                    // Without it the statement takes longer, and no more.
-                    if self.inform(state, worker, &members[&worker].name).await.is_ok() {
-                        let from = jobs[job].worker;
-                        let what =
-                            format!("an order of worker {from} takes long: it runs here too");
-                        registry.note("copied", Some(worker), Some(&self.id), what);
-                        self.count(|t| t.copies += 1);
-                        start.push((job, worker));
-                    }
+            if p.stop.is_none() {
+                (start, waits) = self.startable(state, jobs, &mut p);
+                if let Some((job, worker)) = self.slow(jobs, &p.attempts, &p.took, members)
+                    && self.copies(state, jobs[job].worker, worker, members).await
+                {
+                    start.push((job, worker));
                 }
             }
             for (job, worker) in start {
                 let alone = jobs[job].alone && !state.suspects.is_empty();
-                attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
+                p.attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
                 let message = OrderMessage { there: self.all_there(), ..jobs[job].message.clone() };
-                let (address, token) = (members[&worker].name.clone(), tokens[job].clone());
+                let (address, token) = (members[&worker].name.clone(), p.tokens[job].clone());
                 running.push(async move {
                     tokio::select! {
                         biased;
@@ -155,58 +190,94 @@ impl Drive {
                 });
             }
             if running.is_empty() && !waits {
-                return match stop {
-                    Some(stop) => Err(stop),
-                    None if waiting.is_empty() || came => Ok(()),
-                    None => Err(Stop::Over(Error::Broken {
-                        what: format!("{} orders wait for each other", waiting.len()),
-                    })),
-                };
+                return p.end();
             }
             let (job, worker, message, end) = tokio::select! {
                 Some(end) = running.next() => end,
                 _ = look.tick() => continue,
                 _ = changes.changed() => {
-                    came = registry.alive().iter().any(|m| !members.contains_key(&m.number));
+                    p.came = registry.alive().iter().any(|m| !members.contains_key(&m.number));
                     continue;
                 }
             };
-            let begun = attempts.iter().position(|a| a.job == job && a.worker == worker);
-            let begun = begun.map(|at| attempts.swap_remove(at).begun);
-            let Some(end) = end else { continue };
+            let begun = p.attempts.iter().position(|a| a.job == job && a.worker == worker);
+            let begun = begun.map(|at| p.attempts.swap_remove(at).begun);
             match end {
-                Ok(end) => {
+                None => {}
+                Some(Ok(end)) => {
                     self.finished(worker, &jobs[job].message, &end);
-                    if !std::mem::replace(&mut done[job], true) {
-                        tokens[job].cancel();
-                        let longest = took.entry(jobs[job].step).or_default();
-                        *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
-                    }
+                    p.done(job, jobs[job].step, begun);
                     if !state.suspects.is_empty() {
                         state.suspects.acquit(&self.ran(&message).map_err(Stop::Over)?);
                     }
                 }
-                Err(Stop::Over(error)) => return Err(Stop::Over(error)),
-                // A death counts, whatever else failed because of it.
-                Err(Stop::Died(more)) => {
-                    let mut all = match stop.take() {
-                        Some(Stop::Died(all)) => all,
-                        _ => Vec::new(),
-                    };
-                    all.extend(more);
-                    stop = Some(Stop::Died(all));
-                }
-                Err(Stop::Failed(error)) => {
-                    if error.code() == "not_found" {
+                Some(Err(stop)) => {
+                    if let Stop::Failed(error) = &stop
+                        && error.code() == "not_found"
+                    {
                         state.informed.remove(&worker);
                     }
-                    // As long as another worker is at it nothing is lost.
-                    if !done[job] && attempts.iter().all(|a| a.job != job) {
-                        stop = stop.or(Some(Stop::Failed(error)));
-                    }
+                    p.stopped(job, stop)?;
                 }
             }
         }
+    }
+
+    /// Jobs that can begin, each with its worker; and true if those that could have to wait for other statements.
+    fn startable(
+        &self,
+        state: &State,
+        jobs: &[Job],
+        p: &mut Progress,
+    ) -> (Vec<(usize, u32)>, bool) {
+        let posts = self.cluster.posts();
+        let mut start: Vec<(usize, u32)> = Vec::new();
+        let mut alone = p.attempts.iter().filter(|a| a.alone).count();
+        // Once nothing is suspect any more, nothing is.
+        let is_alone = |job: usize| jobs[job].alone && !state.suspects.is_empty();
+        let is_ready = |job: &Job| {
+            // Where a step begins those who came have their part.
+            let may = !p.came || job.step <= p.last_step;
+            may && job.after.iter().all(|before| p.done[*before])
+        };
+        let (suspects, others): (Vec<usize>, Vec<usize>) =
+            p.waiting.iter().filter(|i| is_ready(&jobs[**i])).partition(|i| is_alone(**i));
+        // The next death would be one too many, if another statement shows that these were not its own.
+        let waits = state.suspects.is_full()
+            && p.begun.elapsed() < OTHERS
+            && !state.suspects.open().all(|worker| posts.is_first(worker, &self.id));
+        for job in suspects {
+            if alone < state.suspects.at_a_time() && !waits {
+                alone += 1;
+                start.push((job, jobs[job].worker));
+            }
+        }
+        if !waits && alone == 0 || !state.suspects.are_first() {
+            start.extend(others.into_iter().map(|job| (job, jobs[job].worker)));
+        }
+        for (job, _) in &start {
+            p.waiting.remove(job);
+            p.last_step = p.last_step.max(jobs[*job].step);
+        }
+        (start, waits)
+    }
+
+    /// Has a worker make a copy of an order that another one is slow with; false if it cannot.
+    async fn copies(
+        &self,
+        state: &mut State,
+        from: u32,
+        worker: u32,
+        members: &BTreeMap<u32, Place>,
+    ) -> bool {
+        // Without it the statement takes longer, and no more.
+        if self.inform(state, worker, &members[&worker].name).await.is_err() {
+            return false;
+        }
+        let what = format!("an order of worker {from} takes long: it runs here too");
+        self.cluster.registry().note("copied", Some(worker), Some(&self.id), what);
+        self.count(|t| t.copies += 1);
+        true
     }
 
     /// Tells a worker the plan, once.

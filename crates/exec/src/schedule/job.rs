@@ -1,5 +1,8 @@
 //! One plan that runs, and what happens to its operands once [`super::walk`] has found them.
 
+mod failure;
+mod memory;
+
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::durable::Kept;
@@ -416,156 +419,7 @@ impl Job {
         }
     }
 
-    /// Drops all chunks in memory that can be read again and that nothing known waits for; false if there are none.
-    pub(crate) fn drop_dear(&mut self, trash: &mut Trash) -> bool {
-        let mut dropped = false;
-        for slot in self.table.slots() {
-            let operand = self.table.at(slot);
-            let key = operand.key;
-            if operand.state == State::Finished
-                && operand.pins == 0
-                && operand.is_in_memory()
-                && self.stages[key.stage.0 as usize].rereadable
-            {
-                self.stages[key.stage.0 as usize].dropped.insert(key.number);
-                self.stats.evictions += 1;
-                self.release(slot, trash);
-                dropped = true;
-            }
-        }
-        dropped
-    }
-
-    /// Moves a chunk that has a file out of memory; false if it is not there or somebody else holds it too. `holders`
-    /// are the clones of it that the caller knows of, the table's included.
-    pub(crate) fn move_to_file(
-        &mut self,
-        slot: Slot,
-        output: u32,
-        holders: usize,
-        trash: &mut Trash,
-    ) -> bool {
-        let operand = self.table.at(slot);
-        let Some(made) = operand.made.get_mut(output as usize) else { return false };
-        let Some(Held::Memory(chunk)) = &made.chunk else { return false };
-        let Some(file) = chunk.file() else { return false };
-        if Arc::strong_count(chunk) > holders {
-            return false;
-        }
-        let (bytes, file) = (chunk.charged(), file.clone());
-        trash.extend(made.chunk.replace(Held::File(file)));
-        self.held_bytes -= bytes;
-        self.files += 1;
-        if operand.idle_since != 0 {
-            self.idle_bytes -= bytes;
-            if !operand.is_in_memory() {
-                operand.idle_since = 0;
-                self.idle_count -= 1;
-            }
-        }
-        true
-    }
-
-    /// Drops the chunk that has been idle longest; false if there is none.
-    pub(crate) fn evict(&mut self, trash: &mut Trash) -> bool {
-        while let Some((slot, since)) = self.idle.pop_front() {
-            if self.table.get(slot).is_some_and(|o| o.idle_since == since) {
-                let key = self.table.at(slot).key;
-                self.stages[key.stage.0 as usize].dropped.insert(key.number);
-                self.stats.evictions += 1;
-                self.release(slot, trash);
-                return true;
-            }
-        }
-        false
-    }
-
     // ---- Giving up.
-
-    /// Stops the plan: what runs is asked to stop, everything else is dropped. Only the first error counts.
-    pub(crate) fn fail(&mut self, error: Error, failed: Option<Slot>, trash: &mut Trash) {
-        if let Some(slot) = failed {
-            self.spread(slot);
-        }
-        if self.error.is_none() {
-            self.error = Some(error);
-        }
-        self.statement.token.cancel();
-        self.clear_queues();
-        for fetched in self.fetched.drain(..) {
-            self.running -= 1;
-            self.fetching -= 1;
-            self.reserved -= std::mem::take(&mut self.table.at(fetched.slot).reserved);
-            self.table.turn(fetched.slot, State::Cancelling);
-            self.table.turn(fetched.slot, State::Cancelled);
-            self.table.remove(fetched.slot);
-        }
-        for slot in self.table.slots() {
-            match self.table.at(slot).state {
-                State::Finished => self.release(slot, trash),
-                State::Running => self.table.turn(slot, State::Cancelling),
-                State::Unscheduled | State::Ready => {
-                    self.table.turn(slot, State::Cancelling);
-                    self.table.turn(slot, State::Cancelled);
-                    self.table.remove(slot);
-                }
-                State::Freed | State::Fatal | State::Cancelling | State::Cancelled => {}
-            }
-        }
-        self.redo.clear();
-        self.undelivered = 0;
-        self.edges = 0;
-    }
-
-    /// FATAL for an operand and all that would have read what it makes.
-    fn spread(&mut self, slot: Slot) {
-        let mut next = vec![slot];
-        while let Some(slot) = next.pop() {
-            if self.table.get(slot).is_none_or(|o| !o.state.may_become(State::Fatal)) {
-                continue;
-            }
-            self.table.turn(slot, State::Fatal);
-            if let Some(operand) = self.table.remove(slot) {
-                next.extend(operand.waiters);
-            }
-        }
-    }
-
-    /// Drops all that was computed and not delivered, and goes on, `serial` one operand at a time. Nothing runs.
-    pub(crate) fn restart(&mut self, serial: bool, trash: &mut Trash) {
-        debug_assert_eq!(self.running, 0, "only a plan that stands still is started again");
-        self.clear_queues();
-        for slot in self.table.slots() {
-            let operand = self.table.at(slot);
-            let number = operand.key.number;
-            let pending = std::mem::take(&mut operand.pending);
-            self.redo.extend(pending.into_iter().map(|r| (number, r)));
-            match operand.state {
-                State::Finished => {
-                    let stage = operand.key.stage.0 as usize;
-                    self.stages[stage].dropped.insert(number);
-                    self.release(slot, trash);
-                    continue;
-                }
-                State::Ready => self.table.turn(slot, State::Unscheduled),
-                _ => {}
-            }
-            self.table.turn(slot, State::Freed);
-            self.table.remove(slot);
-        }
-        self.undelivered = 0;
-        self.edges = 0;
-        self.serial |= serial;
-        self.restarted = true;
-        self.stats.restarts += 1;
-    }
-
-    fn clear_queues(&mut self) {
-        self.ready.clear();
-        self.loads.clear();
-        self.stack.clear();
-        self.idle.clear();
-    }
 
     /// What the plan did, when it is over.
     pub(crate) fn into_result(mut self) -> (Option<Done>, Outcome) {

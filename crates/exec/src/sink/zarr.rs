@@ -5,6 +5,7 @@
 //! value was free after all, that array is removed; else the attribute [`VALID_KEY`] names it and no value stands for
 //! anything. Either way what is read back is what was computed.
 
+mod array;
 mod codec;
 mod document;
 mod encode;
@@ -25,11 +26,11 @@ use crate::error::Error;
 use crate::fail;
 use crate::manifest::ManifestRef;
 use crate::schedule::Sink;
+use array::{Array, coordinate};
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
 use listed::Listed;
-use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tessera_planner::catalog::{Attrs, DimLabel};
@@ -87,30 +88,6 @@ pub struct ZarrWriter {
     bytes: AtomicU64,
     /// The objects of each array, if the store is to have a list of them.
     listed: Listed,
-}
-
-/// A tensor that is being written.
-#[derive(Debug)]
-struct Array {
-    document: ArrayDocument,
-    encoder: Encoder,
-    /// What masked cells and those beyond the edge hold.
-    fill: Scalar,
-    /// The value that stands for masked cells, if the type has one.
-    stands: Option<Scalar>,
-    valid: Option<Valid>,
-}
-
-/// The array that says which cells are valid, until it is known whether it is needed.
-#[derive(Debug)]
-struct Valid {
-    document: ArrayDocument,
-    encoder: Encoder,
-    /// There is an object of it.
-    written: AtomicBool,
-    /// There is a masked cell.
-    masked: AtomicBool,
-    collides: AtomicBool,
 }
 
 impl ZarrWriter {
@@ -501,110 +478,5 @@ impl Drop for ZarrWriter {
                 tracing::warn!(error = %e, "an unfinished store could not be removed");
             }
         });
-    }
-}
-
-impl Array {
-    fn new(
-        item: Item,
-        axes: labels::Axes,
-        layout: &Layout,
-        taken: &mut Vec<String>,
-    ) -> Result<Array, SinkError> {
-        let stands = labels::fill_value(item.dtype).filter(|_| item.nullable);
-        let fill = stands.unwrap_or(Scalar::zero(item.dtype));
-        let mut attrs = labels::kept(&item.attrs, Some(item.dtype));
-        if let DType::Datetime(calendar) = item.dtype {
-            attrs.extend(labels::time_attrs(calendar, "microseconds"));
-        }
-        if !axes.unnamed.is_empty() {
-            attrs.insert(UNNAMED_KEY.into(), json!(axes.unnamed));
-        }
-        let inner = item.chunks.shards.is_some().then(|| item.chunks.chunks.clone());
-        let document = ArrayDocument {
-            name: item.name.clone(),
-            format: layout.format,
-            shape: item.shape.clone(),
-            object: item.chunks.object().clone(),
-            inner,
-            cells: Cells::Number(item.dtype),
-            // In Zarr v2 a fill value is a mask, so it is only set where it is meant as one.
-            fill: match (layout.format, stands) {
-                (2, _) => Value::Null,
-                _ => labels::fill_json(fill),
-            },
-            codec: layout.codec,
-            checked: layout.listed,
-            dims: axes.dims,
-            attrs,
-        };
-        let valid = match item.nullable {
-            false => None,
-            true => {
-                let mut name = format!("{}_valid", item.name);
-                while taken.contains(&name) {
-                    name.push('_');
-                }
-                taken.push(name.clone());
-                let long_name = format!("true where {} is not masked", item.name);
-                let document = ArrayDocument {
-                    name,
-                    cells: Cells::Number(DType::Bool),
-                    fill: if layout.format == 2 { Value::Null } else { true.into() },
-                    attrs: Attrs::from([("long_name".to_string(), long_name.into())]),
-                    ..document.clone()
-                };
-                let encoder = Encoder::new(&document)?;
-                let (written, masked) = (AtomicBool::new(false), AtomicBool::new(false));
-                let collides = AtomicBool::new(stands.is_none());
-                Some(Valid { document, encoder, written, masked, collides })
-            }
-        };
-        let encoder = Encoder::new(&document)?;
-        Ok(Array { document, encoder, fill, stands, valid })
-    }
-
-    /// True if the array of valid cells is needed to know what is masked.
-    fn keeps_valid(&self) -> bool {
-        self.valid.as_ref().is_some_and(|v| v.masked.load(Relaxed) && v.collides.load(Relaxed))
-    }
-
-    /// The document, now that all chunks have been seen.
-    fn described(&self) -> ArrayDocument {
-        let mut document = self.document.clone();
-        let Some(valid) = &self.valid else { return document };
-        if self.keeps_valid() {
-            document.attrs.insert(VALID_KEY.into(), valid.document.name.clone().into());
-        } else if let Some(value) = self.stands.filter(|_| valid.masked.load(Relaxed)) {
-            // Where no cell was masked nothing is declared missing: the tensor is read back without a mask.
-            match document.format {
-                2 => document.fill = labels::fill_json(value),
-                _ => {
-                    document.attrs.insert("_FillValue".into(), labels::fill_attribute(value));
-                }
-            }
-        }
-        document
-    }
-}
-
-fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocument {
-    let object = labels.len.clamp(1, LABELS_OBJECT);
-    ArrayDocument {
-        name: labels.name.clone(),
-        format: layout.format,
-        shape: Dims::from_slice(&[labels.len]),
-        object: Dims::from_slice(&[object]),
-        inner: None,
-        cells: labels.cells,
-        fill: match (layout.format, labels.cells) {
-            (2, _) => Value::Null,
-            (_, Cells::Text(_)) => "".into(),
-            (_, Cells::Number(d)) => labels::fill_json(Scalar::zero(d)),
-        },
-        codec: layout.codec,
-        checked: layout.listed,
-        dims: vec![labels.name.clone()],
-        attrs: labels.attrs.clone(),
     }
 }

@@ -104,23 +104,7 @@ pub(crate) async fn assemble(
     let mut dataset = Dataset { name: location.stem(), attrs, ..Dataset::default() };
     let single = entries.len() == 1 && unsupported.is_empty();
     let lengths = lengths(&entries);
-    let read: Vec<(Entry, Role)> = stream::iter(entries)
-        .map(|e| {
-            let dims: Vec<_> = e.variable.dims.iter().flatten().collect();
-            let is_label =
-                !single && (named.contains(&*e.variable.name) || dims.contains(&&e.variable.name));
-            async move {
-                let role = match is_label {
-                    true => role(&e).await?,
-                    false if e.is_text => Role::Unreadable(text_error(&e.variable.name)),
-                    false => Role::Data,
-                };
-                Ok::<_, SourceError>((e, role))
-            }
-        })
-        .buffered(CONCURRENT_MAX)
-        .try_collect()
-        .await?;
+    let read = roles(entries, &named, single).await?;
     let mut unlabelled = Unsupported::new();
     let mut others = Vec::new();
     for (e, role) in read {
@@ -149,6 +133,22 @@ pub(crate) async fn assemble(
         .map(|(name, error)| Arc::new(unreadable(name, error, dims.get(name).map(Vec::as_slice))))
         .collect();
     // Positions are no substitute for labels that are there and cannot be read.
+    let unread = without_labels(&dataset, lengths, &unlabelled, &dims, single);
+    dataset.coords.extend(unread);
+    dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
+    dataset.groups = groups.clone();
+    Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
+}
+
+/// Coordinates for dimensions whose labels are there and cannot be read.
+fn without_labels(
+    dataset: &Dataset,
+    lengths: BTreeMap<String, u64>,
+    unlabelled: &Unsupported,
+    dims: &BTreeMap<String, Vec<NamedLength>>,
+    single: bool,
+) -> Vec<Arc<Coord>> {
+    let mut coords = Vec::new();
     for (dim, len) in lengths {
         let known = dataset.unreadable.iter().find(|u| *u.name == *dim).cloned();
         // One of that name along another dimension labels neither.
@@ -164,7 +164,7 @@ pub(crate) async fn assemble(
         });
         if let Some(of) = why {
             let (name, values) = (Arc::from(dim), NoLabels::new(of, len as usize));
-            dataset.coords.push(Arc::new(Coord {
+            coords.push(Arc::new(Coord {
                 dim: Arc::clone(&name),
                 name,
                 values: CoordValues::Unreadable(values),
@@ -172,9 +172,7 @@ pub(crate) async fn assemble(
             }));
         }
     }
-    dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
-    dataset.groups = groups.clone();
-    Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
+    coords
 }
 
 /// What an array is in its dataset.
@@ -187,6 +185,31 @@ enum Role {
     Companion(Option<SourceError>),
     /// None of these, as it cannot be read.
     Unreadable(SourceError),
+}
+
+/// What each array is in its dataset. `named` are those that others name as theirs; one that is alone is data.
+async fn roles(
+    entries: Vec<Entry>,
+    named: &BTreeSet<String>,
+    single: bool,
+) -> Result<Vec<(Entry, Role)>, SourceError> {
+    stream::iter(entries)
+        .map(|e| {
+            let dims: Vec<_> = e.variable.dims.iter().flatten().collect();
+            let is_label =
+                !single && (named.contains(&*e.variable.name) || dims.contains(&&e.variable.name));
+            async move {
+                let role = match is_label {
+                    true => role(&e).await?,
+                    false if e.is_text => Role::Unreadable(text_error(&e.variable.name)),
+                    false => Role::Data,
+                };
+                Ok::<_, SourceError>((e, role))
+            }
+        })
+        .buffered(CONCURRENT_MAX)
+        .try_collect()
+        .await
 }
 
 /// The role of an array that is a coordinate or belongs to one.

@@ -120,11 +120,7 @@ impl Compiled {
             got: u64::MAX,
             expected: i64::MAX as u64,
         })? as usize;
-        let lanes = self
-            .outputs
-            .iter()
-            .map(|o| if let OutputSlot::Reduce(r) = o { r.parts.len() } else { 0 })
-            .sum::<usize>();
+        let lanes = self.lanes();
         let spare = if lanes > 0 { rows::spare_bytes(self) } else { 0 };
         let base = scratch.room(self.slots * SLOT_BYTES + lanes * LANES_BYTES + spare);
         let buffer = |slot: usize| base.wrapping_add(slot * SLOT_BYTES);
@@ -142,18 +138,7 @@ impl Compiled {
             }
         }
 
-        for i in &self.inputs {
-            match &i.source {
-                InputSource::Field(f, dtype) => {
-                    inputs[*f].check(&shape)?;
-                    expect("bytes of an input's cells", inputs[*f].dtype.size(), dtype.size())?;
-                }
-                InputSource::Index(index) => {
-                    expect("axes of an index", index.strides.len(), self.rank)?;
-                }
-            }
-        }
-
+        self.check_inputs(&shape, inputs)?;
         let mut stores: Vec<Store> = Vec::new();
         let mut states: Vec<Vec<*mut u8>> = Vec::new();
         let mut reductions: Vec<Reduction> = Vec::new();
@@ -212,6 +197,30 @@ impl Compiled {
         }
         for r in &reductions {
             r.copies.iter().for_each(Copied::run);
+        }
+        Ok(())
+    }
+
+    /// How many parts of reductions have lanes.
+    fn lanes(&self) -> usize {
+        self.outputs
+            .iter()
+            .map(|o| if let OutputSlot::Reduce(r) = o { r.parts.len() } else { 0 })
+            .sum()
+    }
+
+    /// Checks that inputs have the region's cells.
+    fn check_inputs(&self, shape: &[u64], inputs: &[StridedInput<'_>]) -> Result<(), KernelError> {
+        for i in &self.inputs {
+            match &i.source {
+                InputSource::Field(f, dtype) => {
+                    inputs[*f].check(shape)?;
+                    expect("bytes of an input's cells", inputs[*f].dtype.size(), dtype.size())?;
+                }
+                InputSource::Index(index) => {
+                    expect("axes of an index", index.strides.len(), self.rank)?;
+                }
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Elementwise values as instructions: nodes are inlined through views, masks become `bool` values.
 
-use super::{Fuser, is_repeated_work};
+use super::Fuser;
+use super::needs::is_repeated_work;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{MapOp, NodeId, Op};

@@ -1,5 +1,6 @@
 //! Random plans against direct evaluation.
 
+use super::toy::Reads;
 use super::*;
 use proptest::prelude::*;
 

@@ -1,0 +1,234 @@
+//! Orders that workers are given, and what becomes of calls that fail.
+
+use super::round::{Death, Stop};
+use super::{CALL, Drive, SERVER, add};
+use crate::net::Fault;
+use crate::wire::{Done, OrderMessage, Said, THE_SERVER, There};
+use crate::worker::{json, read};
+use bytes::Bytes;
+use futures::StreamExt;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tessera_exec::error::{Error, Told};
+use tessera_planner::error::Class;
+use tessera_planner::place::Worker as Place;
+use tessera_planner::plan::StageId;
+use tessera_planner::recover::Bitmap;
+
+/// How long a worker has to show that it is there, when its connection broke.
+const PROBE: Duration = Duration::from_millis(1500);
+
+impl Drive {
+    pub(super) fn finished(&self, worker: u32, message: &OrderMessage, done: &Done) {
+        let stages = self.tiling.plan().stages.len();
+        let mut there = self.there();
+        let has = there.entry(worker).or_insert_with(|| vec![Bitmap::default(); stages]);
+        for (stage, numbers) in &message.run {
+            has[stage.0 as usize].extend(numbers);
+        }
+        drop(there);
+        self.count(|t| {
+            add(&mut t.stages, &done.stages);
+            t.requests += done.requests;
+            t.bytes_read += done.bytes_read;
+            t.bytes_moved += done.bytes_moved;
+            t.bytes_relayed += done.bytes_relayed;
+            let of = t.each.entry(worker).or_default();
+            of.orders += 1;
+            of.operands += done.stages.iter().map(|(operands, _)| operands).sum::<u64>();
+            of.seconds += done.stages.iter().map(|(_, seconds)| seconds).sum::<f64>();
+            of.peak_bytes = of.peak_bytes.max(done.peak_bytes);
+            of.bytes_moved += done.bytes_moved;
+            t.spills += done.spills;
+            t.bytes_spilled += done.bytes_spilled;
+            t.orders += 1;
+        });
+    }
+
+    /// The chunks that are there, of those who are here.
+    pub(super) fn all_there(&self) -> Vec<There> {
+        let registry = self.cluster.registry();
+        let mut all = Vec::new();
+        for (worker, has) in self.there().iter() {
+            let address = match *worker {
+                SERVER => Some(THE_SERVER.into()),
+                worker => registry.member(worker).map(|m| m.hello.address),
+            };
+            let Some(address): Option<String> = address else { continue };
+            let some = (0..).map(StageId).zip(has).filter(|(_, operands)| !operands.is_empty());
+            all.extend(some.map(|(stage, operands)| There {
+                stage,
+                address: address.clone(),
+                operands: operands.clone(),
+            }));
+        }
+        all
+    }
+
+    /// Has one order run, when the worker is free for it.
+    pub(super) async fn order(
+        &self,
+        worker: u32,
+        address: &str,
+        message: &OrderMessage,
+        alone: bool,
+    ) -> Result<Done, Stop> {
+        let body = json(message)
+            .map_err(|e| Stop::Over(Error::Broken { what: format!("an order: {e}") }))?;
+        let posts = self.cluster.posts();
+        let _stay = posts.enter(worker, &self.id, alone).await;
+        if !self.cluster.registry().is_here(worker) {
+            // It died of something else.
+            return Err(Stop::Failed(self.lost_error(worker, address)));
+        }
+        let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
+        let heard = |answer: &Bytes| {
+            if let Ok(Said::Runs(stages)) = read(answer) {
+                self.running().insert(order.number, stages);
+            }
+        };
+        let asked = self.ask(worker, address, "order", body, &heard).await;
+        let last = match asked {
+            Err(Stop::Died(_)) => {
+                posts.died(worker);
+                let ran = self.ran(message).map_err(Stop::Over)?;
+                return Err(Stop::Died(vec![Death { worker, alone, ran }]));
+            }
+            asked => asked?,
+        };
+        let said: Said = read(&last).map_err(|e| self.failed(address, e))?;
+        let Said::Done(mut done) = said else {
+            let reason = "an order had no end".into();
+            return Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }));
+        };
+        match done.error.take() {
+            None => Ok(*done),
+            Some(mut told) => {
+                // What it has too little of is its own.
+                if told.class == Class::Limit {
+                    told.message = format!("{} (worker {worker}, {address})", told.message);
+                }
+                Err(of_told(told))
+            }
+        }
+    }
+
+    /// Asks a worker, and gives its last answer. One that is lost meanwhile is not waited for.
+    pub(super) async fn ask(
+        &self,
+        worker: u32,
+        address: &str,
+        kind: &str,
+        body: Bytes,
+        heard: &(dyn Fn(&Bytes) + Sync),
+    ) -> Result<Bytes, Stop> {
+        let registry = self.cluster.registry();
+        let mut changes = registry.changes();
+        let talk = async {
+            let mut answers = self.cluster.peers().action(address, kind, body, CALL).await?;
+            let mut last = Err(Fault::Unreachable("it ended without an answer".into()));
+            while let Some(answer) = answers.next().await {
+                let answer = answer?;
+                heard(&answer);
+                last = Ok(answer);
+            }
+            last
+        };
+        tokio::pin!(talk);
+        let fault = loop {
+            tokio::select! {
+                answer = &mut talk => match answer {
+                    Ok(last) => return Ok(last),
+                    Err(fault) => break fault,
+                },
+                _ = changes.changed() => {
+                    if !registry.is_here(worker) {
+                        return Err(Stop::Died(Vec::new()));
+                    }
+                }
+            }
+        };
+        match fault {
+            Fault::Unreachable(reason) => {
+                if self.is_gone(worker, address, &reason).await {
+                    return Err(Stop::Died(Vec::new()));
+                }
+                Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }))
+            }
+            fault => Err(self.failed(address, fault)),
+        }
+    }
+
+    fn failed(&self, address: &str, fault: Fault) -> Stop {
+        match fault {
+            Fault::Failed(words) => match serde_json::from_str::<Told>(&words) {
+                Ok(told) => of_told(told),
+                Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
+            },
+            // The worker has forgotten the plan: it joined again.
+            Fault::NotFound(reason) => Stop::Failed(Error::Told(Box::new(Told {
+                code: "not_found".into(),
+                class: Class::Retry,
+                message: format!("{address} does not know: {reason}"),
+                hint: None,
+                may_fit: false,
+            }))),
+            fault => {
+                Stop::Over(Error::PartyLost { party: address.into(), reason: fault.to_string() })
+            }
+        }
+    }
+
+    pub(super) fn lost_error(&self, worker: u32, address: &str) -> Error {
+        let member = self.cluster.registry().member(worker);
+        let reason = member.and_then(|m| m.why).unwrap_or_else(|| "it is gone".into());
+        Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
+    }
+
+    /// Asks all workers whether they are there; true if one is not.
+    pub(super) async fn missing(&self, members: &BTreeMap<u32, Place>, why: &str) -> bool {
+        let here = members.iter().filter(|(worker, _)| self.cluster.registry().is_here(**worker));
+        let asked = here
+            .map(|(worker, place)| async move { self.is_gone(*worker, &place.name, why).await });
+        let gone = futures::future::join_all(asked).await;
+        let gone = gone.into_iter().filter(|gone| *gone).count() as u64;
+        self.count(|t| t.lost += gone);
+        gone > 0
+    }
+
+    /// Tells a worker that is dead from one whose connection broke.
+    pub(super) async fn is_gone(&self, worker: u32, address: &str, reason: &str) -> bool {
+        let (registry, peers) = (self.cluster.registry(), self.cluster.peers());
+        if !registry.is_here(worker) {
+            return true;
+        }
+        if peers.answers(address, PROBE).await {
+            return false;
+        }
+        peers.forget(address);
+        registry.lost(worker, &format!("its connection broke: {reason}"));
+        true
+    }
+}
+
+/// What becomes of a round in which an operand failed.
+fn of_told(told: Told) -> Stop {
+    let error = Error::Told(Box::new(told));
+    match error.class() {
+        Class::Retry => Stop::Failed(error),
+        _ => Stop::Over(error),
+    }
+}
+
+/// An order that runs.
+struct Counted<'a> {
+    drive: &'a Drive,
+    number: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.drive.running().remove(&self.number);
+    }
+}

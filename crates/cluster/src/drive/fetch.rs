@@ -1,0 +1,94 @@
+//! Chunks of the results, fetched from the workers that have them.
+
+use super::{Drive, Has, SERVER};
+use crate::net::Fault;
+use crate::shelf::{IDLE, ticket};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error;
+use tessera_exec::order::{Found, Shelf, object_bytes_max};
+use tessera_planner::plan::StageId;
+
+/// Workers that a chunk is asked of, one after the other.
+const HOLDERS_MAX: u32 = 7;
+
+impl Drive {
+    /// Brings a chunk from whoever has it.
+    async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Bytes>, Error> {
+        for _ in 0..HOLDERS_MAX {
+            let worker = {
+                let there = self.there();
+                let mut has = there.iter().filter(|(w, _)| **w != SERVER);
+                let has_it = |has: &Has| {
+                    has.get(stage.0 as usize).is_some_and(|operands| operands.contains(number))
+                };
+                has.find(|(_, has)| has_it(has)).map(|(w, _)| *w)
+            };
+            let member = worker.and_then(|w| self.cluster.registry().member(w));
+            if let Some(member) = member.filter(|m| m.state.is_here()) {
+                let address = &member.hello.address;
+                let ticket = ticket(&self.id, stage, number);
+                let limit = object_bytes_max(bytes);
+                match self.cluster.peers().object(address, ticket, limit, IDLE).await {
+                    Ok(object) => return Ok(Some(object)),
+                    Err(Fault::Unreachable(reason)) => {
+                        self.is_gone(member.number, address, &reason).await;
+                    }
+                    Err(fault) => {
+                        tracing::warn!(address, %fault, "a chunk is not where it was");
+                        if let Some(has) = self.there().get_mut(&member.number) {
+                            has[stage.0 as usize].remove(number);
+                        }
+                    }
+                }
+            } else if worker.is_none() && !self.is_result(stage) {
+                return Ok(None);
+            }
+            // Whoever comes first has it made again; the others find it there.
+            self.run().await?;
+        }
+        let party = format!("operand {number} of stage {}", stage.0);
+        Err(Error::PartyLost { party, reason: "whoever had its chunks was lost each time".into() })
+    }
+
+    fn is_result(&self, stage: StageId) -> bool {
+        self.tiling.plan().results.iter().any(|r| r.stage == stage)
+    }
+}
+
+/// The results as the server loads them.
+#[derive(Debug)]
+pub(super) struct Loading {
+    pub(super) drive: Arc<Drive>,
+    pub(super) fetched: Arc<AtomicU64>,
+}
+
+impl Shelf for Loading {
+    fn fetch(
+        &self,
+        stage: StageId,
+        number: u64,
+        bytes: u64,
+    ) -> BoxFuture<'static, Result<Option<Found>, Error>> {
+        let (drive, fetched) = (self.drive.clone(), self.fetched.clone());
+        async move {
+            let object = drive.fetch(stage, number, bytes).await?;
+            if let Some(object) = &object {
+                fetched.fetch_add(object.len() as u64, Relaxed);
+            }
+            Ok(object.map(Found::Object))
+        }
+        .boxed()
+    }
+
+    fn made(&self, _: StageId, _: u64, _: &[Arc<Chunk>]) {}
+
+    fn fetched_bytes(&self) -> u64 {
+        self.fetched.load(Relaxed)
+    }
+}

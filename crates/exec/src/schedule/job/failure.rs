@@ -1,0 +1,93 @@
+//! What becomes of a plan that fails, and its beginning anew.
+
+use super::{Job, Trash};
+use crate::error::Error;
+use crate::operand::State;
+use crate::schedule::table::Slot;
+
+impl Job {
+    /// Stops the plan: what runs is asked to stop, everything else is dropped. Only the first error counts.
+    pub(crate) fn fail(&mut self, error: Error, failed: Option<Slot>, trash: &mut Trash) {
+        if let Some(slot) = failed {
+            self.spread(slot);
+        }
+        if self.error.is_none() {
+            self.error = Some(error);
+        }
+        self.statement.token.cancel();
+        self.clear_queues();
+        for fetched in self.fetched.drain(..) {
+            self.running -= 1;
+            self.fetching -= 1;
+            self.reserved -= std::mem::take(&mut self.table.at(fetched.slot).reserved);
+            self.table.turn(fetched.slot, State::Cancelling);
+            self.table.turn(fetched.slot, State::Cancelled);
+            self.table.remove(fetched.slot);
+        }
+        for slot in self.table.slots() {
+            match self.table.at(slot).state {
+                State::Finished => self.release(slot, trash),
+                State::Running => self.table.turn(slot, State::Cancelling),
+                State::Unscheduled | State::Ready => {
+                    self.table.turn(slot, State::Cancelling);
+                    self.table.turn(slot, State::Cancelled);
+                    self.table.remove(slot);
+                }
+                State::Freed | State::Fatal | State::Cancelling | State::Cancelled => {}
+            }
+        }
+        self.redo.clear();
+        self.undelivered = 0;
+        self.edges = 0;
+    }
+
+    /// FATAL for an operand and all that would have read what it makes.
+    fn spread(&mut self, slot: Slot) {
+        let mut next = vec![slot];
+        while let Some(slot) = next.pop() {
+            if self.table.get(slot).is_none_or(|o| !o.state.may_become(State::Fatal)) {
+                continue;
+            }
+            self.table.turn(slot, State::Fatal);
+            if let Some(operand) = self.table.remove(slot) {
+                next.extend(operand.waiters);
+            }
+        }
+    }
+
+    /// Drops all that was computed and not delivered, and goes on, `serial` one operand at a time. Nothing runs.
+    pub(crate) fn restart(&mut self, serial: bool, trash: &mut Trash) {
+        debug_assert_eq!(self.running, 0, "only a plan that stands still is started again");
+        self.clear_queues();
+        for slot in self.table.slots() {
+            let operand = self.table.at(slot);
+            let number = operand.key.number;
+            let pending = std::mem::take(&mut operand.pending);
+            self.redo.extend(pending.into_iter().map(|r| (number, r)));
+            match operand.state {
+                State::Finished => {
+                    let stage = operand.key.stage.0 as usize;
+                    self.stages[stage].dropped.insert(number);
+                    self.release(slot, trash);
+                    continue;
+                }
+                State::Ready => self.table.turn(slot, State::Unscheduled),
+                _ => {}
+            }
+            self.table.turn(slot, State::Freed);
+            self.table.remove(slot);
+        }
+        self.undelivered = 0;
+        self.edges = 0;
+        self.serial |= serial;
+        self.restarted = true;
+        self.stats.restarts += 1;
+    }
+
+    pub(super) fn clear_queues(&mut self) {
+        self.ready.clear();
+        self.loads.clear();
+        self.stack.clear();
+        self.idle.clear();
+    }
+}

@@ -1,0 +1,73 @@
+//! Chunks that leave memory, so that others find room.
+
+use super::{Job, Trash};
+use crate::operand::State;
+use crate::schedule::table::Slot;
+use crate::store::Held;
+use std::sync::Arc;
+
+impl Job {
+    /// Drops all chunks in memory that can be read again and that nothing known waits for; false if there are none.
+    pub(crate) fn drop_dear(&mut self, trash: &mut Trash) -> bool {
+        let mut dropped = false;
+        for slot in self.table.slots() {
+            let operand = self.table.at(slot);
+            let key = operand.key;
+            if operand.state == State::Finished
+                && operand.pins == 0
+                && operand.is_in_memory()
+                && self.stages[key.stage.0 as usize].rereadable
+            {
+                self.stages[key.stage.0 as usize].dropped.insert(key.number);
+                self.stats.evictions += 1;
+                self.release(slot, trash);
+                dropped = true;
+            }
+        }
+        dropped
+    }
+
+    /// Moves a chunk that has a file out of memory; false if it is not there or somebody else holds it too. `holders`
+    /// are the clones of it that the caller knows of, the table's included.
+    pub(crate) fn move_to_file(
+        &mut self,
+        slot: Slot,
+        output: u32,
+        holders: usize,
+        trash: &mut Trash,
+    ) -> bool {
+        let operand = self.table.at(slot);
+        let Some(made) = operand.made.get_mut(output as usize) else { return false };
+        let Some(Held::Memory(chunk)) = &made.chunk else { return false };
+        let Some(file) = chunk.file() else { return false };
+        if Arc::strong_count(chunk) > holders {
+            return false;
+        }
+        let (bytes, file) = (chunk.charged(), file.clone());
+        trash.extend(made.chunk.replace(Held::File(file)));
+        self.held_bytes -= bytes;
+        self.files += 1;
+        if operand.idle_since != 0 {
+            self.idle_bytes -= bytes;
+            if !operand.is_in_memory() {
+                operand.idle_since = 0;
+                self.idle_count -= 1;
+            }
+        }
+        true
+    }
+
+    /// Drops the chunk that has been idle longest; false if there is none.
+    pub(crate) fn evict(&mut self, trash: &mut Trash) -> bool {
+        while let Some((slot, since)) = self.idle.pop_front() {
+            if self.table.get(slot).is_some_and(|o| o.idle_since == since) {
+                let key = self.table.at(slot).key;
+                self.stages[key.stage.0 as usize].dropped.insert(key.number);
+                self.stats.evictions += 1;
+                self.release(slot, trash);
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -273,18 +273,6 @@ impl Runtime {
         let outcome = self.start(plan, runner, sink, cancel)?.wait();
         outcome.result.map(|()| outcome.stats)
     }
-
-    /// Runs a plan; dropping the future cancels it.
-    pub async fn run_async(
-        &self,
-        plan: Arc<dyn Tiling>,
-        runner: Arc<dyn TaskRunner>,
-        sink: Arc<dyn Sink>,
-        cancel: &CancelToken,
-    ) -> Result<Stats, Error> {
-        let outcome = self.start(plan, runner, sink, cancel)?.outcome().await;
-        outcome.result.map(|()| outcome.stats)
-    }
 }
 
 impl Drop for Runtime {

@@ -211,12 +211,6 @@ fn julian_days(year: i64, month: i64, day: i64) -> i64 {
     y.div_euclid(4) * 1461 + y.rem_euclid(4) * 365 + of_year
 }
 
-/// The difference, in days, between the Gregorian day number of a moment and the Julian calendar's for 1970-01-01.
-pub fn julian_offset_days() -> i64 {
-    // 1970-01-01 (Gregorian) is 1969-12-19 (Julian).
-    days_from_date(1969, 12, 19, Calendar::Julian)
-}
-
 /// The date and time of day of microseconds since 1970-01-01 of the calendar.
 pub fn split(micros: i64, calendar: Calendar) -> DateTime {
     let days = micros.div_euclid(DAY_US);

@@ -140,3 +140,45 @@ fn the_life_of_a_query_names_what_exists() {
     // The check can fail.
     assert_eq!(missing("`frontend::parse`, `frontend::no_such`, `no::such`").len(), 2);
 }
+
+/// Links of a page that lead to no file of the repository.
+fn dead_links(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap();
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let files = links.filter(|link| !link.contains("://") && !link.starts_with('#'));
+    let path = |link: &str| page.parent().unwrap().join(link.split('#').next().unwrap());
+    files.filter(|link| !path(link).exists()).map(str::to_string).collect()
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+            .map(|page| root().join(page))
+            .into();
+    for dir in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
+    }
+    for page in pages {
+        let dead = dead_links(&page);
+        assert!(dead.is_empty(), "{}: {dead:?}", page.display());
+    }
+    // The test can fail.
+    let page = tempfile::NamedTempFile::new().unwrap();
+    fs::write(page.path(), "[a](nowhere.md#x) and [b](https://example.invalid)").unwrap();
+    assert_eq!(dead_links(page.path()), ["nowhere.md#x"]);
+}
+
+#[test]
+fn files_stay_below_600_lines() {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        sources(&entry.unwrap().path().join("src"), &mut files);
+    }
+    assert!(files.len() > 400, "{}", files.len());
+    for file in files {
+        let lines = fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 600, "{} has {lines} lines", file.display());
+    }
+}

@@ -1,8 +1,9 @@
 //! Plans on the workers of a cluster.
 //!
-//! The workers make the chunks of the results, the server's own run of the plan loads them ([`tessera_cluster`]). Small
-//! plans never leave the server, and a server without workers runs all of them itself. One that was started again waits
-//! for those that the statement had.
+//! Workers make the chunks of the results, and the server's own run of the plan loads them ([`tessera_cluster`]). Of a
+//! plan whose results are streamed as rows they make what has to be complete before the first row. Small plans never
+//! leave the server, and a server without workers runs all plans itself. A server that was started again waits for the
+//! workers that the statement had.
 
 use crate::error::Error;
 use crate::session::run::{Execution, Results};

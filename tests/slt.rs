@@ -314,9 +314,10 @@ fn worlds(folder: &str) {
         let runs: Vec<&Run> = all.iter().filter(|r| r.world == *world).collect();
         let of = |f: fn(&Run) -> u64| runs.iter().map(|r| f(r)).sum::<u64>();
         println!(
-            "slt: {folder}, {world:?}: {} scripts, {} operands, {} bytes spilled, {} operands found; {:.1} s",
+            "slt: {folder}, {world:?}: {} scripts, {} operands, {} of them on workers, {} bytes spilled, {} operands found; {:.1} s",
             runs.len(),
             of(|r| r.operands),
+            of(|r| r.on_workers),
             of(|r| r.spilled),
             of(|r| r.reused),
             runs.iter().map(|r| r.seconds).sum::<f64>(),
@@ -333,6 +334,12 @@ fn worlds(folder: &str) {
     let (source, tiny) = (sum(World::Source, |r| r.operands), sum(World::Tiny, |r| r.operands));
     if source > 200 && folder != "stores" {
         assert!(tiny > source * 2, "tiny chunks ran {tiny} operands, the sources' {source}");
+    }
+    // What can be spread is: most of what runs, also below cell queries.
+    if ["cells", "dialect", "geoscience", "queries"].contains(&folder) {
+        let world = World::Cluster(3);
+        let (all, there) = (sum(world, |r| r.operands), sum(world, |r| r.on_workers));
+        assert!(there * 2 > all, "workers ran {there} of {all} operands");
     }
     // Arrays of these folders are larger than the memory.
     if ["dialect", "geoscience", "queries"].contains(&folder) {

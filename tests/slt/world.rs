@@ -136,6 +136,8 @@ pub(super) struct Run {
     pub(super) answers: Vec<String>,
     pub(super) failures: Vec<String>,
     pub(super) operands: u64,
+    /// Those of them that workers ran.
+    pub(super) on_workers: u64,
     /// Bytes that were spilled.
     pub(super) spilled: u64,
     /// Operands whose chunks second runs found.
@@ -291,5 +293,5 @@ pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
     let (spilled, reused) =
         (host.runtime().store().figures().spilled_bytes, *reused.lock().unwrap());
     let seconds = began.elapsed().as_secs_f64();
-    Run { world, answers, failures, operands, spilled, reused, seconds }
+    Run { world, answers, failures, operands, on_workers: there, spilled, reused, seconds }
 }

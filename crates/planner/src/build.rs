@@ -95,6 +95,10 @@ impl Builder {
     }
 
     /// The inputs one after the other along an axis; they agree in type and in all other lengths.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] and [`Error::DTypes`] if the inputs do not agree, [`Error::Axis`], [`Error::Range`] for no inputs,
+    /// [`Error::TooLarge`].
     pub fn concat(&mut self, inputs: &[NodeId], axis: usize) -> Result<NodeId> {
         let shapes: Vec<Dims> = inputs.iter().map(|&i| self.shape(i)).collect();
         let mismatch = || Error::Shapes {
@@ -156,6 +160,9 @@ impl Builder {
     }
 
     /// Positions along an axis in any order, each below its length.
+    ///
+    /// # Errors
+    /// [`Error::Axis`], [`Error::Range`] for a position beyond the axis, [`Error::Lists`] for too many of them.
     pub fn take(&mut self, input: NodeId, axis: usize, positions: Arc<[u64]>) -> Result<NodeId> {
         let mut shape = self.shape(input);
         if axis >= shape.len() {
@@ -182,6 +189,10 @@ impl Builder {
     }
 
     /// A reduction; reduced axes stay with length 1 (one position a group for [`AxisReduce::Group`]).
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Axis`], [`Error::Empty`] for a reduction without an identity over nothing, [`Error::Range`] for
+    /// bad groups.
     pub fn reduce(
         &mut self,
         input: NodeId,
@@ -237,6 +248,9 @@ impl Builder {
     }
 
     /// A reduction of whole axes.
+    ///
+    /// # Errors
+    /// As [`Builder::reduce`].
     pub fn reduce_axes(
         &mut self,
         input: NodeId,
@@ -255,6 +269,9 @@ impl Builder {
     }
 
     /// A running reduction. Sums and products of `bool` and narrow integers widen to 64 bits.
+    ///
+    /// # Errors
+    /// [`Error::Axis`], [`Error::DTypes`].
     pub fn scan(&mut self, input: NodeId, kind: ScanKind, axis: usize) -> Result<NodeId> {
         let rank = self.node(input).shape.len();
         if axis >= rank {
@@ -284,6 +301,9 @@ impl Builder {
 
     /// The input's cells for an operation that has no answer for masked ones; see [`Op::Certain`]. The input itself if
     /// it cannot be masked.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
     pub fn certain(&mut self, input: NodeId, operation: &str) -> Result<NodeId> {
         let node = self.node(input);
         if !node.nullable {
@@ -296,6 +316,9 @@ impl Builder {
 
     /// The same cells on the grid with chunks of the lengths `chunks`. It stays a node even where the input has that
     /// grid now: passes may give the input another one.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a chunk of no length, or not one length for each axis.
     pub fn rechunk(&mut self, input: NodeId, chunks: &[u64]) -> Result<NodeId> {
         let node = self.node(input);
         let grid = checked_chunks(&node.shape, chunks)?;

@@ -71,6 +71,9 @@ impl Builder {
     }
 
     /// `a = q r`: `q` [b.., m, k] and `r` [b.., k, n] with k = min(m, n). A tall matrix is factored in blocks of rows.
+    ///
+    /// # Errors
+    /// As [`Builder::factor`].
     pub fn qr(&mut self, a: NodeId) -> Result<(NodeId, NodeId)> {
         let (q, r) = self.qr_parts(a)?;
         let q = match q.blocks.last() {
@@ -81,6 +84,9 @@ impl Builder {
     }
 
     /// The singular value decomposition, by way of QR where a matrix is not square; `k` keeps the leading values alone.
+    ///
+    /// # Errors
+    /// As [`Builder::factor`].
     pub fn svd(&mut self, a: NodeId, k: Option<u64>) -> Result<Svd> {
         let shape = self.shape(a);
         let rank = shape.len();
@@ -116,6 +122,9 @@ impl Builder {
     }
 
     /// The last two axes exchanged.
+    ///
+    /// # Errors
+    /// As [`Builder::transpose`].
     pub fn matrix_transpose(&mut self, a: NodeId) -> Result<NodeId> {
         let rank = self.node(a).shape.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -127,6 +136,9 @@ impl Builder {
 
     /// Singular values at most `rcond` times the largest of their matrix are taken for 0: 1 / s, or 0 for those; and
     /// how many are not, [b.., 1] as a float.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Shapes`].
     pub fn inverse_values(&mut self, s: NodeId, rcond: f64) -> Result<(NodeId, NodeId)> {
         let (dtype, shape) = (self.dtype(s), self.shape(s));
         let last = shape.len() - 1;

@@ -13,6 +13,9 @@ use crate::window::{Frame, is_windowed};
 impl Builder {
     /// A reduction of the cells that each cell sees through `frame` along an axis; see [`Op::Window`]. Where the frame
     /// is longer than a chunk, the input is first cut into longer ones.
+    ///
+    /// # Errors
+    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a bad frame or fewest cells.
     pub fn window(
         &mut self,
         input: NodeId,
@@ -52,6 +55,9 @@ impl Builder {
     /// The cells of each line along an axis in order, or their positions (`int64`), of which the first `limit` are
     /// kept. Lines are brought into one chunk; those that are longer than a chunk are cut into runs and come out in
     /// several chunks ([`crate::runs`]).
+    ///
+    /// # Errors
+    /// [`Error::Axis`], [`Error::DTypes`].
     pub fn sort(
         &mut self,
         input: NodeId,
@@ -87,6 +93,10 @@ impl Builder {
 
     /// Order statistics of each line along an axis, which gets one position for each probability. Lines are brought
     /// into one chunk, or into runs if they are longer than that. Methods that interpolate take floats.
+    ///
+    /// # Errors
+    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an axis
+    /// without cells.
     pub fn quantile(&mut self, input: NodeId, axis: usize, quantiles: Quantiles) -> Result<NodeId> {
         self.check_axis("quantile", input, axis)?;
         let node = self.node(input);

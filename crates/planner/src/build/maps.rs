@@ -11,11 +11,17 @@ use smallvec::SmallVec;
 
 impl Builder {
     /// An elementwise operation on values of one type (see [`ScalarOp`]); shapes broadcast by trailing position.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Shapes`] if the shapes do not broadcast.
     pub fn map(&mut self, op: ScalarOp, inputs: &[NodeId]) -> Result<NodeId> {
         self.map_op(MapOp::Scalar(op), inputs)
     }
 
     /// An elementwise operation; shapes broadcast by trailing position.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Shapes`] if the shapes do not broadcast.
     pub fn map_op(&mut self, op: MapOp, inputs: &[NodeId]) -> Result<NodeId> {
         let dtypes: Vec<DType> = inputs.iter().map(|&i| self.dtype(i)).collect();
         let dtype = map_dtype(op, &dtypes)
@@ -24,6 +30,9 @@ impl Builder {
     }
 
     /// The input converted to a type; itself if it has it.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`] for types between which there is no conversion.
     pub fn cast(&mut self, input: NodeId, dtype: DType) -> Result<NodeId> {
         let from = self.dtype(input);
         if from == dtype {
@@ -79,6 +88,9 @@ impl Builder {
 }
 
 /// The shape in which several meet: trailing axes, equal or 1.
+///
+/// # Errors
+/// [`Error::Shapes`] for lengths that differ and are not 1.
 pub fn broadcast_shapes(operation: &str, shapes: &[Dims]) -> Result<Dims> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out: Dims = SmallVec::from_elem(1, rank);

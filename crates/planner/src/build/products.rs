@@ -13,6 +13,9 @@ use smallvec::SmallVec;
 impl Builder {
     /// Matrix product `[b.., m, k] @ [b.., k, n]`; both of rank 2 or more, of one numeric type, leading axes equal.
     /// Products with a masked factor are skipped; a cell all of whose products are is masked.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`], [`Error::DTypes`].
     pub fn contract(&mut self, lhs: NodeId, rhs: NodeId) -> Result<NodeId> {
         let (l, r) = (self.node(lhs), self.node(rhs));
         let mismatch = |hint: String| Error::Shapes {
@@ -38,6 +41,9 @@ impl Builder {
 
     /// Product over several axes, `[b.., m.., k..] @ [b.., k.., n..]` → `[b.., m.., n..]`, of one numeric type. Masks as
     /// [`Builder::contract`].
+    ///
+    /// # Errors
+    /// [`Error::Shapes`], [`Error::DTypes`].
     pub fn contract_axes(&mut self, lhs: NodeId, rhs: NodeId, axes: Contraction) -> Result<NodeId> {
         let (l, r) = (self.node(lhs), self.node(rhs));
         let Contraction { rows, columns, summed } = axes;

@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 impl Builder {
     /// Raw cells of a stored array: `[shape of the source]`.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge).
     pub fn load(&mut self, source: Arc<SourceRef>) -> Result<NodeId> {
         let region = Region::whole(&source.shape);
         self.load_region(source, region)
@@ -19,6 +22,9 @@ impl Builder {
 
     /// Raw cells of a box of a stored array; the box lies within it. Small source chunks are grouped towards the
     /// configured size, which is that of the chunks and not of what the box has of them.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge).
     pub fn load_region(&mut self, source: Arc<SourceRef>, region: Region) -> Result<NodeId> {
         let slice = source.grid.slice(&region);
         // Of a tensor in memory nothing is decoded.
@@ -29,6 +35,9 @@ impl Builder {
     }
 
     /// Values of a raw array by its decoding rules: masks, then unpacking or time.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`](crate::error::Error::DTypes) for rules that do not fit the stored type.
     pub fn decode(&mut self, raw: NodeId, decode: &Decode) -> Result<NodeId> {
         let dtype = self.dtype(raw);
         let mut keep: Option<NodeId> = None;
@@ -109,6 +118,9 @@ impl Builder {
     }
 
     /// An array that the plan holds, as one chunk.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge).
     pub fn array(&mut self, value: ConstArray) -> Result<NodeId> {
         let (shape, dtype, nullable) = (value.shape.clone(), value.dtype, value.valid.is_some());
         let grid = Grid::single(&shape);
@@ -116,16 +128,25 @@ impl Builder {
     }
 
     /// One value, 0-d.
+    ///
+    /// # Errors
+    /// None for a value without dimensions; the signature is that of all nodes.
     pub fn constant(&mut self, value: Scalar) -> Result<NodeId> {
         self.array(ConstArray::new(value.dtype(), &[], &[Some(value)]))
     }
 
     /// A masked 0-d value of a type.
+    ///
+    /// # Errors
+    /// None for a value without dimensions; the signature is that of all nodes.
     pub fn null(&mut self, dtype: DType) -> Result<NodeId> {
         self.array(ConstArray::new(dtype, &[], &[None]))
     }
 
     /// A value repeated over a shape, in chunks of the lengths `chunks` if given.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge), [`Error::Range`](crate::error::Error::Range) for bad chunks.
     pub fn full(
         &mut self,
         value: Option<Scalar>,
@@ -145,6 +166,9 @@ impl Builder {
     }
 
     /// Row-major numbers of the cells of a shape: `int64`, in chunks of the lengths `chunks` if given.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge), [`Error::Range`](crate::error::Error::Range) for bad chunks.
     pub fn iota(&mut self, shape: &[u64], chunks: Option<&[u64]>) -> Result<NodeId> {
         let grid = match chunks {
             Some(c) => checked_chunks(shape, c)?,

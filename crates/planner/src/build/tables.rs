@@ -11,6 +11,9 @@ use crate::scalar::Scalar;
 
 impl Builder {
     /// Places of cells in sorted 1-d tables of their type; see [`LookupKind`]. Each table is brought into one chunk.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Shapes`] for tables that are not 1-d, [`Error::Range`].
     pub fn lookup(&mut self, input: NodeId, tables: &[NodeId], kind: LookupKind) -> Result<NodeId> {
         let mut dtypes = vec![self.dtype(input)];
         dtypes.extend(tables.iter().map(|&t| self.dtype(t)));
@@ -60,6 +63,9 @@ impl Builder {
     /// For each code from 0 on how many cells have it (`int64`), or the sum of their weights (`float64`): `[1, .., 1,
     /// count]`, of the rank of the codes, at least 1. Codes are `int64`; weights are converted and have the codes'
     /// shape. Masked cells are skipped; a code beyond is an error if `strict`, else skipped too.
+    ///
+    /// # Errors
+    /// [`Error::DTypes`], [`Error::Shapes`].
     pub fn bin(
         &mut self,
         codes: NodeId,

@@ -11,6 +11,9 @@ use smallvec::{SmallVec, smallvec};
 
 impl Builder {
     /// Other positions of the input: `shape` is what the view gives. Every position read lies within the input.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
     pub fn view(&mut self, input: NodeId, view: View, shape: &[u64]) -> Result<NodeId> {
         // A view of a view is one view.
         let (input, view) = match &self.node(input).op {
@@ -38,6 +41,9 @@ impl Builder {
     }
 
     /// The input repeated to a shape, by trailing position.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] for lengths that differ and are not 1.
     pub fn broadcast_to(&mut self, input: NodeId, shape: &[u64]) -> Result<NodeId> {
         let from = self.shape(input);
         if from[..] == *shape {
@@ -56,6 +62,9 @@ impl Builder {
     }
 
     /// Axes in another order: axis `a` of the result is axis `order[a]` of the input.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if `order` is no permutation of the axes.
     pub fn transpose(&mut self, input: NodeId, order: &[usize]) -> Result<NodeId> {
         let from = self.shape(input);
         let mut seen = vec![false; from.len()];
@@ -84,6 +93,9 @@ impl Builder {
     }
 
     /// A new axis of length 1 before `axis` (which may be the rank).
+    ///
+    /// # Errors
+    /// [`Error::Axis`].
     pub fn expand_dims(&mut self, input: NodeId, axis: usize) -> Result<NodeId> {
         let mut shape = self.shape(input);
         if axis > shape.len() {
@@ -102,6 +114,9 @@ impl Builder {
     }
 
     /// Axes of length 1 dropped.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] for an axis of another length than 1.
     pub fn squeeze(&mut self, input: NodeId, axes: &[usize]) -> Result<NodeId> {
         let from = self.shape(input);
         let (mut view, mut shape) = (View { axes: smallvec![] }, Dims::new());
@@ -126,6 +141,9 @@ impl Builder {
     }
 
     /// Positions `start, start + step, …` (`len` of them) along an axis; all lie within it, `step` is not 0.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
     pub fn slice(
         &mut self,
         input: NodeId,
@@ -143,12 +161,18 @@ impl Builder {
     }
 
     /// One position along an axis, which goes; `position` lies within it.
+    ///
+    /// # Errors
+    /// As [`Builder::slice`].
     pub fn index(&mut self, input: NodeId, axis: usize, position: u64) -> Result<NodeId> {
         let one = self.slice(input, axis, position as i64, 1, 1)?;
         self.squeeze(one, &[axis])
     }
 
     /// The same cells in row-major order under another shape.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`] for another number of cells.
     pub fn reshape(&mut self, input: NodeId, shape: &[u64]) -> Result<NodeId> {
         let from = self.shape(input);
         if from[..] == *shape {

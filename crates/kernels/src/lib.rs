@@ -9,7 +9,7 @@
 //! 2. [`combine`] merges the states that reductions leave, and finishes them into values.
 //! 3. [`scan`] runs sums and extremes along an axis, with a carry from the chunk before.
 //! 4. [`copy`] moves boxes between strided views.
-//! 5. [`window`] reduces the cells around each cell, [`lines`] brings lines in order.
+//! 5. [`window`] reduces the cells around each cell, [`sort`] brings lines in order.
 //! 6. [`table`] looks cells up and adds them up by code; [`fill`] carries cells over masked ones.
 //! 7. [`contract`] adds a block of a matrix product.
 //! 8. [`factor`] factors whole matrices.

@@ -5,7 +5,7 @@
 //! 2. [`guard`] refuses heads that can be read in two ways, and asks for the token, or for a client of this machine.
 //! 3. [`body`] reads the statement within its limit and its time; [`crate::parameters`] puts its parameters in place.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
-//! 5. [`store`] enters it into the queue, runs it when a place is free, and keeps its result.
+//! 5. [`registry`] enters it into the queue, runs it when a place is free, and keeps its result.
 //! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with back-pressure.
 //!
 //! Invariants: every wait has an end; whatever a client does, also leaving at any moment, what it used is free soon

@@ -1,7 +1,7 @@
 //! Lines that are longer than a chunk: their runs, and what is merged of them.
 //!
 //! An operand that makes a part of a sorted line reads the index of the line's runs, which tells where in each run its
-//! cells are ([`lines::Line`]), and then just these, in memory or in files. So it needs as much memory as it makes
+//! cells are ([`sort::Line`]), and then just these, in memory or in files. So it needs as much memory as it makes
 //! cells, however long the line is.
 
 use super::Operand;

@@ -80,6 +80,14 @@ struct CellsExplained {
     rows: Option<u64>,
 }
 
+/// What EXPLAIN goes on with.
+enum Lowered<'a, T> {
+    /// The whole statement.
+    Ready(Box<Binding<'a>>, T),
+    /// The answer, of a statement whose islands do not run.
+    Outline(Box<Reply>),
+}
+
 struct ScanExplained {
     name: String,
     parts: Arc<TableParts>,
@@ -105,27 +113,43 @@ impl Session {
         }
     }
 
+    /// Lowers a statement. Islands run for EXPLAIN ANALYZE alone; else a statement that waits for one is outlined.
+    async fn lowered<'a, T>(
+        &self,
+        mut binding: Binding<'a>,
+        decision: &Decision,
+        what: &Explain,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        statement: &Handle,
+    ) -> Result<Lowered<'a, T>, Error> {
+        if what.analyze {
+            let lowered = self.settle(&mut binding, statement, lower).await?;
+            return Ok(Lowered::Ready(Box::new(binding), lowered));
+        }
+        match binding.lower(&mut lower)? {
+            Settled::Ready(lowered) => Ok(Lowered::Ready(Box::new(binding), lowered)),
+            Settled::Waiting(island) => {
+                explain_waiting(self, binding, island, decision, what, lower, statement)
+                    .await
+                    .map(|reply| Lowered::Outline(Box::new(reply)))
+            }
+        }
+    }
+
     async fn explain_tensors(
         &self,
-        mut binding: Binding<'_>,
+        binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
         what: &Explain,
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let lower = |context: &mut Context<'_>| lower_any(query, context);
-        let lowered = match what.analyze {
-            true => self.settle(&mut binding, statement, lower).await?,
-            false => match binding.lower(lower)? {
-                Settled::Ready(lowered) => lowered,
-                Settled::Waiting(island) => {
-                    return explain_waiting(
-                        self, binding, island, decision, what, lower, statement,
-                    )
-                    .await;
-                }
-            },
-        };
+        let (binding, lowered) =
+            match self.lowered(binding, decision, what, lower, statement).await? {
+                Lowered::Ready(binding, lowered) => (*binding, lowered),
+                Lowered::Outline(reply) => return Ok(*reply),
+            };
         let islands = shown(self, &binding, statement)?;
         let planned = planned(binding, decision, lowered, what.verbose)?;
         let (tiling, sources) = (&planned.tiling, &planned.sources);
@@ -143,7 +167,7 @@ impl Session {
 
     async fn explain_cells(
         &self,
-        mut binding: Binding<'_>,
+        binding: Binding<'_>,
         query: &Query,
         decision: &Decision,
         what: &Explain,
@@ -151,17 +175,10 @@ impl Session {
     ) -> Result<Reply, Error> {
         let because = decision.reason.to_string();
         let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
-        let cells = match what.analyze {
-            true => self.settle(&mut binding, statement, lower).await?,
-            false => match binding.lower(lower)? {
-                Settled::Ready(plan) => plan,
-                Settled::Waiting(island) => {
-                    return explain_waiting(
-                        self, binding, island, decision, what, lower, statement,
-                    )
-                    .await;
-                }
-            },
+        let (binding, cells) = match self.lowered(binding, decision, what, lower, statement).await?
+        {
+            Lowered::Ready(binding, lowered) => (*binding, lowered),
+            Lowered::Outline(reply) => return Ok(*reply),
         };
         let islands = shown(self, &binding, statement)?;
         let planned = PlannedCells::of(binding, cells)?;

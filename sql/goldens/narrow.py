@@ -121,3 +121,17 @@ for sets in ("ROLLUP (a.lat, a.t > 12.5)", "CUBE (a.lat + 1, a.t > 12.5)", "GROU
     key = "a.lat + 1" if "+" in sets else "a.lat"
     more = ", grouping(a.t > 12.5) AS g" if sets.startswith("ROLLUP") else ""
     same(f, f"SELECT {key} AS k, a.t > 12.5 AS w, count(*) AS n{more} FROM (SELECT lat, t FROM tenth64 WHERE lat > 52.75) a GROUP BY {sets} ORDER BY k, w, n", ("12.5", "12.5::DOUBLE"), ("52.75", "52.75::DOUBLE"), some=False)
+
+f = Script("cells/shared", "CTEs of a query that would read too many relations if they were written out. Expected values from DuckDB.", 1e-12, setup=TABLES)
+f.note("Each step reads the one before twice: 4096 relations.")
+steps = ", ".join(f"a{i} AS (SELECT l.n, l.lat FROM a{i - 1} l JOIN a{i - 1} r ON l.n = r.n)" for i in range(1, 13))
+same(f, f"WITH a0 AS (SELECT n, lat FROM stations WHERE n < 6), {steps} SELECT n, lat FROM a12 ORDER BY n, lat LIMIT 5")
+steps = ", ".join(f"a{i} AS (SELECT (SELECT x FROM a{i - 1}) + (SELECT x FROM a{i - 1}) AS x)" for i in range(1, 13))
+same(f, f"WITH a0 AS (SELECT 1 AS x), {steps} SELECT x FROM a12")
+steps = ", ".join(f"a{i} AS (SELECT l.lat, l.s + r.s AS s FROM a{i - 1} l JOIN a{i - 1} r USING (lat))" for i in range(1, 12))
+same(f, f"WITH a0 AS (SELECT lat, sum(t) AS s FROM tenth64 WHERE lon > -0.2 GROUP BY lat), {steps} SELECT lat, s FROM a11 WHERE lat < 52.4 ORDER BY lat DESC", ("lon > -0.2", "lon > -0.2::DOUBLE"), ("lat < 52.4", "lat < 52.4::DOUBLE"))
+steps = ", ".join(f"a{i} AS (SELECT l.n, r.lat FROM b{i - 1} l JOIN b{i - 1} r ON l.n = r.n), b{i} AS (SELECT n, max(lat) AS lat FROM a{i} GROUP BY n)" for i in range(2, 14))
+same(f, f"WITH b1 AS (SELECT n, lat FROM stations), {steps} SELECT n, lat FROM b13 WHERE n IN (SELECT n + 1 FROM a13) ORDER BY n")
+f.note("Under names of their own.")
+steps = ", ".join(f"a{i}(u, v) AS (SELECT l.u, r.v FROM a{i - 1} l JOIN a{i - 1} r ON l.u = r.u)" for i in range(1, 12))
+same(f, f"WITH a0(u, v) AS (SELECT n, lat FROM stations), {steps} SELECT u, v FROM a11 WHERE v > 52.4 ORDER BY u", ("v > 52.4", "v > 52.4::FLOAT"))

@@ -23,6 +23,7 @@ mod memory;
 mod parquet;
 mod pieces;
 mod scratch;
+mod shared;
 mod single;
 mod stop;
 pub mod stream;
@@ -39,12 +40,14 @@ pub use large_top::with_large_limits_sorted;
 pub use memory::RowsMemory;
 pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
+pub use shared::{SharedProvider, SharedTable};
 pub use stop::{IsStopped, await_in_place, in_place, stoppable};
 pub use table::{Column, TableParts, TensorTable, tensor_scans};
 pub use thrift::check_parquet;
 pub use top::Top;
 
 use arrow::array::ArrayRef;
+use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
@@ -80,7 +83,7 @@ pub trait RunTensor: Send + Sync + std::fmt::Debug {
 /// DataFusion's, if a table has another schema than its placeholder.
 pub fn attach(
     plan: LogicalPlan,
-    tables: &BTreeMap<String, Arc<TensorTable>>,
+    tables: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Unused bytes of the heap that are kept.
+/// Bytes beyond those that are accounted for that a process may always hold.
 const UNUSED_MAX: u64 = 64 << 20;
 /// Time between two looks at the size of the heap.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -25,16 +25,16 @@ pub fn limit_arenas(threads: usize) {
     let _ = threads;
 }
 
-/// True if the process holds much more memory than the `used` bytes that are accounted for, so that [`give_back`] is
-/// worth its time. It looks at most twice a second.
-pub fn is_large(used: u64) -> bool {
+/// True if the process holds much more memory than the `used` bytes of a quota of `limit` bytes that are accounted for, so
+/// that [`give_back`] is worth its time. It looks at most twice a second.
+pub fn is_large(used: u64, limit: u64) -> bool {
     static LOOKED: Mutex<Option<Instant>> = Mutex::new(None);
     let Ok(mut looked) = LOOKED.try_lock() else { return false };
     if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
         return false;
     }
     *looked = Some(Instant::now());
-    anonymous_bytes().is_some_and(|held| held > used.saturating_add(UNUSED_MAX))
+    anonymous_bytes().is_some_and(|held| held > used.saturating_add(UNUSED_MAX.min(limit / 2)))
 }
 
 /// Gives unused memory of the allocator back to the system. It takes some milliseconds.
@@ -65,7 +65,7 @@ mod tests {
         let blocks: Vec<Vec<u8>> = (0..200_000).map(|_| vec![1; 1024]).collect();
         let last = vec![1u8; 1024];
         let held = anonymous_bytes().unwrap_or_default();
-        assert!(held > UNUSED_MAX && is_large(0) && !is_large(0), "{held}");
+        assert!(held > UNUSED_MAX && is_large(0, u64::MAX) && !is_large(0, u64::MAX), "{held}");
         drop(blocks);
         give_back();
         let after = anonymous_bytes().unwrap_or_default();

@@ -34,6 +34,7 @@ pub mod schedule;
 pub mod select;
 pub mod sink;
 pub mod source;
+mod stack;
 pub mod store;
 pub mod task;
 

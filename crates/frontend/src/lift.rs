@@ -4,6 +4,7 @@
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
 //!    labels, known at bind, and variables. `using` writes out what joins make one column.
+//!    CTEs that make a query too large are planned by themselves, once (`shared`).
 //! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
 //!    analyser coerces types.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
@@ -41,6 +42,7 @@ mod relation;
 mod relations;
 mod rows;
 mod scan;
+mod shared;
 mod table;
 mod time;
 mod unreadable;
@@ -74,6 +76,8 @@ pub use labelled::{Dense, DenseKey, Labelled, coordinate, labelled, origins};
 pub use relations::plan_cells;
 pub(crate) use scan::flatten;
 pub use scan::{ScanColumn, ScanSource, TensorScan, Top};
+pub use shared::SharedRows;
+use shared::{SharedSource, Taken};
 pub use table::{calendar, dtype_of_field, field};
 
 use crate::ast::Relation;
@@ -122,12 +126,25 @@ pub trait CellTables {
 pub struct CellPlan {
     /// The optimised relational plan; its table scans are named placeholders or the caller's own sources.
     pub logical: LogicalPlan,
-    /// What fills the placeholders.
+    /// Rows that the plan reads by the names of tables, and that are made once; each reads only those before it.
+    pub shared: Vec<SharedRows>,
+    /// What fills the placeholders of all these plans.
     pub scans: Vec<TensorScan>,
     /// What stayed dense, and which clause forced rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
     /// For each column that is a dimension's labels as its source has them: these labels, in the source's order.
     pub orders: Vec<Option<ArrayRef>>,
+}
+
+impl CellPlan {
+    /// The relational plans for EXPLAIN: those of rows that are made once, then the query's.
+    pub fn logical_text(&self) -> String {
+        let shared = self.shared.iter().map(|SharedRows { name, logical }| {
+            let plan = logical.display_indent().to_string();
+            plan.lines().fold(format!("{name}:\n"), |text, line| text + "  " + line + "\n")
+        });
+        shared.collect::<String>() + &self.logical.display_indent().to_string()
+    }
 }
 
 /// Do cell blocks stay dense? The answer is the same either way; `Off` is there to show it.
@@ -188,44 +205,27 @@ pub(crate) fn plan_in(
     density: Density,
 ) -> Result<CellPlan, Error> {
     crate::limits::with_stack(|| {
-        let mut query = query.clone();
-        let prepared = names::prepare(&mut query, tables, because, density, text)?;
-        expansion::check(&query)?;
-        using::rewrite(&mut query, &prepared, state)?;
-        let logical = match logical(query, &prepared, state) {
-            Ok(logical) => logical,
-            Err(e) => {
-                // A type that does not fit is no news of a column that has none.
-                return Err(match unreadable::named(&prepared.tables) {
-                    Some(error) => Error::Bind { error, position: None },
-                    None => {
-                        let error = error::of_surface(error::plan(e), because);
-                        let error = error::of_text(error, &prepared.texts);
-                        error::near(error, &prepared.variables)
-                    }
-                });
-            }
+        let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
+        let taken = match expansion::check(&query) {
+            Ok(()) => Vec::new(),
+            Err(_) => shared::take_out(&mut query),
         };
-        let told = |e| error::of_text(error::plan(e), &prepared.texts);
-        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
-            return Err(Error::Bind { error, position: None });
-        }
-        expansion::check_expressions(&logical)?;
-        let orders = order::sources(&logical);
         let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
-        let logical = match density {
-            Density::Auto => lift.dense(logical).map_err(told)?,
-            Density::Off => {
-                lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
-                logical
-            }
-        };
-        let logical = order::ordered(logical, state).map_err(told)?;
-        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
-        let logical = state.optimize(&logical).map_err(told)?;
-        error::correlated(&logical)?;
-        let logical = lift.rows(logical).map_err(told)?;
-        Ok(CellPlan { logical, scans: lift.scans, notes: lift.notes, orders })
+        if density == Density::Off {
+            lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
+        }
+        let mut shared = Vec::new();
+        for Taken { table: name, cte, uses, query } in taken {
+            go_on().map_err(error::plan)?;
+            let (logical, _) = lift.planned(query, &prepared, because, density)?;
+            let logical = shared::with_distinct_names(logical).map_err(error::plan)?;
+            lift.notes.push(format!("once: {cte}, which is named {uses} times"));
+            let source = SharedSource(logical.schema().inner().clone());
+            prepared.tables.insert(name.clone(), Arc::new(source));
+            shared.push(SharedRows { name, logical });
+        }
+        let (logical, orders) = lift.planned(query, &prepared, because, density)?;
+        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders })
     })
 }
 
@@ -253,6 +253,49 @@ struct Lift<'a> {
 }
 
 impl Lift<'_> {
+    /// The plan of a prepared query, and [`CellPlan::orders`].
+    fn planned(
+        &mut self,
+        mut query: Query,
+        prepared: &names::Prepared,
+        because: &str,
+        density: Density,
+    ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
+        expansion::check(&query)?;
+        let state = self.state;
+        using::rewrite(&mut query, prepared, state)?;
+        let logical = match logical(query, prepared, state) {
+            Ok(logical) => logical,
+            Err(e) => {
+                // A type that does not fit is no news of a column that has none.
+                return Err(match unreadable::named(&prepared.tables) {
+                    Some(error) => Error::Bind { error, position: None },
+                    None => {
+                        let error = error::of_surface(error::plan(e), because);
+                        let error = error::of_text(error, &prepared.texts);
+                        error::near(error, &prepared.variables)
+                    }
+                });
+            }
+        };
+        let told = |e| error::of_text(error::plan(e), &prepared.texts);
+        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
+            return Err(Error::Bind { error, position: None });
+        }
+        expansion::check_expressions(&logical)?;
+        let orders = order::sources(&logical);
+        let logical = match density {
+            Density::Auto => self.dense(logical).map_err(told)?,
+            Density::Off => logical,
+        };
+        let logical = order::ordered(logical, state).map_err(told)?;
+        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
+        let logical = state.optimize(&logical).map_err(told)?;
+        error::correlated(&logical)?;
+        let logical = self.rows(logical).map_err(told)?;
+        Ok((logical, orders))
+    }
+
     /// Replaces what has a dense form by scans of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_down_with_subqueries(|node| {

@@ -115,7 +115,8 @@ pub struct Session {
 impl Host {
     /// Gives the allocator's unused memory back to the system, if it is much.
     fn give_back(&self) {
-        if tessera_exec::heap::is_large(self.runtime.quota().used()) {
+        let quota = self.runtime.quota();
+        if tessera_exec::heap::is_large(quota.used(), quota.limit()) {
             self.io.spawn_blocking(tessera_exec::heap::give_back);
         }
     }

@@ -8,6 +8,7 @@
 //! evaluated for some thousand pairs at a time, so the check is there, and the thread's other work is handed to others.
 
 use crate::error::Error;
+use crate::stack;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -32,21 +33,25 @@ pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Runs what takes a thread for as long as it likes: other threads take over what this one served beside.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-    match flavor {
+    let done = match flavor {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
-    }
+    };
+    stack::give_back();
+    done
 }
 
 /// Waits for what computes between its awaits for as long as it likes: other threads take over what this one served
 /// beside, and tasks that it spawns run on the threads of `spawned`.
 pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) -> T {
-    match Handle::try_current() {
+    let done = match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
             tokio::task::block_in_place(|| spawned.block_on(work))
         }
         _ => work.await,
-    }
+    };
+    stack::give_back();
+    done
 }
 
 /// The plan, whose operators end with [`Error::Cancelled`] at the next batch, or pairs of a join, after `is_stopped` is

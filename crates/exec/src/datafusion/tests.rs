@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! Tables over a runner that gives prepared pieces, in a shuffled order.
 
-use super::{Column, Piece, RunTensor, TableParts, TensorTable, attach};
+use super::{
+    Column, Piece, RunTensor, SharedProvider, SharedTable, TableParts, TensorTable, attach,
+};
 use crate::error::Error;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::pretty::pretty_format_batches;
+use datafusion::catalog::TableProvider;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -156,7 +159,48 @@ async fn a_placeholder_is_replaced_by_its_table() {
     );
     context.register_table("groups_0", Arc::new(empty)).unwrap();
     let plan = context.state().create_logical_plan("SELECT sum(v) FROM groups_0").await.unwrap();
-    let plan = attach(plan, &[("groups_0".to_string(), t)].into()).unwrap();
+    let plan =
+        attach(plan, &[("groups_0".to_string(), t as Arc<dyn TableProvider>)].into()).unwrap();
     let batches = context.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();
     assert!(pretty_format_batches(&batches).unwrap().to_string().contains("13.0"));
+}
+
+/// What readers of rows that are made once get, and how often the rows were built.
+async fn shared(fails: bool, sql: &str) -> (Result<String, DataFusionError>, u64) {
+    let config = SessionConfig::new().with_target_partitions(1);
+    let (context, table) = (SessionContext::new_with_config(config), table(false, true, fails));
+    context.register_table("t", table.clone()).unwrap();
+    let plan = context.sql("SELECT place, v, lat FROM t WHERE lat < 60").await.unwrap();
+    let plan = plan.create_physical_plan().await.unwrap();
+    let rows = Arc::new(SharedTable::new("s".into(), plan.schema()));
+    context.register_table("s", Arc::new(SharedProvider(rows.clone()))).unwrap();
+    rows.made_by(plan.clone()).unwrap();
+    assert!(rows.made_by(plan).is_err());
+    let batches = context.sql(sql).await.unwrap().collect().await;
+    (
+        batches.map(|batches| pretty_format_batches(&batches).unwrap().to_string()),
+        table.rows_exploded(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_rows_are_made_once_for_all_readers() {
+    let (rows, made) = shared(false, "SELECT v, place, lat FROM s LIMIT 2").await;
+    assert_eq!(made, 6);
+    let rows = rows.unwrap();
+    assert!(
+        rows.contains("| 0.0 | a     | 50  |") && rows.contains("| 1.0 | b     | 50  |"),
+        "{rows}"
+    );
+    let three = "SELECT count(*), sum(a.v), max(b.place) FROM s a JOIN s b ON a.lat = b.lat, s c";
+    let (rows, made) = shared(false, three).await;
+    assert_eq!(made, 6);
+    let rows = rows.unwrap();
+    assert!(rows.contains("| 108      | 234.0    | c            |"), "{rows}");
+    let (rows, made) =
+        shared(false, "SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM s WHERE false)").await;
+    assert!(rows.is_ok() && made <= 6);
+    let (rows, _) = shared(true, "SELECT count(*) FROM s a, s b").await;
+    let error = rows.unwrap_err();
+    assert!(error.to_string().contains("on purpose"), "{error}");
 }

@@ -134,10 +134,25 @@ fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> 
 
 /// What a query takes, with all that is inside of it.
 #[derive(Clone, Copy, Default)]
-struct Size {
-    relations: u64,
+pub(super) struct Size {
+    pub(super) relations: u64,
     /// Queries that are walked through.
-    walked: u64,
+    pub(super) walked: u64,
+}
+
+impl Size {
+    /// Of a table.
+    pub(super) const RELATION: Self = Size { relations: 1, walked: 0 };
+}
+
+/// What a query takes that sees CTEs of these sizes.
+pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> Size {
+    let outer = Level { ctes: std::mem::take(ctes), ..Level::default() };
+    let mut count = Count { levels: vec![outer], ..Count::default() };
+    let _ = walk(query, &mut count);
+    let Some(level) = count.levels.pop() else { return count.total };
+    *ctes = level.ctes;
+    level.size
 }
 
 /// An open query.
@@ -217,7 +232,7 @@ impl Visitor for Count {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         let TableFactor::Table { name, .. } = factor else { return ControlFlow::Continue(()) };
         let known = self.levels.iter().rev().find_map(|level| level.ctes.get(&name_of(name)?));
-        let size = known.copied().unwrap_or(Size { relations: 1, walked: 0 });
+        let size = known.copied().unwrap_or(Size::RELATION);
         if let Some(level) = self.levels.last_mut() {
             level.add(size);
         }
@@ -225,7 +240,8 @@ impl Visitor for Count {
     }
 }
 
-fn name_of(name: &ObjectName) -> Option<String> {
+/// The name of a relation that is one word.
+pub(super) fn name_of(name: &ObjectName) -> Option<String> {
     match name.0.as_slice() {
         [part] => part.as_ident().map(|ident| ident.value.clone()),
         _ => None,

@@ -15,6 +15,7 @@ mod known;
 mod numbers;
 mod ours;
 mod used;
+mod views;
 
 use crate::walk::walk_mut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,6 +40,7 @@ use columns::Columns;
 use known::Known;
 pub(super) use ours::call;
 use used::Used;
+use views::Views;
 
 /// Names of our functions that stand for operators.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
@@ -57,16 +59,16 @@ pub(crate) struct Prepared {
 
 /// Prepares a query; `because` is the clause that made its block a cell block, for errors.
 pub(crate) fn prepare(
-    query: &mut Query,
+    query: &Query,
     tables: &dyn CellTables,
     because: &str,
     density: Density,
     text: u64,
-) -> Result<Prepared, Error> {
-    let mut pass = Relations {
+) -> Result<(Query, Prepared), Error> {
+    let pass = |views| Relations {
         text,
         entering: None,
-        expanded: 0,
+        views,
         catalog: tables,
         because,
         density,
@@ -77,16 +79,29 @@ pub(crate) fn prepare(
         texts: BTreeMap::new(),
         variables: BTreeSet::new(),
     };
-    headings::name(query);
-    if let ControlFlow::Break(error) = walk_mut(query, &mut pass) {
-        return Err(error);
-    }
-    let Relations { tables, mut names, texts, variables, .. } = pass;
+    let mut named = query.clone();
+    headings::name(&mut named);
+    let mut prepared = named.clone();
+    let mut first = pass(Views::default());
+    let walked = match walk_mut(&mut prepared, &mut first) {
+        ControlFlow::Break(_) if first.views.are_too_many() => {
+            let mut second = pass(Views::as_ctes());
+            prepared = named;
+            walk_mut(&mut prepared, &mut second).map_continue(|()| second)
+        }
+        walked => walked.map_continue(|()| first),
+    };
+    let pass = match walked {
+        ControlFlow::Break(error) => return Err(error),
+        ControlFlow::Continue(pass) => pass,
+    };
+    let Relations { tables, mut names, texts, variables, views, .. } = pass;
+    views.define(&mut prepared);
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
-    let _ = walk_mut(query, &mut Spelling { names: &names });
-    Ok(Prepared { tables, texts, variables })
+    let _ = walk_mut(&mut prepared, &mut Spelling { names: &names });
+    Ok((prepared, Prepared { tables, texts, variables }))
 }
 
 /// A CTE in sight.
@@ -122,9 +137,6 @@ struct Block {
     known: Vec<Known>,
 }
 
-/// The most views that may take their places in one statement: views of views can double with each step.
-const VIEWS_MAX: usize = 1024;
-
 struct Relations<'a> {
     catalog: &'a dyn CellTables,
     because: &'a str,
@@ -137,8 +149,7 @@ struct Relations<'a> {
     text: u64,
     /// The text of a view whose query is visited next.
     entering: Option<u64>,
-    /// Views whose queries took their places so far.
-    expanded: usize,
+    views: Views,
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
     texts: BTreeMap<String, Position>,
@@ -340,18 +351,8 @@ impl Relations<'_> {
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
             CellRelation::Query { query, text } => {
-                self.expanded += 1;
-                if self.expanded > VIEWS_MAX {
-                    return Err(Error::TooComplex {
-                        what: format!("the query reads {} views of views", self.expanded),
-                        limit: VIEWS_MAX,
-                        position: None,
-                    });
-                }
-                self.entering = Some(text);
                 let alias = alias.or_else(|| natural.map(plain_alias));
-                *factor =
-                    TableFactor::Derived { lateral: false, subquery: query, alias, sample: None };
+                *factor = self.view(query, text, alias)?;
                 return Ok(());
             }
             CellRelation::Rows { source, name } => {
@@ -379,18 +380,8 @@ impl Relations<'_> {
         self.names.insert(name.value.clone());
         let table = format!("cells_{}", self.tables.len());
         self.tables.insert(table.clone(), source);
-        *factor = TableFactor::Table {
-            name: ObjectName::from(vec![Ident::new(table)]),
-            alias: Some(alias.unwrap_or_else(|| plain_alias(name))),
-            args: None,
-            with_hints: vec![],
-            version: None,
-            with_ordinality: false,
-            partitions: vec![],
-            json_path: None,
-            sample: None,
-            index_hints: vec![],
-        };
+        let alias = Some(alias.unwrap_or_else(|| plain_alias(name)));
+        *factor = table_factor(Ident::new(table), alias);
         Ok(())
     }
 
@@ -496,6 +487,21 @@ fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
     match factor {
         TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.clone(),
         _ => None,
+    }
+}
+
+fn table_factor(name: Ident, alias: Option<TableAlias>) -> TableFactor {
+    TableFactor::Table {
+        name: ObjectName::from(vec![name]),
+        alias,
+        args: None,
+        with_hints: vec![],
+        version: None,
+        with_ordinality: false,
+        partitions: vec![],
+        json_path: None,
+        sample: None,
+        index_hints: vec![],
     }
 }
 

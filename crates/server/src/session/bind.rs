@@ -290,7 +290,7 @@ impl Session {
             () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        let logical = rows.plan.logical.display_indent().to_string();
+        let logical = rows.plan.logical_text();
         let mut text = format!("{logical}\n");
         let mut tensor_plans = serde_json::Map::new();
         for scan in &rows.plan.scans {

@@ -2,30 +2,33 @@
 
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::engine::Handle;
-use crate::error::Error;
+use crate::error::{Class, Error, Position, Report};
 use crate::session::bind::Binding;
 use crate::session::run::{Execution, Results};
 use crate::session::stop::Stop;
 use crate::session::{Failure, Session};
 use crate::statement::State;
 use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::stream::{self, BoxStream, StreamExt};
 use sqlparser::ast::Query;
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::datafusion::{
-    BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, TableParts, TensorTable, Top, attach,
-    rows_of_batches, stoppable, with_large_limits_sorted,
+    BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, SharedProvider, SharedTable,
+    TableParts, TensorTable, Top, attach, rows_of_batches, stoppable, tensor_scans,
+    with_large_limits_sorted,
 };
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
-use tessera_frontend::lift::{self, CellPlan, ScanColumn, TensorScan};
+use tessera_frontend::lift::{self, CellPlan, ScanColumn, SharedRows, TensorScan};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::ir::NodeId;
@@ -42,9 +45,19 @@ pub(super) struct PlannedCells {
 
 /// A cell query with DataFusion's plan of it.
 pub(super) struct PhysicalCells {
-    pub(super) plan: Arc<dyn ExecutionPlan>,
+    plan: Arc<dyn ExecutionPlan>,
+    /// Rows that it reads by name and that are made once, with the plan of each.
+    shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
     state: SessionState,
     stop: Stop,
+}
+
+impl PhysicalCells {
+    /// The scans of tensor plans of all its plans.
+    pub(super) fn scans(&self) -> Vec<Arc<TableParts>> {
+        let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
+        plans.flat_map(tensor_scans).collect()
+    }
 }
 
 impl PlannedCells {
@@ -163,13 +176,23 @@ impl Session {
         });
         let table = |scan: TensorScan| {
             let name = scan.name.clone();
-            (name, Arc::new(TensorTable::new(parts(scan), runner.clone(), measured.rows.clone())))
+            let table = TensorTable::new(parts(scan), runner.clone(), measured.rows.clone());
+            (name, Arc::new(table) as Arc<dyn TableProvider>)
         };
-        let tables: BTreeMap<String, Arc<TensorTable>> =
+        let mut tables: BTreeMap<String, Arc<dyn TableProvider>> =
             plan.scans.into_iter().map(table).collect();
+        let mut shared = Vec::new();
+        for SharedRows { name, logical } in plan.shared {
+            let schema = logical.schema().inner().clone();
+            let logical = attach(logical, &tables).map_err(rows_error)?;
+            let plan = stop.physical(&self.host.apart, &state, logical).await?;
+            let table = Arc::new(SharedTable::new(name.clone(), schema));
+            tables.insert(name, Arc::new(SharedProvider(table.clone())));
+            shared.push((table, plan));
+        }
         let logical = attach(plan.logical, &tables).map_err(rows_error)?;
         let plan = stop.physical(&self.host.apart, &state, logical).await?;
-        Ok(PhysicalCells { plan, state, stop })
+        Ok(PhysicalCells { plan, shared, state, stop })
     }
 
     /// Starts a cell query; its rows come as the stream is read. Dropping the stream stops it.
@@ -178,16 +201,23 @@ impl Session {
         cells: PhysicalCells,
         statement: &Handle,
     ) -> Result<SendableRecordBatchStream, Error> {
-        let PhysicalCells { plan, state, stop } = cells;
+        let PhysicalCells { plan, shared, state, stop } = cells;
         statement.move_to(State::Running);
         let share = self.host.rows.share_within(statement.budget().as_ref());
-        let plan = with_large_limits_sorted(plan, share).map_err(rows_error)?;
-        let usual = state.config().batch_size();
-        let batch_rows = rows_of_batches(&plan, usual, share / 4).map_err(rows_error)?;
-        // What the other changes look for is not hidden yet.
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
-        let plan = stoppable(plan, &is_stopped).map_err(rows_error)?;
+        let usual = state.config().batch_size();
+        let mut batch_rows = usual;
+        let mut ready = |plan| {
+            let plan = with_large_limits_sorted(plan, share)?;
+            batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
+            // Last: it hides what the others look for.
+            stoppable(plan, &is_stopped)
+        };
+        for (table, plan) in shared {
+            ready(plan).and_then(|plan| table.made_by(plan)).map_err(rows_error)?;
+        }
+        let plan = ready(plan).map_err(rows_error)?;
         let context = self.host.task_context(&state, statement.budget().as_ref(), batch_rows);
         stop.rows(&self.host.apart, plan, context).await
     }
@@ -327,12 +357,7 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
         },
         DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
             Ok(e) => rows_error(e),
-            Err(shared) => match shared.find_root() {
-                DataFusionError::ResourcesExhausted(message) => {
-                    Error::stage(Failure::Rows { message: message.clone(), memory: true })
-                }
-                _ => told(shared.to_string(), &shared),
-            },
+            Err(shared) => shared_error(shared),
         },
         // What our files said to somebody who only knows errors of files.
         DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
@@ -345,6 +370,80 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
             Error::stage(Failure::Rows { message, memory: true })
         }
         other => told(other.strip_backtrace(), &other),
+    }
+}
+
+/// An error that others have too: ours with its code, if one of ours is inside.
+fn shared_error(error: Arc<DataFusionError>) -> Error {
+    let ours = SharedError(error);
+    match ours.report() {
+        Some(_) => Error::stage(ours),
+        None => match ours.0.find_root() {
+            DataFusionError::ResourcesExhausted(message) => {
+                Error::stage(Failure::Rows { message: message.clone(), memory: true })
+            }
+            _ => told(ours.0.to_string(), &ours.0),
+        },
+    }
+}
+
+/// An error of ours that DataFusion gave to several of its operators.
+#[derive(Debug)]
+struct SharedError(Arc<DataFusionError>);
+
+impl SharedError {
+    fn report(&self) -> Option<&dyn Report> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.0);
+        while let Some(error) = next {
+            if let Some(ours) = error.downcast_ref::<ExecError>() {
+                return Some(ours);
+            }
+            if let Some(ours) = error.downcast_ref::<tessera_frontend::Error>() {
+                return Some(ours);
+            }
+            if let Some(Error::Stage(ours)) = error.downcast_ref::<Error>() {
+                return Some(&*ours.0);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.report() {
+            Some(ours) => fmt::Display::fmt(ours, f),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl StdError for SharedError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.report().and_then(StdError::source)
+    }
+}
+
+impl Report for SharedError {
+    fn code(&self) -> &str {
+        self.report().map_or("execution", Report::code)
+    }
+
+    fn class(&self) -> Class {
+        self.report().map_or(Class::User, Report::class)
+    }
+
+    fn hint(&self) -> Option<String> {
+        self.report().and_then(Report::hint)
+    }
+
+    fn position(&self) -> Option<Position> {
+        self.report().and_then(Report::position)
+    }
+
+    fn may_fit(&self) -> bool {
+        self.report().is_some_and(Report::may_fit)
     }
 }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
-use tessera_exec::datafusion::{TableParts, tensor_scans};
+use tessera_exec::datafusion::TableParts;
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::Sources;
 use tessera_frontend::lift;
@@ -185,7 +185,7 @@ impl Session {
         let (plan_s, sources) = (planned.plan_s, planned.sources.clone());
         let (config, stop) = (planned.config.clone(), planned.stop.clone());
         let notes = planned.plan.notes.clone();
-        let logical = planned.plan.logical.display_indent().to_string();
+        let logical = planned.plan.logical_text();
         // Without DataFusion's remarks.
         let graphviz = planned.plan.logical.display_graphviz().to_string();
         let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -193,7 +193,7 @@ impl Session {
         let measured = Measured::default();
         let cells = self.physical_cells(planned, &measured, statement).await?;
         let mut scans = Vec::new();
-        for parts in tensor_scans(&cells.plan) {
+        for parts in cells.scans() {
             let is_same = |scan: &ScanExplained| {
                 scan.parts.name == parts.name && scan.parts.rooted.roots == parts.rooted.roots
             };

@@ -13,7 +13,6 @@ use crate::session::cells::{Measured, PlannedCells};
 use crate::session::run::Results;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use tessera_exec::datafusion::tensor_scans;
 use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
@@ -232,10 +231,10 @@ async fn plan_of(
             for note in &rows.plan.notes {
                 let _ = writeln!(text, "{note}");
             }
-            let _ = writeln!(text, "{}", rows.plan.logical.display_indent());
+            let _ = writeln!(text, "{}", rows.plan.logical_text());
             let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
             let cells = session.physical_cells(planned, &Measured::default(), statement).await?;
-            let scans = tensor_scans(&cells.plan);
+            let scans = cells.scans();
             results = Results::of_rows(scans.iter().any(|scan| scan.exploded));
             scans.iter().map(|scan| scan.rooted.clone()).collect()
         }

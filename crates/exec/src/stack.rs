@@ -1,0 +1,96 @@
+//! Memory of stacks.
+//!
+//! Planning recurses: it touches megabytes of the stack of its thread, which stay with the process as long as the thread
+//! lives. A server has dozens of threads that plan in turn, so each gives back what it does not use any more.
+
+#![allow(unsafe_code, reason = "calls of the C library")]
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Time between two times that a thread gives back its stack: the pages are zeroed anew when they are touched again.
+const EVERY: Duration = Duration::from_secs(1);
+/// Bytes below the frame of the caller that stay: more than the calls here need.
+const MARGIN: usize = 64 << 10;
+
+/// Gives the part of the thread's stack that nobody uses back to the system, at most once in a second.
+pub(crate) fn give_back() {
+    thread_local! {
+        static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    if LAST.get().is_some_and(|at| at.elapsed() < EVERY) {
+        return;
+    }
+    LAST.set(Some(Instant::now()));
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if let Some((low, high)) = bounds() {
+        let here = std::hint::black_box(&low) as *const usize as usize;
+        let end = here.saturating_sub(MARGIN) & !(PAGE - 1);
+        // Elsewhere than in its stack is a thread that was given another one for a deep recursion.
+        if (low..high).contains(&here) && end > low {
+            // SAFETY: the range lies inside the mapping of this thread's stack and ends MARGIN bytes below a local
+            // variable of this frame; the stack grows down, so that no live frame, nor the red zone of one, is in it.
+            // What is discarded is never read: frames are written before they are read.
+            unsafe { libc::madvise(low as *mut libc::c_void, end - low, libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+/// A multiple of every page size, as ends of ranges must be.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const PAGE: usize = 64 << 10;
+
+/// The stack of this thread; `None` for the main thread, whose stack is mapped as it grows.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn bounds() -> Option<(usize, usize)> {
+    // SAFETY: `attr` is initialised by pthread_getattr_np before it is read, and destroyed once. The calls write to
+    // locals that outlive them.
+    unsafe {
+        if libc::gettid() == libc::getpid() {
+            return None;
+        }
+        let mut attr = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+        if libc::pthread_getattr_np(libc::pthread_self(), attr.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let (mut low, mut size) = (std::ptr::null_mut(), 0);
+        let found = libc::pthread_attr_getstack(attr.as_ptr(), &mut low, &mut size) == 0;
+        libc::pthread_attr_destroy(attr.as_mut_ptr());
+        found.then(|| ((low as usize).next_multiple_of(PAGE), low as usize + size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deep(levels: usize) -> usize {
+        let frame = std::hint::black_box([levels as u8; 4096]);
+        if levels == 0 { 0 } else { deep(levels - 1) + usize::from(frame[7] != 0) }
+    }
+
+    fn resident() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"));
+        line.and_then(|l| l.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn a_thread_gives_its_stack_back_and_goes_on() {
+        let thread = std::thread::Builder::new().stack_size(128 << 20);
+        let run = thread.spawn(|| {
+            let kept = std::hint::black_box([7u8; 8192]);
+            let found = deep(12_000);
+            let before = resident();
+            give_back();
+            let after = resident();
+            let again = deep(12_000);
+            (found == again, before, after, kept.iter().all(|&x| x == 7))
+        });
+        let (same, before, after, kept) =
+            run.and_then(|run| Ok(run.join().ok())).ok().flatten().unwrap_or_default();
+        assert!(same && kept);
+        assert!(before > after + (30 << 10), "{before} kB, then {after} kB");
+    }
+}

@@ -88,8 +88,8 @@ mod tests {
             let again = deep(12_000);
             (found == again, before, after, kept.iter().all(|&x| x == 7))
         });
-        let (same, before, after, kept) =
-            run.and_then(|run| Ok(run.join().ok())).ok().flatten().unwrap_or_default();
+        let run = run.ok().and_then(|run| run.join().ok());
+        let (same, before, after, kept) = run.unwrap_or_default();
         assert!(same && kept);
         assert!(before > after + (30 << 10), "{before} kB, then {after} kB");
     }

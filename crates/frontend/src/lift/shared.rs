@@ -82,7 +82,7 @@ pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
             continue;
         };
         own.with = with_of(with_what_it_reads(at, &ctes, &named));
-        ctes[at].query = Box::new(rest);
+        *ctes[at].query = rest;
         ctes[at].alias.columns.clear();
         named[at] = BTreeMap::from([(table.clone(), 1)]);
         sizes.insert(name.clone(), Size::RELATION);

@@ -58,6 +58,35 @@ fn kernels_know_numbers_alone() {
 }
 
 #[test]
+fn storage_knows_no_plan() {
+    let codecs = ["blosc-src", "bzip2", "crc32c", "crc32fast", "flate2", "zarrs", "zstd"];
+    let network = ["object_store", "reqwest", "tokio", "url"];
+    let allowed = [
+        "tessera-kernels",
+        "tessera-planner",
+        "async-trait",
+        "bytes",
+        "futures",
+        "half",
+        "rustix",
+        "serde",
+        "serde_json",
+        "smallvec",
+        "thiserror",
+        "tracing",
+        "uuid",
+    ];
+    for d in dependencies("storage") {
+        let known = allowed.iter().chain(&codecs).chain(&network).any(|a| *a == d);
+        assert!(known, "storage depends on {d}");
+    }
+    // What storage has is not in exec as well.
+    for d in dependencies("exec") {
+        assert!(!codecs.contains(&d.as_str()) || d == "crc32fast", "exec depends on {d}");
+    }
+}
+
+#[test]
 fn frontend_and_exec_never_meet() {
     for (krate, other) in
         [("frontend", "tessera-exec"), ("exec", "tessera-frontend"), ("planner", "tessera-exec")]

@@ -56,7 +56,7 @@ fn a_server_that_dies_at_any_step_leaves_nothing_half_done() {
         names.truncate(if is_long { names.len() } else { few });
         names
     };
-    let places = some(tessera_exec::fail::names(), 4).into_iter().map(|name| (name, false));
+    let places = some(tessera_storage::fail::names(), 4).into_iter().map(|name| (name, false));
     let remote = some(REMOTE.map(String::from).to_vec(), 1).into_iter().map(|name| (name, true));
     let cases: Vec<(String, bool)> = places.chain(remote).collect();
     each("points", &cases, |(name, remote)| {

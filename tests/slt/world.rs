@@ -13,9 +13,9 @@ use tessera_cluster::net::Credentials;
 use tessera_cluster::registry::State;
 use tessera_cluster::{Joining, Worker};
 use tessera_exec::run::Runtime;
-use tessera_exec::source::Stores;
 use tessera_server::config::Config;
 use tessera_server::session::{Host, Session};
+use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
 /// One way to run all scripts.

@@ -13,7 +13,6 @@ use tessera_exec::config::Config;
 use tessera_exec::error::Error;
 use tessera_exec::order::Totals;
 use tessera_exec::run::{How, Runtime};
-use tessera_exec::source::{self, Options, Stores};
 use tessera_exec::store::{Fill, Held, Resident};
 use tessera_exec::task::{Origin, Place, PlanRunner, Sources};
 use tessera_planner::build::Builder;
@@ -27,6 +26,7 @@ use tessera_planner::plan::Task;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::tile::Tiling;
+use tessera_storage::source::{self, Options, Stores};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

@@ -33,13 +33,13 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
-use tessera_exec::source::{self, ArrayReader, Stores, Versions};
 use tessera_exec::store::{Held, Resident};
 use tessera_exec::task::{Origin, PlanRunner, Sources};
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_planner::tile::Tiling;
+use tessera_storage::source::{self, ArrayReader, Stores, Versions};
 use tokio_util::sync::CancellationToken;
 
 /// Plans that a worker knows at a time.

@@ -29,10 +29,10 @@ pub use statement::Durable;
 pub use stored::Stored;
 pub(crate) use stored::{Kept, loading_bytes};
 
-use crate::sink::{Folder, SinkError};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_storage::sink::{Folder, SinkError};
 
 /// A bounded place for the chunks of statements.
 #[derive(Debug)]

@@ -1,14 +1,14 @@
 //! What can go wrong while a plan runs.
 
 use crate::pool::NoMemory;
-use crate::sink::SinkError;
-use crate::source::SourceError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use tessera_kernels::KernelError;
 use tessera_planner::error::Class;
 use tessera_planner::region::Region;
+use tessera_storage::sink::SinkError;
+use tessera_storage::source::SourceError;
 use thiserror::Error;
 
 /// What names of stages say of a matrix that is not cut: its operand gets no smaller with the chunks.

@@ -1,7 +1,7 @@
 //! Tessera exec: runs plans.
 //!
 //! The life of a plan:
-//! 1. [`source::open`] gave the dataset that the query was bound to, and a reader for each array.
+//! 1. [`tessera_storage::source::open`] gave the dataset that the query was bound to, and a reader for each array.
 //! 2. [`run::Runtime::start`] enters the plan into the scheduler.
 //! 3. The threads of the runtime walk it depth-first from its results and find operands ([`schedule`]).
 //! 4. An operand that has its inputs and its memory ([`quota`]) runs: [`task::PlanRunner`] views its inputs, takes
@@ -11,9 +11,7 @@
 //!    a failure finds them ([`durable`]).
 //! 6. On a worker of a cluster the same threads run a part of a plan ([`order`]); chunks of other parts are fetched.
 //!
-//! What is kept in a warehouse is written by [`sink`] with a [`manifest`] of its files, which [`source`] holds them to.
-//!
-//! Invariants: exec does not know the frontend; an operand's memory is reserved before it runs; tokio does I/O only.
+//! Invariants: exec does not know the frontend, file formats or object stores; an operand's memory is reserved before it runs; tokio does I/O only.
 
 pub mod cancel;
 pub mod chunk;
@@ -22,9 +20,7 @@ pub mod datafusion;
 pub mod distinct;
 pub mod durable;
 pub mod error;
-pub mod fail;
 pub mod heap;
-pub mod manifest;
 pub mod operand;
 pub mod order;
 pub mod pool;
@@ -32,17 +28,12 @@ pub mod quota;
 pub mod run;
 pub mod schedule;
 pub mod select;
-pub mod sink;
-pub mod source;
+mod sink;
 mod stack;
 pub mod store;
 pub mod task;
 
 #[cfg(test)]
-#[path = "../../../tests/s3.rs"]
-#[allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "a server for tests, which those of whole statements share"
-)]
-mod served;
+#[path = "../../storage/src/sink/tests/faulty.rs"]
+#[allow(dead_code, reason = "a bucket for tests, which those of storage share")]
+mod faulty;

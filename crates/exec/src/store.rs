@@ -14,14 +14,12 @@
 mod directory;
 mod file;
 mod heap;
-mod promise;
 mod resident;
 
 pub use directory::{Directory, PREFIX};
 pub(crate) use file::staging_of;
 pub use file::{Reader, Spilled};
 pub(crate) use heap::Heap;
-pub use promise::Promise;
 pub use resident::{Fill, Resident};
 pub(crate) use resident::{NOTE_BYTES, NOTES_FREE, counted_notes};
 

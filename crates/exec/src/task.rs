@@ -29,10 +29,8 @@ pub use requests::{is_remote, requests};
 
 use crate::chunk::{Chunk, Field, all_valid};
 use crate::error::Error;
-use crate::fail;
 use crate::pool::PooledBuf;
 use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
-use crate::source::{ArrayReader, Counters, Options, Rules};
 use futures::future::BoxFuture;
 use masks::Programs;
 use serde::{Deserialize, Serialize};
@@ -43,6 +41,8 @@ use tessera_planner::catalog::SourceRef;
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::{OutputRef, Plan, Stage, StageId, Task};
 use tessera_planner::tile::Tiling;
+use tessera_storage::fail;
+use tessera_storage::source::{ArrayReader, Counters, Options, Rules};
 
 /// Least bytes of a chunk that is stored past the caches.
 const STREAM_MIN: u64 = 1 << 20;
@@ -59,7 +59,7 @@ pub enum Origin {
 /// Where a stored array was opened, for another process that has to open it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The path or URL, as [`crate::source::open`] takes it.
+    /// The path or URL, as [`tessera_storage::source::open`] takes it.
     pub url: String,
     /// How.
     pub options: Options,

@@ -166,7 +166,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     let config = Config::load(&flags, variables, cli.common.config.as_deref())?;
     start_log(&config);
     tessera_exec::heap::limit_arenas(config.threads);
-    tessera_exec::fail::check().map_err(|reason| Error::Config {
+    tessera_storage::fail::check().map_err(|reason| Error::Config {
         key: "fail".into(),
         origin: "TESSERA_FAIL".into(),
         reason,

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_exec::sink::{Folder, Held, Mode, SinkError, Version};
+use tessera_storage::sink::{Folder, Held, Mode, SinkError, Version};
 use tokio::sync::Mutex;
 
 /// Where the records are.

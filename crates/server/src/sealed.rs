@@ -5,8 +5,8 @@
 //! ```
 //! Documents of earlier versions do not begin so, and are taken as they are.
 
-use tessera_exec::manifest::Seal;
-use tessera_exec::source::SourceError;
+use tessera_storage::manifest::Seal;
+use tessera_storage::source::SourceError;
 
 /// How such a document begins; the digits follow.
 const FRONT: &[u8] = b"{\"crc32c\":\"";

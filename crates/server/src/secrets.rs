@@ -9,8 +9,8 @@ use crate::error::Error;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::Value;
 use std::sync::Arc;
-use tessera_exec::sink::{Folder, Mode, SinkError};
 use tessera_frontend::secrets;
+use tessera_storage::sink::{Folder, Mode, SinkError};
 use tokio::sync::OnceCell;
 
 /// Where the key is.
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::time::Duration;
-    use tessera_exec::source::{Options, Stores};
+    use tessera_storage::source::{Options, Stores};
 
     fn sealer(directory: &tempfile::TempDir) -> Sealer {
         let root = directory.path().display().to_string();

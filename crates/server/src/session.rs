@@ -62,9 +62,9 @@ use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::durable::DurableStore;
 use tessera_exec::quota::Quota;
 use tessera_exec::run::Runtime;
-use tessera_exec::source::{Counters, Lent, Rules, Stores};
 use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateTensor, Statement};
+use tessera_storage::source::{Counters, Lent, Rules, Stores};
 
 use crate::session::stop::Apart;
 pub(crate) use tables::Registered;

@@ -11,7 +11,6 @@
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use crate::quota::Quota;
-use crate::source::SourceError;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -43,6 +42,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tessera_storage::source::SourceError;
 
 /// A format of tables whose readers may panic.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
         }
         _ => false,
     };
-    match is_of_bytes && crate::source::passing(&error).is_none() {
+    match is_of_bytes && tessera_storage::source::passing(&error).is_none() {
         true => {
             let text = error.strip_backtrace();
             let mut text = text.as_str();

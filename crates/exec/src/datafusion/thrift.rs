@@ -4,9 +4,9 @@
 //! billion: the process would end. So the footer and the offset indexes are gone through here, in Thrift's compact
 //! protocol: nothing has more elements, or bytes, than are left.
 
-use crate::source::SourceError;
 use datafusion::error::{DataFusionError, Result as Found};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use tessera_storage::source::SourceError;
 
 /// What is read of a file's end at first: mostly all of its footer.
 const TAIL_BYTES: u64 = 64 << 10;

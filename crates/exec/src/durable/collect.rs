@@ -9,9 +9,9 @@
 //! that, and those of statements whose records cannot be read: they have some time, as somebody may mend the record.
 
 use super::DurableStore;
-use crate::sink::SinkError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
+use tessera_storage::sink::SinkError;
 
 /// One part of this many of the limit is free once room was wanted.
 const FREE: u64 = 8;

@@ -9,11 +9,11 @@
 //! A part is one statement of a script. A later one may read what an earlier one wrote, so each has chunks of its own.
 
 use super::{Durable, DurableStore};
-use crate::sink::SinkError;
-use crate::source::{Noted, SourceError, Versions};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_storage::sink::SinkError;
+use tessera_storage::source::{Noted, SourceError, Versions};
 
 /// The first line; its number is counted up with the format.
 const MAGIC: &[u8; 16] = b"tessera reads 1\n";

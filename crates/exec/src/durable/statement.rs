@@ -4,7 +4,6 @@ use super::reads::Reads;
 use super::stored::{Kept, Stored};
 use super::{Counters, Did, DurableStore, chunks_of};
 use crate::schedule::Tiling;
-use crate::sink::SinkError;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use tessera_planner::grid::ChunkIndex;
 use tessera_planner::key::{Key, Keys};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::{Bitmap, Lineage, recover};
+use tessera_storage::sink::SinkError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 

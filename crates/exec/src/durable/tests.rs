@@ -9,12 +9,11 @@ use crate::cancel::CancelToken;
 use crate::chunk::{Chunk, Field};
 use crate::config::Config;
 use crate::error::Error;
+use crate::faulty::{Fault, Faulty};
 use crate::pool::Pool;
 use crate::quota::Quota;
 use crate::run::{How, Runtime};
 use crate::schedule::Sink;
-use crate::sink::tests::faulty::{Fault, Faulty};
-use crate::source::{Options, Stores};
 use crate::task::{PlanRunner, Sources};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -32,6 +31,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile::Tiling;
+use tessera_storage::source::{Options, Stores};
 
 fn pool() -> Arc<Pool> {
     Pool::new(Quota::new(1 << 30), 1 << 20)

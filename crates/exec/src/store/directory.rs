@@ -1,11 +1,11 @@
 //! The directory of one process, and those that others left behind.
 
-use super::promise;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tessera_storage::sink::Promise;
 
 /// How the names of our directories begin.
 pub const PREFIX: &str = "tessera-spill-";
@@ -107,7 +107,7 @@ pub(super) fn remove_stale(parent: &Path) {
             tracing::info!(directory = %path.display(), "removing what a dead process spilled");
             // What another user wrote must not say which files go.
             if us.is_some() {
-                promise::break_all(&path);
+                Promise::break_all(&path);
             }
             remove(&path);
         }

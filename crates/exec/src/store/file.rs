@@ -9,7 +9,6 @@
 use super::{Directory, Space, Store};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
-use crate::fail;
 use crate::pool::Pool;
 use smallvec::SmallVec;
 use std::fs::{File, OpenOptions};
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_kernels::copy::{self, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
+use tessera_storage::fail;
 
 /// Bytes that have one checksum.
 const BLOCK: u64 = 4096;

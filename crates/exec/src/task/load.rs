@@ -4,7 +4,6 @@ use super::{Operand, Origin, Resident, gather};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::schedule::Prepared;
-use crate::source::{ArrayReader, Counters, Fetched};
 use crate::store::Held;
 use arrow::buffer::Buffer;
 use futures::FutureExt;
@@ -15,6 +14,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::plan::Task;
 use tessera_planner::region::Region;
 use tessera_planner::tile::{for_each_index, resident_chunk};
+use tessera_storage::source::{ArrayReader, Counters, Fetched};
 
 /// The asynchronous half of a read.
 pub(super) fn fetch(

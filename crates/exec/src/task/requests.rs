@@ -7,7 +7,7 @@ use tessera_planner::tile::Tiling;
 /// Requests to storage that the loads of a plan make, each of them run once: [`ArrayReader::requests`]. Arrays beside
 /// the plan take none.
 ///
-/// [`ArrayReader::requests`]: crate::source::ArrayReader::requests
+/// [`ArrayReader::requests`]: tessera_storage::source::ArrayReader::requests
 pub fn requests(tiling: &Tiling, sources: &Sources) -> u64 {
     let stages = tiling.plan().stages.iter();
     stages.fold(0, |sum, stage| match &stage.task {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tessera_cluster::net::{Credentials, Fault};
 use tessera_cluster::{Ended, Joining, Worker};
 use tessera_exec::run::Runtime;
-use tessera_exec::source::Stores;
+use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
 /// Exit status of a worker that is to be started again.

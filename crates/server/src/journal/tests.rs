@@ -3,7 +3,7 @@
 
 use super::*;
 use std::time::Duration;
-use tessera_exec::source::{Options, Stores};
+use tessera_storage::source::{Options, Stores};
 
 fn folder(directory: &tempfile::TempDir) -> Folder {
     let root = directory.path().display().to_string();

@@ -469,7 +469,7 @@ fn external(error: BoxError) -> Error {
 
 /// What a storage said to somebody who reads tables, else the words of DataFusion.
 fn told(message: String, error: &(dyn std::error::Error + 'static)) -> Error {
-    match tessera_exec::source::passing(error) {
+    match tessera_storage::source::passing(error) {
         Some(storage) => Error::stage(storage),
         None => Error::stage(Failure::Rows { message, memory: false }),
     }

@@ -9,9 +9,9 @@ use crate::session::warehouse::{Definition, MARK, Warehouse};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
-use tessera_exec::manifest::{Checked, check_store};
-use tessera_exec::source::{SourceError, Stores};
 use tessera_planner::explain::bytes;
+use tessera_storage::manifest::{Checked, check_store};
+use tessera_storage::source::{SourceError, Stores};
 
 /// Storage that does not answer in this time is unreachable.
 const STORAGE: Duration = Duration::from_secs(30);

@@ -12,11 +12,11 @@ use crate::session::{Failure, Session, open};
 use crate::statement::Intent;
 use std::io::{self, Write};
 use std::sync::PoisonError;
-use tessera_exec::sink::{Codec, Layout, ObjectWriter, SinkError, Target, Written};
-use tessera_exec::source::Options as StorageOptions;
 use tessera_frontend::error::nearest;
 use tessera_frontend::statement::{Copy, Setting};
 use tessera_planner::region::RANK_MAX;
+use tessera_storage::sink::{Codec, Layout, ObjectWriter, SinkError, Target, Written};
+use tessera_storage::source::Options as StorageOptions;
 
 /// Options of every format, and those of Zarr.
 const COMMON: [&str; 1] = ["overwrite"];

@@ -9,9 +9,6 @@ use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session, later};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
-use tessera_exec::sink::{
-    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
-};
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
@@ -19,6 +16,9 @@ use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
+use tessera_storage::sink::{
+    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
+};
 
 /// How often a name is given its meaning that others give one meanwhile.
 const PUTS_MAX: u32 = 64;

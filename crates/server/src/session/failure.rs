@@ -300,7 +300,7 @@ impl Report for tessera_cluster::net::Fault {
     }
 }
 
-impl Report for tessera_exec::source::SourceError {
+impl Report for tessera_storage::source::SourceError {
     fn code(&self) -> &str {
         self.code()
     }
@@ -312,7 +312,7 @@ impl Report for tessera_exec::source::SourceError {
     }
 }
 
-impl Report for tessera_exec::sink::SinkError {
+impl Report for tessera_storage::sink::SinkError {
     fn code(&self) -> &str {
         self.code()
     }

@@ -15,10 +15,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_exec::source::{self, Opened, Options};
 use tessera_exec::task::{Origin, Place, Resident, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_storage::source::{self, Opened, Options};
 
 /// Results that a session keeps: a dataset whose variables live in memory.
 #[derive(Debug)]

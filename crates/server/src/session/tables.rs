@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tessera_exec::datafusion::{Guarded, IpcFormat, check_parquet};
-use tessera_exec::source::{Options, SourceError, TableStore, passing};
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
+use tessera_storage::source::{Options, SourceError, TableStore, passing};
 use url::Url;
 
 /// Most that reading the schema of a table may take.

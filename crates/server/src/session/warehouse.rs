@@ -6,7 +6,7 @@
 //!   catalog/<name>.json       an entry: there whole or not at all; it begins with its checksum ([`crate::sealed`])
 //!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it. A server's has its
 //!                             epoch before: `data/s<epoch>-<uuid>.zarr/`. Its entry has the checksum of the list of its
-//!                             files, and the list has those of the files ([`tessera_exec::manifest`])
+//!                             files, and the list has those of the files ([`tessera_storage::manifest`])
 //!   key                       what secrets in entries and records are sealed with ([`crate::secrets`])
 //!   data/<uuid>.lock          held by who writes them, until then
 //!   files/                    what statements copy there; of all the others they reach only data/ by path
@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tessera_exec::sink::{Claim, Folder, Mode, SinkError, Target, Version};
-use tessera_exec::source::{Options, SourceError, Stores};
+use tessera_storage::sink::{Claim, Folder, Mode, SinkError, Target, Version};
+use tessera_storage::source::{Options, SourceError, Stores};
 
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;

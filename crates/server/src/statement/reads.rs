@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::session::{Failure, Registered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_exec::source::{Noted, Versions};
+use tessera_storage::source::{Noted, Versions};
 
 /// The versions that a script reads.
 #[derive(Default)]

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_exec::source::Read;
+use tessera_storage::source::Read;
 
 /// Everything that a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

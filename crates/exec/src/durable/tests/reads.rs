@@ -1,11 +1,11 @@
 //! What chunks rest on.
 
 use super::*;
-use crate::source::{Versions, open_for};
 use crate::task::Origin;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::SystemTime;
+use tessera_storage::source::{Versions, open_for};
 
 /// Eight chunks of 512 cells without codecs.
 const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4096],"data_type":"float64","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[512]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;

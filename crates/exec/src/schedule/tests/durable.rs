@@ -3,14 +3,14 @@
 use super::random::plan as random_plan;
 use super::*;
 use crate::durable::{Did, Durable, DurableStore, Stored};
-use crate::sink::Folder;
-use crate::sink::tests::faulty::{Fault, Faulty};
-use crate::source::{Options, Stores};
+use crate::faulty::{Fault, Faulty};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tessera_planner::durable::Durability;
 use tessera_planner::key::Key;
+use tessera_storage::sink::Folder;
+use tessera_storage::source::{Options, Stores};
 
 /// A store in a directory that goes with it.
 struct Kept {

@@ -14,7 +14,6 @@
 //! at a time.
 
 use super::*;
-use crate::source::{Options, Stores, open};
 use crate::task::{Origin, PlanRunner, Sources};
 use tessera_planner::build::Builder;
 use tessera_planner::compile;
@@ -23,6 +22,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::Access;
 use tessera_planner::reduce::ReduceKind;
+use tessera_storage::source::{Options, Stores, open};
 
 const CHUNKS: u64 = 10_000;
 /// Operands up to 256 KiB are handed out several at a time; with so much scratch they are not.

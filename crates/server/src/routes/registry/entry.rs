@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tessera_exec::sink::Version;
+use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 /// What came out of a statement.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
-use tessera_exec::sink::Version;
+use tessera_storage::sink::Version;
 use tokio::sync::{Mutex, watch};
 
 /// Servers that began a statement and were killed before its end: after so many it is taken for the reason.

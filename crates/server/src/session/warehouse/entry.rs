@@ -1,7 +1,7 @@
 //! The entries of the catalog: a name and what it stands for.
 
 use serde::{Deserialize, Serialize};
-use tessera_exec::manifest::ManifestRef;
+use tessera_storage::manifest::ManifestRef;
 
 /// A name of the catalog and what it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

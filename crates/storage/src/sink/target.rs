@@ -1,13 +1,12 @@
 //! Where a result goes, and how it gets its name.
 
 use super::place::{Place, make_all, remove_tree};
-use super::{Host, SinkError};
+use super::{Host, Promise, SinkError};
 use crate::fail;
 use crate::manifest::ManifestRef;
 use crate::source::location::{Location, Options, Place as Storage};
 use crate::source::store::Parts;
 use crate::source::{Access, SourceError, Stores};
-use crate::store::Promise;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -164,7 +163,7 @@ impl Target {
             return Ok((self.place.clone(), Publish::InPlace));
         }
         let staging = staging(root, &self.display)?;
-        let promise = host.promise(&staging, root);
+        let promise = host.store.promise(&staging, root);
         fs::create_dir(&staging).map_err(|e| missing_parent(root, &self.display, &e))?;
         let display = self.display.as_str().into();
         let place = Place::Local { root: staging.clone(), display, private: *private };

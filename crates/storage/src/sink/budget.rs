@@ -7,8 +7,7 @@
 //! rest back. Whoever holds a part of the budget needs nothing else to come to its end but storage, whose requests
 //! have time-outs, so waiting for the budget ends.
 
-use super::SinkError;
-use crate::quota::{Quota, Reservation};
+use super::{Memory, Reserved, SinkError};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,13 +23,13 @@ pub(super) struct Budget {
     permits: Arc<Semaphore>,
     /// Permits that one chunk takes at most.
     each: u32,
-    _reservation: Reservation,
+    _reserved: Reserved,
 }
 
 impl Budget {
     /// Room for up to `threads` chunks at a time, each of which needs up to `each` bytes.
     pub(super) fn new(
-        quota: &Arc<Quota>,
+        quota: &Arc<dyn Memory>,
         chunk_bytes: u64,
         each: u64,
         threads: usize,
@@ -38,18 +37,17 @@ impl Budget {
         let permits_each = each.div_ceil(PERMIT_BYTES).max(1);
         let share = quota.limit() / SHARE / (permits_each * PERMIT_BYTES);
         let mut chunks = share.clamp(1, threads.max(1) as u64);
-        let account = quota.account();
         loop {
             let permits = permits_each * chunks;
             if let (Some(r), Ok(n), Ok(each)) = (
-                account.try_reserve(permits * PERMIT_BYTES),
+                quota.clone().try_reserve(permits * PERMIT_BYTES),
                 usize::try_from(permits),
                 u32::try_from(permits_each),
             ) {
                 return Ok(Budget {
                     permits: Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS))),
                     each,
-                    _reservation: r,
+                    _reserved: r,
                 });
             }
             if chunks == 1 {

@@ -44,7 +44,7 @@ const PLACES: [&str; 18] = [
 /// # Errors
 /// What `TESSERA_FAIL` says of it.
 #[inline(always)]
-pub(crate) fn point(name: &'static str) -> std::io::Result<()> {
+pub fn point(name: &'static str) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
     debug::reached(name)?;
     let _ = name;
@@ -68,7 +68,7 @@ pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
 /// # Errors
 /// As [`point`].
 #[inline(always)]
-pub(crate) fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
+pub fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
     if debug::has_any() {
         debug::reached(&format!("operand.{}", kind()))?;

@@ -19,7 +19,7 @@ const PART: &str = ".part";
 impl Folder {
     /// Puts an object; one that is there is replaced. A local one is on the device when this returns, and so is its
     /// name.
-    pub(crate) async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
+    pub async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
                 let (root, path, shown) = (root.clone(), root.join(key), self.place.show(key));
@@ -34,11 +34,7 @@ impl Folder {
     }
 
     /// An object of at most `limit` bytes; `None` if there is none.
-    pub(crate) async fn get_up_to(
-        &self,
-        key: &str,
-        limit: u64,
-    ) -> Result<Option<Bytes>, SinkError> {
+    pub async fn get_up_to(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SinkError> {
         let Place::Local { root, .. } = &self.place else {
             return Ok(self.store.get(key, limit).await?);
         };
@@ -56,7 +52,7 @@ impl Folder {
     }
 
     /// Keys below `key` (and relative to it) with the sizes of their objects, in no order.
-    pub(crate) async fn list_below(&self, key: &str) -> Result<Vec<(String, u64)>, SinkError> {
+    pub async fn list_below(&self, key: &str) -> Result<Vec<(String, u64)>, SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
                 let (path, shown) = (root.join(key), self.place.show(key));
@@ -83,7 +79,7 @@ impl Folder {
     }
 
     /// Bytes of all objects below `key`, and when one of them was last written; the beginning of 1970 if there is none.
-    pub(crate) async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
+    pub async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
                 let (path, shown) = (root.join(key), self.place.show(key));
@@ -108,7 +104,7 @@ impl Folder {
     }
 
     /// Removes all objects below `key`; nothing there is fine.
-    pub(crate) async fn remove_below(&self, key: &str) -> Result<(), SinkError> {
+    pub async fn remove_below(&self, key: &str) -> Result<(), SinkError> {
         let Place::Local { root, .. } = &self.place else {
             return self.place.remove_all(key).await;
         };

@@ -5,9 +5,8 @@
 
 use super::place::Place;
 use super::target::{Publish, Target, Written, missing_parent, staging};
-use super::{Host, SinkError};
+use super::{Host, Reserved, SinkError};
 use crate::fail;
-use crate::quota::Reservation;
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions};
 use std::fs;
@@ -58,7 +57,7 @@ struct Upload {
     upload: Option<Box<dyn MultipartUpload>>,
     flight: JoinSet<Result<(), SinkError>>,
     /// Memory of the buffer and of the parts in flight.
-    _memory: Reservation,
+    _memory: Reserved,
 }
 
 impl std::fmt::Debug for ObjectWriter {
@@ -77,7 +76,7 @@ impl ObjectWriter {
         let kind = match &target.place {
             Place::Local { root, .. } => {
                 let temporary = staging(root, &display)?;
-                let promise = host.promise(&temporary, root);
+                let promise = host.store.promise(&temporary, root);
                 let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
                 let file = file.map_err(|e| missing_parent(root, &display, &e))?;
                 Kind::Local {
@@ -97,7 +96,7 @@ impl ObjectWriter {
                     (limit / SHARE / (FLIGHT_MAX + 1)).clamp(PART_BYTES_LEAST, PART_BYTES_MOST);
                 let needed = (part_bytes * (FLIGHT_MAX + 1)) as u64;
                 let memory =
-                    host.quota.account().try_reserve(needed).ok_or_else(|| SinkError::Memory {
+                    host.quota.clone().try_reserve(needed).ok_or_else(|| SinkError::Memory {
                         chunk_bytes: part_bytes as u64,
                         needed_bytes: needed,
                         free_bytes: host.quota.limit().saturating_sub(host.quota.used()),

@@ -5,9 +5,9 @@
 //! removes such outputs too. If the dead one was killed between taking away what had the name and giving it to the new
 //! output, what had the name gets it back.
 
-use super::{Directory, Store};
-use crate::error::Error;
+use super::place::remove_tree;
 use crate::fail;
+use std::any::Any;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -26,31 +26,52 @@ const OLD: &str = "old";
 #[derive(Debug)]
 pub struct Promise {
     path: PathBuf,
-    _directory: Arc<Directory>,
+    _holds: Arc<dyn Any + Send + Sync>,
 }
 
-impl Store {
-    /// Tells that `staging` is what will be called `to`.
+impl Promise {
+    /// Records that `staging` will be called `to`, in a file of `directory` whose name begins with `number`. `holds`
+    /// is what keeps the directory; it drops after the file is removed.
     ///
     /// # Errors
-    /// [`Error::ScratchUnusable`] or [`Error::ScratchFull`] if that cannot be written down.
-    pub fn promise(&self, staging: &Path, to: &Path) -> Result<Promise, Error> {
-        let directory = self.directory()?;
-        let path = directory.file(&format!("{}{SUFFIX}", self.number()));
-        let write = || -> io::Result<()> {
-            let (staging, to) = (std::path::absolute(staging)?, std::path::absolute(to)?);
-            let mut file =
-                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            fail::point("promise")?;
-            // No path has this byte.
-            file.write_all(
-                &[staging.as_os_str().as_bytes(), &[0], to.as_os_str().as_bytes()].concat(),
-            )
-        };
+    /// The file cannot be written; then it is removed.
+    pub fn new(
+        directory: &Path,
+        number: u64,
+        holds: Arc<dyn Any + Send + Sync>,
+        staging: &Path,
+        to: &Path,
+    ) -> io::Result<Promise> {
+        let path = directory.join(format!("{number}{SUFFIX}"));
         // From here on dropping it removes the file.
-        let promise = Promise { path: path.clone(), _directory: directory };
-        write().map_err(|e| self.io(&e))?;
+        let promise = Promise { path, _holds: holds };
+        let (staging, to) = (std::path::absolute(staging)?, std::path::absolute(to)?);
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&promise.path)?;
+        fail::point("promise")?;
+        // No path has this byte.
+        file.write_all(
+            &[staging.as_os_str().as_bytes(), &[0], to.as_os_str().as_bytes()].concat(),
+        )?;
         Ok(promise)
+    }
+
+    /// Removes the outputs that are recorded in the directory of a dead process.
+    pub fn break_all(directory: &Path) {
+        let Ok(entries) = fs::read_dir(directory) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_name().as_bytes().ends_with(SUFFIX.as_bytes()) {
+                continue;
+            }
+            let Ok(bytes) = fs::read(entry.path()) else { continue };
+            // One that is cut was being written: nothing was begun.
+            let Some(at) = bytes.iter().position(|b| *b == 0) else { continue };
+            let (staging, to) = (&bytes[..at], &bytes[at + 1..]);
+            let paths = [staging, to].map(|b| PathBuf::from(OsStr::from_bytes(b)));
+            if let Err(e) = break_one(&paths[0], &paths[1]) {
+                tracing::warn!(file = %paths[0].display(), "an unfinished output cannot be removed: {e}");
+            }
+        }
     }
 }
 
@@ -60,24 +81,6 @@ impl Drop for Promise {
             && e.kind() != ErrorKind::NotFound
         {
             tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
-    }
-}
-
-/// Removes the outputs that a dead process' directory tells of.
-pub(super) fn break_all(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        if !entry.file_name().as_bytes().ends_with(SUFFIX.as_bytes()) {
-            continue;
-        }
-        let Ok(bytes) = fs::read(entry.path()) else { continue };
-        // One that is cut was being written: nothing was begun.
-        let Some(at) = bytes.iter().position(|b| *b == 0) else { continue };
-        let (staging, to) = (&bytes[..at], &bytes[at + 1..]);
-        let paths = [staging, to].map(|b| PathBuf::from(OsStr::from_bytes(b)));
-        if let Err(e) = break_one(&paths[0], &paths[1]) {
-            tracing::warn!(file = %paths[0].display(), "an unfinished output cannot be removed: {e}");
         }
     }
 }
@@ -96,7 +99,7 @@ fn break_one(staging: &Path, to: &Path) -> io::Result<()> {
     remove_tree(staging)
 }
 
-/// True for names that [`crate::sink`] gives: `.name.<32 hexadecimal digits>.part`.
+/// True for names that [`staging`](super::target::staging) gives: `.name.<32 hexadecimal digits>.part`.
 fn is_staging(path: &Path) -> bool {
     let Some(name) = path.file_name().map(OsStr::as_bytes) else { return false };
     let Some(rest) = name.strip_suffix(PART.as_bytes()).and_then(|n| n.strip_suffix(b".")) else {
@@ -104,19 +107,6 @@ fn is_staging(path: &Path) -> bool {
     };
     let digits = &rest[rest.len().saturating_sub(32)..];
     name.starts_with(b".") && rest.len() > 33 && digits.iter().all(u8::is_ascii_hexdigit)
-}
-
-/// Removes a file or a directory with what is in it; nothing there is fine.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(e) => Err(e),
-    };
-    match removed {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 #[cfg(test)]
@@ -139,7 +129,7 @@ mod tests {
     #[test]
     fn what_a_dead_process_was_at_is_undone() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join(""), 1 << 20);
+        let own = tempfile::tempdir().unwrap();
         let staging = |name: &str| dir.path().join(format!(".{name}.{DIGITS}.part"));
         let at = |name: &str| dir.path().join(name);
         // A file; a store that replaces another; one that had just taken the other's place.
@@ -150,20 +140,23 @@ mod tests {
         fs::create_dir(staging("d").with_extension("old")).unwrap();
         fs::create_dir(at("d")).unwrap();
         fs::write(at("thesis"), "years of work").unwrap();
-        let promises = [
-            store.promise(&staging("a"), &at("a")).unwrap(),
-            store.promise(&staging("b"), &at("b")).unwrap(),
-            store.promise(&staging("d"), &at("d")).unwrap(),
-            store.promise(&at("thesis"), &at("x")).unwrap(),
+        let outputs = [
+            (staging("a"), at("a")),
+            (staging("b"), at("b")),
+            (staging("d"), at("d")),
+            (at("thesis"), at("x")),
         ];
-        break_all(store.directory().unwrap().path());
+        let promise = |(n, (staging, to)): (u64, &(PathBuf, PathBuf))| {
+            Promise::new(own.path(), n, Arc::new(()), staging, to).unwrap()
+        };
+        let promises: Vec<Promise> = (0..).zip(&outputs).map(promise).collect();
+        Promise::break_all(own.path());
         assert_eq!(fs::read_to_string(at("a")).unwrap(), "what was there");
         assert!(at("b").is_dir() && at("d").is_dir() && at("thesis").is_file());
         for name in ["a", "b", "d"] {
             assert!(!staging(name).exists() && !staging(name).with_extension("old").exists());
         }
         drop(promises);
-        let left = fs::read_dir(store.directory().unwrap().path()).unwrap();
-        assert_eq!(left.count(), 1, "the lock");
+        assert_eq!(fs::read_dir(own.path()).unwrap().count(), 0);
     }
 }

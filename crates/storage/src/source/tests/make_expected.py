@@ -1,6 +1,6 @@
 """Prints expected.txt: digests of every readable array of tests/data as zarr-python, NumPy and xarray read it.
 
-    python crates/exec/src/source/tests/make_expected.py > crates/exec/src/source/tests/expected.txt
+    python crates/storage/src/source/tests/make_expected.py > crates/storage/src/source/tests/expected.txt
 
 One line each: path, array, dtype, shape, 64-bit FNV-1a of the cells (row-major, little-endian, NaN canonical).
 `raw` lines are cells as stored (float16 as float32, datetime64 in microseconds); `cf` lines are decoded values as

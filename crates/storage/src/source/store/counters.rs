@@ -34,12 +34,12 @@ impl Counters {
     }
 
     /// Counts here too what `read` reads, whenever it is polled.
-    pub(crate) async fn of<T>(self: Arc<Self>, read: impl Future<Output = T>) -> T {
+    pub async fn of<T>(self: Arc<Self>, read: impl Future<Output = T>) -> T {
         OWN.scope(self, read).await
     }
 
     /// Counts here too what `read` reads.
-    pub(crate) fn of_now<T>(self: &Arc<Self>, read: impl FnOnce() -> T) -> T {
+    pub fn of_now<T>(self: &Arc<Self>, read: impl FnOnce() -> T) -> T {
         OWN.sync_scope(self.clone(), read)
     }
 }

@@ -243,9 +243,8 @@ impl Stores {
         Ok(client)
     }
 
-    /// Requests to a bucket go to that client.
-    #[cfg(test)]
-    pub(crate) fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
+    /// Requests to a bucket go to that client: for tests, whose buckets are in memory.
+    pub fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
         let key = client_key(bucket, &Options::default(), None);
         self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
     }

@@ -81,6 +81,8 @@ pub(super) struct Cut<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// A cell that is not masked has the value that stands for masked ones.
     pub(super) collides: bool,
+    /// There is a masked cell.
+    pub(super) masked: bool,
 }
 
 impl Encoder {
@@ -139,7 +141,7 @@ impl Encoder {
         let whole = shape == self.object.as_slice();
         let masked = valid.is_some_and(|v| v.contains(&0));
         if whole && !masked {
-            return Ok(Cut { bytes: Cow::Borrowed(cells), collides });
+            return Ok(Cut { bytes: Cow::Borrowed(cells), collides, masked });
         }
         let fill = &fill.to_le_bytes()[..self.size];
         let mut dense = Cow::Borrowed(cells);
@@ -151,14 +153,14 @@ impl Encoder {
             }
         }
         if whole {
-            return Ok(Cut { bytes: dense, collides });
+            return Ok(Cut { bytes: dense, collides, masked });
         }
         let n = self.object.iter().product::<u64>() as usize;
         let mut out = fill.repeat(n);
         let from = Strided { bytes: &dense, offset: 0, strides: &strides(shape) };
         copy_box(self.size, shape, from, &mut out, 0, &strides(&self.object))
             .map_err(|e| broken(e.to_string()))?;
-        Ok(Cut { bytes: Cow::Owned(out), collides })
+        Ok(Cut { bytes: Cow::Owned(out), collides, masked })
     }
 
     /// True if every cell is the fill value to the bit: such an object need not be stored.

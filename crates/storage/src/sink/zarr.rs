@@ -21,21 +21,17 @@ use super::budget::Budget;
 use super::place::Place;
 use super::target::{Publish, Target, Written};
 use super::{Host, SinkError};
-use crate::chunk::Chunk;
-use crate::error::Error;
 use crate::fail;
 use crate::manifest::ManifestRef;
-use crate::schedule::Sink;
 use array::{Array, coordinate};
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
 use listed::Listed;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use tessera_planner::catalog::{Attrs, DimLabel};
 use tessera_planner::dtype::DType;
-use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
 use tokio::runtime::Handle;
@@ -62,6 +58,18 @@ pub struct Item {
     pub attrs: Attrs,
     /// Chunks and shards; the plan computes it on the grid [`Shards::grid`].
     pub chunks: Shards,
+}
+
+/// The objects of one chunk, to be stored with [`ZarrWriter::put`]. As long as it exists the writer is not closed.
+#[derive(Debug)]
+pub struct Encoded<'a> {
+    /// Key and bytes of the cells, if they are not all the fill value.
+    cells: Option<(String, Vec<u8>)>,
+    /// Key and bytes of the array that says which cells are valid, if the chunk has one.
+    valid: Option<(String, Vec<u8>)>,
+    /// Room for both.
+    permit: OwnedSemaphorePermit,
+    _closed: RwLockReadGuard<'a, bool>,
 }
 
 /// Writes the results of one plan as one group.
@@ -324,13 +332,32 @@ impl ZarrWriter {
         Ok(())
     }
 
-    fn take(
+    /// Encodes the chunk `index` of a result, on the caller's thread, once there is memory for it. `fields` are the
+    /// bytes of its cells and, if cells can be masked, one byte a cell that is 0 where the cell is. `None` if `region`
+    /// is empty.
+    ///
+    /// # Errors
+    /// The first failure of the writer, [`SinkError::Cancelled`] once it is closed.
+    pub fn encode(
         &self,
         result: usize,
         index: &[u64],
         region: &Region,
-        chunk: Arc<Chunk>,
-    ) -> Result<(), SinkError> {
+        shape: &[u64],
+        fields: &[&[u8]],
+    ) -> Result<Option<Encoded<'_>>, SinkError> {
+        let encoded = self.encoded(result, index, region, shape, fields);
+        encoded.map_err(|e| e.after(self.bytes.load(Relaxed)))
+    }
+
+    fn encoded(
+        &self,
+        result: usize,
+        index: &[u64],
+        region: &Region,
+        shape: &[u64],
+        fields: &[&[u8]],
+    ) -> Result<Option<Encoded<'_>>, SinkError> {
         let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         if *closed {
             return Err(SinkError::Cancelled);
@@ -338,30 +365,30 @@ impl ZarrWriter {
         if let Some(e) = self.failed() {
             return Err(e);
         }
-        let broken = |reason: String| SinkError::Internal { what: self.display.clone(), reason };
-        let array = self.arrays.get(result).ok_or_else(|| broken("a result too many".into()))?;
-        if region.is_empty() {
-            return Ok(());
-        }
-        let mut permit = self.io.block_on(self.budget.take()).ok_or(SinkError::Cancelled)?;
-        let rank = array.document.shape.len();
-        let (index, shape) = (&index[..rank], &chunk.shape()[..rank]);
-        let field = |i: usize| {
-            chunk.field(i).map(|f| f.buffer().as_slice()).map_err(|e| broken(e.to_string()))
+        let broken = |reason: &str| SinkError::Internal {
+            what: self.display.clone(),
+            reason: reason.into(),
         };
-        let valid = if chunk.fields().len() > 1 { Some(field(1)?) } else { None };
-        let cut = array.encoder.cut(field(0)?, valid, shape, array.fill, array.stands)?;
+        let array = self.arrays.get(result).ok_or_else(|| broken("a result too many"))?;
+        if region.is_empty() {
+            return Ok(None);
+        }
+        let permit = self.io.block_on(self.budget.take()).ok_or(SinkError::Cancelled)?;
+        let rank = array.document.shape.len();
+        let (index, shape) = (&index[..rank], &shape[..rank]);
+        let cells = fields.first().ok_or_else(|| broken("field 0 of a chunk with 0 fields"))?;
+        let valid = fields.get(1).copied();
+        let cut = array.encoder.cut(cells, valid, shape, array.fill, array.stands)?;
         let mut encoded_valid = None;
         if let (Some(v), Some(of)) = (valid, &array.valid) {
             if cut.collides {
                 of.collides.store(true, Relaxed);
             }
-            let masked = !chunk.is_unmasked();
-            if masked {
+            if cut.masked {
                 of.masked.store(true, Relaxed);
             }
             // An absent object of v3 says that nothing is masked; v2 has no such value.
-            if masked || self.layout.format == 2 {
+            if cut.masked || self.layout.format == 2 {
                 of.written.store(true, Relaxed);
                 let yes = Scalar::bool(true);
                 let cut = of.encoder.cut(v, None, shape, yes, None)?;
@@ -376,21 +403,30 @@ impl ZarrWriter {
         if let Some(bytes) = &encoded {
             self.list(&array.document, index, bytes)?;
         }
-        drop(chunk);
-        let bytes = |e: Option<&Vec<u8>>| e.map_or(0, Vec::len);
-        Budget::shrink(
-            &mut permit,
-            bytes(encoded.as_ref()) + bytes(encoded_valid.as_ref().map(|v| &v.1)),
-        );
-        let mut permit = Some(permit);
-        if let Some((key, bytes)) = encoded_valid {
-            let part = permit.as_mut().and_then(|p| p.split(bytes.len().div_ceil(4096)));
-            self.store(key, bytes, part)?;
-        }
-        match encoded {
-            Some(bytes) => self.store(array.document.key(index), bytes, permit),
-            None => Ok(()),
-        }
+        let cells = encoded.map(|bytes| (array.document.key(index), bytes));
+        Ok(Some(Encoded { cells, valid: encoded_valid, permit, _closed: closed }))
+    }
+
+    /// Stores a chunk whose cells the caller holds no longer: while it waits for the store it has no more than the room
+    /// of its objects.
+    ///
+    /// # Errors
+    /// Whatever storage says.
+    pub fn put(&self, encoded: Encoded<'_>) -> Result<(), SinkError> {
+        let Encoded { cells, valid, mut permit, _closed } = encoded;
+        let bytes = |object: &Option<(String, Vec<u8>)>| object.as_ref().map_or(0, |o| o.1.len());
+        Budget::shrink(&mut permit, bytes(&cells) + bytes(&valid));
+        let put = || {
+            if let Some((key, bytes)) = valid {
+                let part = permit.split(bytes.len().div_ceil(4096));
+                self.store(key, bytes, part)?;
+            }
+            match cells {
+                Some((key, bytes)) => self.store(key, bytes, Some(permit)),
+                None => Ok(()),
+            }
+        };
+        put().map_err(|e: SinkError| e.after(self.bytes.load(Relaxed)))
     }
 
     /// Writes the objects of a coordinate.
@@ -437,23 +473,6 @@ impl ZarrWriter {
             self.place.put(&key, encoded.into(), self.durable).await?;
         }
         Ok(())
-    }
-}
-
-impl Sink for ZarrWriter {
-    fn chunk(
-        &self,
-        result: usize,
-        index: ChunkIndex,
-        region: Region,
-        chunk: Arc<Chunk>,
-    ) -> Result<(), Error> {
-        let taken = self.take(result, &index, &region, chunk);
-        taken.map_err(|e| Error::Sink(e.after(self.bytes.load(Relaxed))))
-    }
-
-    fn drains(&self) -> bool {
-        true
     }
 }
 

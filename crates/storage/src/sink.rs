@@ -1,0 +1,77 @@
+//! Results that are kept: from a running plan to a store.
+//!
+//! 1. [`Target::parse`] reads where to; [`Target::check`] says whether something is there already.
+//! 2. A writer ([`ZarrWriter`]) takes the cells of chunks as a plan computes them, encodes them on the thread that
+//!    computed them, writes, and lets go. Formats that are streams write to an [`ObjectWriter`] instead, when the
+//!    result is complete.
+//! 3. `finish` writes the metadata and gives the result its name; `abort`, or dropping the writer, leaves nothing.
+//!
+//! Invariants: no array is ever held whole; what encoding and uploads need is reserved before the plan starts
+//! (`budget`); nothing half-written is ever seen under the final name of a file or a local directory. Objects below
+//! an S3 prefix cannot be renamed together: there the metadata come last, and without them there is no store.
+
+mod budget;
+mod error;
+mod file;
+mod folder;
+mod leftovers;
+mod place;
+mod promise;
+mod target;
+mod zarr;
+
+pub use error::SinkError;
+pub use file::{Failure, ObjectWriter};
+pub use folder::{Folder, Held, Mode, Version};
+pub use leftovers::{Claim, Leftover};
+pub use promise::Promise;
+pub use target::{Target, Written};
+pub use zarr::{Codec, Encoded, Item, Layout, Shards, ZarrWriter};
+pub(crate) use zarr::{UNNAMED_KEY, VALID_KEY};
+
+use crate::source::Stores;
+use std::any::Any;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What writers share with the rest of the process.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Connections.
+    pub stores: Arc<Stores>,
+    /// The budget that buffers of writers are charged to.
+    pub quota: Arc<dyn Memory>,
+    /// Where uploads run.
+    pub io: Handle,
+    /// Threads that compute: as many chunks are encoded at a time, if memory allows.
+    pub threads: usize,
+    /// Where outputs are recorded that are not complete yet.
+    pub store: Arc<dyn Outputs>,
+}
+
+/// A budget of bytes.
+pub trait Memory: Debug + Send + Sync {
+    /// The budget.
+    fn limit(&self) -> u64;
+
+    /// Bytes in use.
+    fn used(&self) -> u64;
+
+    /// Reserves bytes at once, or not at all.
+    fn try_reserve(self: Arc<Self>, bytes: u64) -> Option<Reserved>;
+}
+
+/// Bytes of a [`Memory`]; they go back when it drops.
+pub type Reserved = Box<dyn Any + Send + Sync>;
+
+/// A record of outputs that are not complete yet.
+pub trait Outputs: Debug + Send + Sync {
+    /// Records that `staging` will be called `to`. `None` if that cannot be recorded: then a killed process leaves the
+    /// output behind.
+    fn promise(&self, staging: &Path, to: &Path) -> Option<Promise>;
+}
+
+#[cfg(test)]
+mod tests;

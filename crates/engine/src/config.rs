@@ -11,8 +11,8 @@ mod layer;
 mod machine;
 
 pub use bytes::{format_bytes, parse_bytes};
-pub(crate) use check::MEMORY_LEAST;
-pub(crate) use machine::addresses_left;
+pub use check::MEMORY_LEAST;
+pub use machine::addresses_left;
 
 use crate::error::Error;
 use check::{Origins, RawConfig, check};
@@ -31,7 +31,8 @@ use tessera_planner::durable::Durability;
 pub struct Secret(String);
 
 impl Secret {
-    pub(crate) fn new(text: String) -> Self {
+    /// A secret with this value.
+    pub fn new(text: String) -> Self {
         Secret(text)
     }
 

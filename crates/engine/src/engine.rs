@@ -2,10 +2,9 @@
 
 use crate::answer::Reply;
 use crate::error::Error;
+use crate::statement::Handle;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-
-pub use crate::statement::Handle;
 
 /// The answers of a script, one for each statement in order. After an error nothing follows.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;

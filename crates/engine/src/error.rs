@@ -509,7 +509,7 @@ impl Error {
     }
 
     /// Seconds after which it is worth trying again, if it is.
-    pub(crate) fn retry_after_s(&self) -> u64 {
+    pub fn retry_after_s(&self) -> u64 {
         match self {
             Error::TooManyTries { wait_s } => *wait_s,
             _ => 1,

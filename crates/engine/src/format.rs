@@ -12,7 +12,7 @@ mod csv;
 mod digits;
 mod json;
 mod long;
-pub(crate) mod native;
+pub mod native;
 pub mod npy;
 mod npz;
 mod numpy;
@@ -24,7 +24,7 @@ mod writer;
 pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
 pub use tessera_frontend::lift::field;
-pub(crate) use tiles::row_bytes;
+pub use tiles::row_bytes;
 pub use writer::{Options, Writer};
 
 use crate::error::Error;

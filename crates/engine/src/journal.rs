@@ -50,27 +50,30 @@ const OVER_MAX: u32 = 4;
 
 /// What is remembered of a statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub struct Record {
     format_version: u32,
-    pub(crate) id: String,
-    /// Milliseconds since 1970.
-    pub(crate) accepted_ms: u64,
+    /// The name of the statement.
+    pub id: String,
+    /// When a server accepted it, in milliseconds since 1970.
+    pub accepted_ms: u64,
     /// The session that it ran in.
-    pub(crate) session: Option<String>,
+    pub session: Option<String>,
     /// The client's own name for it.
-    pub(crate) request_id: Option<String>,
-    pub(crate) sql: String,
-    pub(crate) recipe: Recipe,
+    pub request_id: Option<String>,
+    /// The script.
+    pub sql: String,
+    /// What the script was bound to.
+    pub recipe: Recipe,
     /// How many servers began to run it.
-    pub(crate) starts: u32,
-    /// How it ended, and when.
-    pub(crate) end: Option<(End, u64)>,
+    pub starts: u32,
+    /// How it ended, and when, in milliseconds since 1970; `None` while it waits or runs.
+    pub end: Option<(End, u64)>,
 }
 
 /// How a statement ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum End {
+pub enum End {
     /// With answers.
     Finished,
     /// With answers that are gone.
@@ -83,7 +86,7 @@ pub(crate) enum End {
 
 /// The records of a warehouse.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     folder: Folder,
     epoch: Arc<Epoch>,
     sealer: Sealer,
@@ -91,7 +94,8 @@ pub(crate) struct Journal {
 }
 
 impl Record {
-    pub(crate) fn new(id: &str, sql: &str, accepted_ms: u64, recipe: Recipe) -> Self {
+    /// The record of a statement that one server began to run, and that is not over.
+    pub fn new(id: &str, sql: &str, accepted_ms: u64, recipe: Recipe) -> Self {
         Record {
             format_version: FORMAT_VERSION,
             id: id.into(),
@@ -106,8 +110,8 @@ impl Record {
     }
 }
 
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
+/// The moment, in milliseconds since 1970; 0 if the clock is before.
+pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
@@ -127,7 +131,7 @@ impl Journal {
     ///
     /// # Errors
     /// Whatever storage says.
-    pub(crate) async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
+    pub async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
         let mut all = Vec::new();
@@ -147,11 +151,7 @@ impl Journal {
     ///
     /// # Errors
     /// Whatever storage says; a later server; `document_changed` and `already_exists` if there is another version.
-    pub(crate) async fn write(
-        &self,
-        record: &Record,
-        before: Option<Version>,
-    ) -> Result<Version, Error> {
+    pub async fn write(&self, record: &Record, before: Option<Version>) -> Result<Version, Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
         let bad =
@@ -186,7 +186,7 @@ impl Journal {
     ///
     /// # Errors
     /// Whatever storage says; a later server.
-    pub(crate) async fn write_over(
+    pub async fn write_over(
         &self,
         record: &Record,
         mut before: Option<Version>,
@@ -211,7 +211,7 @@ impl Journal {
     ///
     /// # Errors
     /// Whatever storage says; a later epoch.
-    pub(crate) async fn check(&self) -> Result<(), Error> {
+    pub async fn check(&self) -> Result<(), Error> {
         self.epoch.check().await
     }
 
@@ -219,7 +219,7 @@ impl Journal {
     ///
     /// # Errors
     /// Whatever storage says; a later server.
-    pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {
+    pub async fn remove(&self, id: &str) -> Result<(), Error> {
         let _right = self.epoch.right().await?;
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
     }

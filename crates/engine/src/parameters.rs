@@ -19,7 +19,7 @@ enum Lists {
 ///
 /// # Errors
 /// Values that are no parameters, and what [`parameters::bind`] refuses.
-pub(crate) fn bind(sql: &str, params: Option<&Value>) -> Result<String, Error> {
+pub fn bind(sql: &str, params: Option<&Value>) -> Result<String, Error> {
     bind_with(sql, params, Lists::Refused)
 }
 
@@ -53,7 +53,7 @@ fn bind_with(sql: &str, params: Option<&Value>, lists: Lists) -> Result<String, 
 ///
 /// # Errors
 /// `usage` for a parameter without a name or given twice, and those of [`bind`].
-pub(crate) fn bind_given(sql: &str, given: &[String]) -> Result<String, Error> {
+pub fn bind_given(sql: &str, given: &[String]) -> Result<String, Error> {
     if given.is_empty() {
         return Ok(sql.into());
     }

@@ -30,18 +30,20 @@ mod system;
 mod tables;
 mod views;
 mod warehouse;
+mod workers;
 
 pub(crate) use admission::{Admission, Place};
 pub use check::check;
-pub(crate) use explain::{durable_json, measured_json};
+pub use explain::durable_json;
+pub(crate) use explain::measured_json;
 pub use failure::Failure;
 pub(crate) use failure::readable;
 
+use crate::Handle;
 use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::statement::{Queries, Recipe};
@@ -68,8 +70,9 @@ use tessera_frontend::statement::{CreateTensor, Statement};
 
 use crate::session::stop::Apart;
 pub(crate) use tables::Registered;
+pub use warehouse::Pin;
 use warehouse::Warehouse;
-pub(crate) use warehouse::{Definition, Entry as CatalogEntry, Pin};
+pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
 
 /// Storage that does not answer in this time is unreachable.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -201,12 +204,12 @@ impl Host {
     }
 
     /// What a server remembers of its statements.
-    pub(crate) fn journal(&self) -> Journal {
+    pub fn journal(&self) -> Journal {
         self.warehouse.journal()
     }
 
     /// Keeps cells of the warehouse from being removed by this process.
-    pub(crate) fn pin(&self, data: &str) -> Pin {
+    pub fn pin(&self, data: &str) -> Pin {
         self.warehouse.pin(data)
     }
 
@@ -215,12 +218,12 @@ impl Host {
     ///
     /// # Errors
     /// Whatever the warehouse says.
-    pub(crate) async fn readers_are_known(&self) -> Result<(), Error> {
+    pub async fn readers_are_known(&self) -> Result<(), Error> {
         self.warehouse.readers_are_known().await
     }
 
     /// Where chunks of its statements are that outlive it.
-    pub(crate) fn durable(&self) -> &Arc<DurableStore> {
+    pub fn durable(&self) -> &Arc<DurableStore> {
         &self.durable
     }
 
@@ -233,12 +236,12 @@ impl Host {
     ///
     /// # Errors
     /// Whatever the system says.
-    pub(crate) fn keep_private(&self) -> Result<(), Error> {
+    pub fn keep_private(&self) -> Result<(), Error> {
         self.warehouse.keep_private()
     }
 
     /// Lets statements read a file of this process's own until the answer is dropped.
-    pub(crate) fn lend(&self, path: &std::path::Path) -> Lent {
+    pub fn lend(&self, path: &std::path::Path) -> Lent {
         self.stores.lend(path)
     }
 

@@ -7,7 +7,7 @@
 //!      │         │  └─────────┼─────▶ FINISHED
 //!      └─────────┴────────────┴─────▶ FAILED, CANCELLED
 //! ```
-//! 1. Who wants an answer makes a [`Handle`] and gives it to [`crate::engine::Engine::run`].
+//! 1. Who wants an answer makes a [`Handle`] and gives it to [`crate::Engine::run`].
 //! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` know it.
 //! 3. Where places are few, a statement that takes more than a moment is QUEUED again once that is known, until it has
 //!    one ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script begins, or when something had to be
@@ -28,21 +28,22 @@ mod tests;
 mod track;
 mod turn;
 
+pub use chunks::DurableChunks;
+pub use clock::Clock;
+pub use journal_entry::JournalEntry;
 pub use progress::{Progress, Watched};
 pub use queries::{COLUMNS, Entered, Queries};
-pub(crate) use recipe::{Intent, Keeper, Made, Recipe};
+pub(crate) use recipe::{Intent, Made};
+pub use recipe::{Keeper, Recipe};
 pub use track::{PlanRuns, Track};
+pub use turn::Turn;
 
 use crate::error::Error;
-use chunks::DurableChunks;
-use clock::Clock;
-use journal_entry::JournalEntry;
 use reads::Reads;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::quota::Quota;
 use tokio_util::sync::CancellationToken;
-use turn::Turn;
 
 /// Where a statement is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,12 +162,12 @@ impl Handle {
     }
 
     /// Another statement, which is cancelled with this one.
-    pub(crate) fn another(&self) -> Self {
+    pub fn another(&self) -> Self {
         Handle::below(&self.0.cancel)
     }
 
     /// A statement that was known before, with what it was bound to.
-    pub(crate) fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
+    pub fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
         Handle::with(id, parent.child_token(), JournalEntry::new(recipe, true))
     }
 
@@ -211,7 +212,7 @@ impl Handle {
     ///
     /// # Errors
     /// Whatever storage says: it stops, and a later server may run it again.
-    pub(crate) async fn stop(&self) -> Result<(), Error> {
+    pub async fn stop(&self) -> Result<(), Error> {
         self.cancel();
         self.0.entry.stopped().await
     }
@@ -259,22 +260,22 @@ impl Handle {
     }
 
     /// How long it has waited, and how long it may take.
-    pub(crate) fn clock(&self) -> &Clock {
+    pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
     /// Its place among those that run.
-    pub(crate) fn turn(&self) -> &Turn {
+    pub fn turn(&self) -> &Turn {
         &self.0.turn
     }
 
     /// What is written down of it.
-    pub(crate) fn entry(&self) -> &JournalEntry {
+    pub fn entry(&self) -> &JournalEntry {
         &self.0.entry
     }
 
     /// Where its chunks are kept.
-    pub(crate) fn chunks(&self) -> &DurableChunks {
+    pub fn chunks(&self) -> &DurableChunks {
         &self.0.chunks
     }
 

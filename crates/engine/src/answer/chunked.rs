@@ -5,7 +5,7 @@ use super::scratch::ScratchFile;
 use super::window::{Cells, Head, Windows, number, scatter};
 use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
-use axum::body::Bytes;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::chunk::Chunk;

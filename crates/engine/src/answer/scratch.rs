@@ -80,7 +80,7 @@ impl Scratch {
     }
 
     /// The error of a limit that is reached.
-    pub(crate) fn full(&self, e: tessera_exec::error::Error) -> Error {
+    pub fn full(&self, e: tessera_exec::error::Error) -> Error {
         match e {
             tessera_exec::error::Error::ScratchFull { reason, .. } => self.no_room(reason),
             other => Error::stage(other),
@@ -97,7 +97,7 @@ impl Scratch {
     }
 
     /// The error of the operating system on a file there.
-    pub(crate) fn failed(&self, action: &'static str, e: io::Error) -> Error {
+    pub fn failed(&self, action: &'static str, e: io::Error) -> Error {
         match e.kind() {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded

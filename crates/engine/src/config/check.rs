@@ -155,8 +155,8 @@ impl Origins<'_> {
     }
 }
 
-/// Less than this cannot hold a chunk of each operand of a small query.
-pub(crate) const MEMORY_LEAST: u64 = 16 << 20;
+/// Bytes of memory: fewer cannot hold a chunk of each operand of a small query.
+pub const MEMORY_LEAST: u64 = 16 << 20;
 
 pub(super) fn check(
     raw: RawConfig,

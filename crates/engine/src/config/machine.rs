@@ -13,7 +13,7 @@ pub(super) fn memory_bytes() -> Option<u64> {
 
 /// Bytes of addresses that this process may still map: RLIMIT_AS, which `ulimit -v` sets, without what is mapped.
 /// `None` if there is no such limit.
-pub(crate) fn addresses_left() -> Option<u64> {
+pub fn addresses_left() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     left(&limits, &status)

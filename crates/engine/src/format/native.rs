@@ -23,10 +23,10 @@ use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Un
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 
-/// The name in URLs.
-pub(crate) const NAME: &str = "tessera";
-/// The media type.
-pub(crate) const CONTENT_TYPE: &str = "application/vnd.tessera.answer";
+/// The name of this form in `format=` of URLs and bodies.
+pub const NAME: &str = "tessera";
+/// The media type of an answer in this form.
+pub const CONTENT_TYPE: &str = "application/vnd.tessera.answer";
 
 const MAGIC: &[u8; 8] = b"TESSERA1";
 /// Cells of a window.
@@ -95,8 +95,11 @@ enum Values {
     },
 }
 
-/// Writes the last of the answers.
-pub(crate) fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
+/// Writes the last of the answers, and gives `out` back.
+///
+/// # Errors
+/// No answer; labels and attributes of more than 4 GiB; cells or rows that cannot be read; whatever `out` says.
+pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
     let reply = replies
         .last()
         .ok_or_else(|| Error::Internal { what: "there is no answer to send".into() })?;
@@ -200,7 +203,7 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
 ///
 /// # Errors
 /// A file that is not what [`write()`] wrote.
-pub(crate) fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
+pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
     let mut reader = file.reader();
     let mut start = [0; 12];
     reader.read_exact(&mut start).map_err(|_| bad("it is too short"))?;

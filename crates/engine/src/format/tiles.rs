@@ -143,7 +143,7 @@ impl<'a> Tiles<'a> {
 }
 
 /// Bytes that a row of chunks takes while it is written: the cells, and Arrow's copy of them.
-pub(crate) fn row_bytes(tensors: &[&dyn Windows]) -> u64 {
+pub fn row_bytes(tensors: &[&dyn Windows]) -> u64 {
     let of = |t: &&dyn Windows| {
         let head = t.head();
         let cell = head.dtype.size() as u64 + u64::from(head.nullable);

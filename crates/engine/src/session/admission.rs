@@ -10,8 +10,8 @@
 //! holding nothing, and runs again from its start, bound to the same moment, seed and versions. `docs/memory.md` has the
 //! argument why that ends.
 
+use crate::Handle;
 use crate::answer::Reply;
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::statement::State;

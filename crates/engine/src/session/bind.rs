@@ -4,7 +4,7 @@
 //! a tensor under a name of its own, and lowering begins again. Results of islands are charged to the quota, may be
 //! spilled, and go with the [`Binding`], at the end of the statement.
 
-use crate::engine::Handle;
+use crate::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};

@@ -1,7 +1,7 @@
 //! Cell queries: DataFusion's plan over tables that tensor plans fill.
 
+use crate::Handle;
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::Binding;
 use crate::session::run::{Execution, Results};

@@ -3,8 +3,8 @@
 //! Zarr takes the chunks of the running plan. The other formats are streams: the result is computed (large ones wait in
 //! the scratch directory), then written window by window. Either way the target appears when it is whole.
 
+use crate::Handle;
 use crate::answer::{Answer, Reply};
-use crate::engine::Handle;
 use crate::error::{Error, Position};
 use crate::format::{Format, Options as FormatOptions, Writer};
 use crate::session::ddl::{ZarrWrite, amount};

@@ -1,7 +1,7 @@
 //! Results that are kept in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
 
+use crate::Handle;
 use crate::answer::{Answer, Reply, Stats, Surface};
-use crate::engine::Handle;
 use crate::error::{Class, Error};
 use crate::session::open::{self, Opener, bare};
 use crate::session::tables::TableFormat;

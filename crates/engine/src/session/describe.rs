@@ -1,7 +1,7 @@
 //! SHOW and DESCRIBE: what there is, as rows.
 
+use crate::Handle;
 use crate::answer::{Answer, Reply, RowsHeld};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::open::{Found, Opener, bare};
@@ -97,7 +97,7 @@ impl Session {
             Show::Queries => self.show_queries(),
             Show::Workers => {
                 let members = self.host.cluster().map(|c| c.registry().all()).unwrap_or_default();
-                rows_of(crate::workers::COLUMNS, members.iter().map(crate::workers::row).collect())
+                rows_of(super::workers::COLUMNS, members.iter().map(super::workers::row).collect())
             }
         }
     }

@@ -6,12 +6,13 @@
 mod expected;
 mod waiting;
 
+pub use expected::durable as durable_json;
+pub(crate) use expected::measured as measured_json;
 pub(super) use expected::measurements;
-pub(crate) use expected::{durable as durable_json, measured as measured_json};
 pub(super) use waiting::Shown;
 
+use crate::Handle;
 use crate::answer::{Answer, Reply, Stats as ReplyStats};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::{Binding, Settled};
 use crate::session::cells::{Measured, PlannedCells};

@@ -1,6 +1,6 @@
 //! What a query reads, opened before it is bound.
 
-use crate::engine::Handle;
+use crate::Handle;
 use crate::error::{Error, Position};
 use crate::session::failure::Failure;
 use crate::session::settings::Settings;

@@ -1,7 +1,7 @@
 //! Running queries.
 
+use crate::Handle;
 use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::bind::Binding;

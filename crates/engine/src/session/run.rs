@@ -5,7 +5,7 @@
 //! ```
 //! [`Execution::run_plan`] decides all of them, for every caller alike. Dropping its future cancels the plan.
 
-use crate::engine::Handle;
+use crate::Handle;
 use crate::error::Error;
 use crate::session::spread::{Both, Spread};
 use crate::session::{Host, Session};

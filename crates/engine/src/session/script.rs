@@ -1,10 +1,10 @@
 //! Scripts: their statements run one after another, each when the answer before was taken.
 
 use crate::answer::Reply;
-use crate::engine::{Engine, Handle, Replies};
 use crate::error::Error;
 use crate::session::{Host, Session};
 use crate::statement::{Entered, State};
+use crate::{Engine, Handle, Replies};
 use tessera_frontend::Parsed;
 
 /// The most statements of a script.

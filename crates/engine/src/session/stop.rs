@@ -5,7 +5,7 @@
 //! statement that is stopped leaves the task behind, which ends with its next batch. Either way other threads take over
 //! what this one served beside. Tasks are counted, those that were left behind too: no more than [`APART`] run at once.
 
-use crate::engine::Handle;
+use crate::Handle;
 use crate::error::Error;
 use crate::session::cells::rows_error;
 use datafusion::error::DataFusionError;

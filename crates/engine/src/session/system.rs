@@ -1,7 +1,6 @@
 //! Tables of the system in `FROM`: `system.workers` and `system.events`, as they are when the statement is bound.
 
 use crate::session::Host;
-use crate::workers::heard_s;
 use arrow::array::{
     ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array,
     UInt64Array,
@@ -54,7 +53,11 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("spilled_bytes", number(|m| m.load.spilled_bytes), false),
         ("fetched_bytes", number(|m| m.load.fetched_bytes), false),
         ("served_bytes", number(|m| m.load.served_bytes), false),
-        ("heard_s", Arc::new(Float64Array::from_iter_values(all.iter().map(heard_s))), false),
+        (
+            "heard_s",
+            Arc::new(Float64Array::from_iter_values(all.iter().map(Member::heard_s))),
+            false,
+        ),
         ("why", Arc::new(all.iter().map(Member::lacks).collect::<StringArray>()), true),
     ])
 }

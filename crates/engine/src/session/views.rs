@@ -1,7 +1,7 @@
 //! CREATE VIEW: the text of a query is kept, and bound when it is used.
 
+use crate::Handle;
 use crate::answer::{Answer, Reply};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::bind::Binding;
 use crate::session::ddl::Free;

@@ -61,7 +61,7 @@ const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Cells of the warehouse that somebody reads: they stay until it drops, also if their name is given up meanwhile.
 #[derive(Debug)]
-pub(crate) struct Pin {
+pub struct Pin {
     warehouse: Arc<Warehouse>,
     data: String,
 }

@@ -7,7 +7,7 @@ use tessera_planner::durable::Durability;
 
 /// Where chunks of a statement are kept for a run after a failure.
 #[derive(Default)]
-pub(crate) struct DurableChunks(Mutex<ChunksState>);
+pub struct DurableChunks(Mutex<ChunksState>);
 
 #[derive(Default)]
 pub(super) struct ChunksState {
@@ -19,7 +19,7 @@ pub(super) struct ChunksState {
 
 impl DurableChunks {
     /// Chunks of the statement may be kept there.
-    pub(crate) fn stored_in(&self, store: Arc<DurableStore>) {
+    pub fn stored_in(&self, store: Arc<DurableStore>) {
         self.lock().store = Some(store);
     }
 
@@ -29,7 +29,7 @@ impl DurableChunks {
     }
 
     /// From now on the statement is run again should this process be killed.
-    pub(crate) fn survives(&self) {
+    pub fn survives(&self) {
         let mut state = self.lock();
         state.survives = true;
         if let Some(durable) = &state.durable {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(10);
 
 /// The clock of a statement. Waiting for admission does not count against a limit.
-pub(crate) struct Clock {
+pub struct Clock {
     created: Instant,
     waiting: Mutex<Waiting>,
     /// The limit of the whole script.
@@ -78,12 +78,12 @@ impl Clock {
 
     /// Limits the script from now on. What awaits nothing while it works, as planning and joins do, asks
     /// [`Clock::is_late`]. The first limit stands.
-    pub(crate) fn limit_script(&self, limit: Duration) {
+    pub fn limit_script(&self, limit: Duration) {
         let _ = self.limit.set(self.limit(limit));
     }
 
     /// True once the script has taken more than its limit.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         self.limit.get().is_some_and(|limit| limit.left(self.waited()).is_none())
     }
 
@@ -94,7 +94,7 @@ impl Clock {
     }
 
     /// Waits until the statement of the script that runs then has exceeded its own limit by `grace`; returns the limit.
-    pub(crate) async fn is_overdue(&self, grace: Duration) -> Duration {
+    pub async fn is_overdue(&self, grace: Duration) -> Duration {
         loop {
             tokio::time::sleep(grace).await;
             let own = *lock(&self.own);
@@ -107,7 +107,7 @@ impl Clock {
     }
 
     /// Waits until the statement has taken so long from now on.
-    pub(crate) async fn has_taken(&self, limit: Duration) {
+    pub async fn has_taken(&self, limit: Duration) {
         let limit = self.limit(limit);
         while let Some(left) = limit.left(self.waited()) {
             tokio::time::sleep(left.max(TICK)).await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is written down of a statement, so that it can be run again.
 #[derive(Default)]
-pub(crate) struct JournalEntry {
+pub struct JournalEntry {
     /// True if the statement ran before, and the recipe is of then.
     again: bool,
     state: Mutex<EntryState>,
@@ -50,7 +50,7 @@ impl JournalEntry {
     }
 
     /// What the script was bound to until now.
-    pub(crate) fn recipe(&self) -> Recipe {
+    pub fn recipe(&self) -> Recipe {
         self.lock().recipe.clone()
     }
 
@@ -70,7 +70,7 @@ impl JournalEntry {
     }
 
     /// From now on `keeper` writes the entry down before anything is changed for good.
-    pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeper>) {
+    pub fn kept_by(&self, keeper: Arc<dyn Keeper>) {
         self.lock().keeper = Some(keeper);
     }
 
@@ -96,12 +96,12 @@ impl JournalEntry {
     }
 
     /// Cells of the warehouse are retained as long as the statement may read them.
-    pub(crate) fn pin(&self, pin: Pin) {
+    pub fn pin(&self, pin: Pin) {
         self.lock().pins.push(pin);
     }
 
     /// Releases what was pinned until now.
-    pub(crate) async fn unpin(&self) {
+    pub async fn unpin(&self) {
         let pins = std::mem::take(&mut self.lock().pins);
         for pin in pins {
             pin.release().await;

@@ -23,7 +23,7 @@ use tessera_exec::source::Read;
 
 /// Everything that a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Recipe {
+pub struct Recipe {
     /// What was SET in its session.
     pub(crate) settings: BTreeMap<String, String>,
     /// The temp tensors of its session that it reads, and those that they were made of, in the order of their making.
@@ -109,7 +109,7 @@ pub(crate) struct Made {
 }
 
 /// Who writes a recipe down.
-pub(crate) trait Keeper: Send + Sync {
+pub trait Keeper: Send + Sync {
     /// Writes down what is known now, if the statement is one that is to survive; it is on the device when this is
     /// over.
     fn keep(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -146,7 +146,7 @@ impl Recipe {
     }
 
     /// Cells in the warehouse that it names.
-    pub(crate) fn data(&self) -> impl Iterator<Item = &str> {
+    pub fn data(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().chain(self.temps.iter().map(|m| &m.step));
         steps.flat_map(|s| s.names.values()).flatten().filter_map(|e| e.definition.data())
     }

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Where a statement waits before it runs what takes more than a moment, and the places that it has.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// One of the server's places for statements that run. Of several plans that begin together one waits for it.
     permit: tokio::sync::Mutex<Option<OwnedSemaphorePermit>>,
     state: Mutex<TurnState>,
@@ -23,7 +23,7 @@ struct TurnState {
 
 impl Turn {
     /// The statement needs one of these places while it does what takes more than a moment.
-    pub(crate) fn needs_one_of(&self, places: Arc<Semaphore>) {
+    pub fn needs_one_of(&self, places: Arc<Semaphore>) {
         self.lock().places = Some(places);
     }
 
@@ -44,7 +44,7 @@ impl Turn {
     }
 
     /// Gives the server's place to another statement.
-    pub(crate) async fn free(&self) {
+    pub async fn free(&self) {
         *self.permit.lock().await = None;
     }
 

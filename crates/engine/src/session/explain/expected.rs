@@ -204,8 +204,8 @@ pub(crate) fn measured(m: &Stats) -> Value {
     })
 }
 
-/// What was kept of chunks and used again.
-pub(crate) fn durable(did: &Did) -> Value {
+/// What was kept of chunks and used again, as the answers of a server say it.
+pub fn durable(did: &Did) -> Value {
     json!({
         "written": did.written,
         "bytes_written": did.bytes_written,

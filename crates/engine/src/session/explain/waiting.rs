@@ -4,8 +4,8 @@
 //! stand-in takes the place of each result ([`Island::stand_in`]), so that lowering goes on and names the rest.
 
 use super::{measured_json, measurements};
+use crate::Handle;
 use crate::answer::{Answer, Reply, Stats, Surface};
-use crate::engine::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::bind::{Binding, Ran, Settled};

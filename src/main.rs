@@ -1,18 +1,18 @@
-//! The `tessera` binary: the command line of `tessera_server`, the shell of `tessera_repl`, and the engine between them.
+//! The `tessera` binary: the command line of `tessera_server`, the shell of `tessera_repl`, and a session of `tessera_engine`.
 
 use clap::Parser;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tessera_engine::Engine;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::Session;
 use tessera_server::cli::{self, Cli, Parts};
-use tessera_server::config::Config;
-use tessera_server::engine::Engine;
-use tessera_server::error::Error;
-use tessera_server::session::Session;
 
 fn main() -> ExitCode {
     let parts = Parts {
         open: &open_engine,
-        shell: &|engine, runtime| tessera_repl::run(engine, runtime, tessera_server::is_complete),
+        shell: &|engine, runtime| tessera_repl::run(engine, runtime, tessera_engine::is_complete),
     };
     cli::run(&Cli::parse(), &parts).into()
 }

@@ -4,7 +4,7 @@ use crate::common::{Place, until};
 use crate::http::Server;
 use serde_json::json;
 use std::time::Duration;
-use tessera_server::answer::{Answer, Cell};
+use tessera_engine::answer::{Answer, Cell};
 
 /// A tensor of 24 MB under a limit of 16 MiB.
 fn place() -> Place {

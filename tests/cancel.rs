@@ -7,8 +7,8 @@ use crate::common::{Place, Random, number};
 use futures::StreamExt;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use tessera_server::answer::{Answer, Reply, windows};
-use tessera_server::engine::{Engine, Handle};
+use tessera_engine::answer::{Answer, Reply, windows};
+use tessera_engine::{Engine, Handle};
 
 /// Statements over every path that holds something. `{out}` is a path that nothing has.
 const STATEMENTS: [&str; 26] = [

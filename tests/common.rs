@@ -8,11 +8,11 @@ use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tessera_server::answer::Reply;
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::error::Error;
-use tessera_server::session::{Host, Session};
+use tessera_engine::answer::Reply;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::{Host, Session};
+use tessera_engine::{Engine, Handle};
 
 /// How long threads may take to let go before a test calls it a leak.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tessera_server::answer::{Answer, Cell};
+use tessera_engine::answer::{Answer, Cell};
 
 /// What the warehouse of the random damages has: several types, chunks that are all fill value, masks of both kinds,
 /// labels that are numbers, texts and moments, a scalar, views.
@@ -115,7 +115,7 @@ impl Saved {
 fn checked(p: &Place) -> (String, u64) {
     let mut out = Vec::new();
     let config = p.host.config().clone();
-    let damaged = p.runtime.block_on(tessera_server::session::check(&config, &mut out)).unwrap();
+    let damaged = p.runtime.block_on(tessera_engine::session::check(&config, &mut out)).unwrap();
     (String::from_utf8(out).unwrap(), damaged)
 }
 

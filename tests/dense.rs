@@ -1,10 +1,10 @@
 //! What must stay dense: EXPLAIN ANALYZE counts the rows of cells that were built, and there are none.
 
 use futures::StreamExt;
-use tessera_server::answer::{Answer, Reply};
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::session::Session;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::config::Config;
+use tessera_engine::session::Session;
+use tessera_engine::{Engine, Handle};
 
 const DENSE: [&str; 43] = [
     "SELECT lat, avg(t) FROM wx GROUP BY lat",

@@ -2,10 +2,10 @@
 
 use futures::StreamExt;
 use serde_json::Value;
-use tessera_server::answer::{Answer, Reply};
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::session::Session;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::config::Config;
+use tessera_engine::session::Session;
+use tessera_engine::{Engine, Handle};
 
 struct Db {
     session: Session,
@@ -33,7 +33,7 @@ impl Db {
         db
     }
 
-    fn answer(&self, sql: &str) -> Result<Answer, tessera_server::error::Error> {
+    fn answer(&self, sql: &str) -> Result<Answer, tessera_engine::error::Error> {
         let replies: Vec<Result<Reply, _>> =
             self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
         replies.into_iter().last().unwrap().map(|reply| reply.answer)

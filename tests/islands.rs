@@ -4,11 +4,11 @@ use futures::StreamExt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use tessera_server::answer::{Answer, Reply};
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::error::Error;
-use tessera_server::session::{Host, Session};
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::{Host, Session};
+use tessera_engine::{Engine, Handle};
 
 const CASES: &str = "CREATE EXTERNAL TABLE cases STORED AS ZARR LOCATION 'tests/data/cases.zarr'; ";
 const ERA5: &str = "CREATE EXTERNAL TABLE era5 STORED AS ZARR LOCATION 'tests/data/cf/air.zarr'; ";

@@ -4,11 +4,11 @@
 use futures::StreamExt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tessera_server::answer::{Answer, Cell, Reply, Tensor};
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::error::Error;
-use tessera_server::session::{Host, Session};
+use tessera_engine::answer::{Answer, Cell, Reply, Tensor};
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::{Host, Session};
+use tessera_engine::{Engine, Handle};
 
 /// A session over a warehouse of its own, and a directory for files.
 struct Place {
@@ -248,7 +248,7 @@ fn wrong_options_and_formats_tell_the_way() {
         let e = p.fails(&format!("COPY (SELECT arange(3) AS x) TO {tail}"));
         let hint = e.hint().unwrap_or_default();
         assert!(hint.contains(part), "{tail}: {e}: {hint}");
-        assert_eq!(e.class(), tessera_server::error::Class::User);
+        assert_eq!(e.class(), tessera_engine::error::Class::User);
     }
     for (query, code) in [
         ("SELECT arange(3) AS x, arange(4) AS x", "duplicate_name"),

@@ -6,7 +6,7 @@
 //! text.
 
 use crate::common::Place;
-use tessera_server::answer::{Answer, Reply};
+use tessera_engine::answer::{Answer, Reply};
 
 /// Each selection with xarray's answer: `dims|positions`, or `!`.
 fn cases() -> Vec<(String, String)> {

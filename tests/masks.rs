@@ -5,7 +5,7 @@ use crate::common::{Place, Random};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use tessera_server::answer::{Answer, Tensor};
+use tessera_engine::answer::{Answer, Tensor};
 
 /// The cells of a cube, in row-major order, in chunks, as xarray writes it: Zarr v2 without a codec.
 struct Cube {

@@ -7,10 +7,10 @@
 use crate::slt::{answer_lines, same};
 use futures::StreamExt;
 use std::sync::Arc;
-use tessera_server::answer::Reply;
-use tessera_server::config::Config;
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::session::{Host, Session};
+use tessera_engine::answer::Reply;
+use tessera_engine::config::Config;
+use tessera_engine::session::{Host, Session};
+use tessera_engine::{Engine, Handle};
 
 const TABLES: [&str; 5] = ["wx", "gr", "st", "xs", "one"];
 

@@ -19,11 +19,11 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use tessera_engine::answer::{Answer, Reply, Tensor};
+use tessera_engine::error::Error;
+use tessera_engine::session::Session;
+use tessera_engine::{Engine, Handle};
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_server::answer::{Answer, Reply, Tensor};
-use tessera_server::engine::{Engine, Handle};
-use tessera_server::error::Error;
-use tessera_server::session::Session;
 use world::{Run, World};
 
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use crate::common::Place;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use tessera_server::error::Error;
-use tessera_server::format::{Format, Options, Writer};
+use tessera_engine::error::Error;
+use tessera_engine::format::{Format, Options, Writer};
 
 /// What is wrong with an array: changes of its metadata, its chunk, and the error that names it.
 struct Cause {

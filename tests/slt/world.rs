@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tessera_cluster::net::Credentials;
 use tessera_cluster::registry::State;
 use tessera_cluster::{Joining, Worker};
+use tessera_engine::config::Config;
+use tessera_engine::session::{Host, Session};
 use tessera_exec::run::Runtime;
-use tessera_server::config::Config;
-use tessera_server::session::{Host, Session};
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 

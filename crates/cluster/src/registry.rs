@@ -115,6 +115,11 @@ impl Member {
         let numbers: Vec<String> = self.apart.iter().map(u32::to_string).collect();
         Some(format!("it does not reach worker {}", numbers.join(", ")))
     }
+
+    /// Seconds since it was heard of last.
+    pub fn heard_s(&self) -> f64 {
+        Instant::now().saturating_duration_since(self.heard).as_secs_f64()
+    }
 }
 
 /// Something that happened to a worker, or to a statement's work.

@@ -1,7 +1,7 @@
 //! Commands of the shell itself: a dot or a backslash and a word.
 
 use crate::lex::{Kind, tokens};
-use tessera_server::error::Error;
+use tessera_engine::error::Error;
 
 /// What a command takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +274,7 @@ fn unknown(word: &str) -> Error {
         .iter()
         .copied()
         .find(|n| !name.is_empty() && n.starts_with(name))
-        .or_else(|| tessera_server::nearest(name, &names));
+        .or_else(|| tessera_engine::nearest(name, &names));
     Error::Usage {
         reason: format!("there is no command `{word}`"),
         hint: Some(match near {

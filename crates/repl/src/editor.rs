@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tessera_server::error::Error;
+use tessera_engine::error::Error;
 use unicode_width::UnicodeWidthStr;
 
 const PROMPT: &str = "tessera> ";

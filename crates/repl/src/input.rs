@@ -2,7 +2,7 @@
 
 use crate::commands::leaves;
 use std::io::BufRead;
-use tessera_server::error::Error;
+use tessera_engine::error::Error;
 
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tessera_server::engine::Handle;
+use tessera_engine::Handle;
 use tokio::runtime::Runtime;
 
 /// What a query has to come to its end before the process goes.

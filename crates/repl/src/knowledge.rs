@@ -9,7 +9,7 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_server::engine::{Engine, Handle as Statement};
+use tessera_engine::{Engine, Handle as Statement};
 use tokio::runtime::Handle;
 
 /// What a person at the keyboard waits for.

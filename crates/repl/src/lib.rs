@@ -2,7 +2,7 @@
 //!
 //! The life of a statement: an [`input::Input`] reads lines until they are complete; [`editor`] is the one for a
 //! terminal, with completion, colours and a history. [`shell::Shell`] tells a command (`.plot`) from SQL; the engine runs
-//! the SQL while a bar on stderr tells how far it is; a [`tessera_server::format::Writer`] prints each answer, through a
+//! the SQL while a bar on stderr tells how far it is; a [`tessera_engine::format::Writer`] prints each answer, through a
 //! pager if it is longer than the [`screen`]. Ctrl-C at the prompt clears the line; while a query runs it cancels the query
 //! ([`interrupt::Interrupt`]).
 //!
@@ -41,9 +41,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use style::Style;
+use tessera_engine::Engine;
+use tessera_engine::error::Error;
 use tessera_server::cli::terminal_width;
-use tessera_server::engine::Engine;
-use tessera_server::error::Error;
 use tokio::runtime::Runtime;
 
 /// Runs the shell on stdin and stdout until its input ends; the exit status.

@@ -17,8 +17,8 @@ mod line;
 use crate::commands::describable;
 use crate::knowledge::Column;
 use crate::style::{Colours, Style};
-use tessera_server::answer::{Cell, Tensor};
-use tessera_server::error::Error;
+use tessera_engine::answer::{Cell, Tensor};
+use tessera_engine::error::Error;
 
 /// Characters that labels of the vertical axis may take.
 const MARGIN_MAX: usize = 20;

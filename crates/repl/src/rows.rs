@@ -2,7 +2,7 @@
 
 use arrow::array::Array;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use tessera_server::answer::Answer;
+use tessera_engine::answer::Answer;
 
 /// Rows of texts under named columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use tessera_server::error::Error;
-use tessera_server::format::Format;
+use tessera_engine::error::Error;
+use tessera_engine::format::Format;
 
 /// Rows of a table that are shown before anybody says otherwise.
 const ROWS_SHOWN: usize = 40;

@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
-use tessera_server::engine::Engine;
-use tessera_server::error::Error;
+use tessera_engine::Engine;
+use tessera_engine::error::Error;
 use tokio::runtime::Runtime;
 
 /// Files that read files: deeper is a circle.

@@ -18,15 +18,15 @@ pub use output::{Output, Target, stderr_width, terminal_width};
 pub use progress::{Bar, followed};
 
 use crate::client;
-use crate::config::Config;
-use crate::engine::Engine;
-use crate::error::Error;
 use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::Engine;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
 use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tokio::runtime::Runtime;
 
@@ -224,7 +224,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         }
         Some(Command::Check) => {
             let mut out = std::io::stdout();
-            let damaged = runtime.block_on(crate::session::check(&config, &mut out))?;
+            let damaged = runtime.block_on(tessera_engine::session::check(&config, &mut out))?;
             Ok(u8::from(damaged > 0))
         }
         Some(Command::Config) => Ok(0),

@@ -12,18 +12,18 @@ mod failure;
 
 pub use failure::Failure;
 
-use crate::answer::scratch::{Scratch, ScratchFile};
-use crate::answer::{Answer, Reply};
-use crate::config::Config;
-use crate::engine::{Engine, Handle, Replies};
-use crate::error::Error;
-use crate::format::native;
-use crate::statement::{Progress, State};
 use futures::future::BoxFuture;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tessera_engine::answer::scratch::{Scratch, ScratchFile};
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::format::native;
+use tessera_engine::statement::{Progress, State};
+use tessera_engine::{Engine, Handle, Replies};
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 use tessera_frontend::Parsed;

@@ -1,33 +1,24 @@
-//! The server crate: everything between an answer and a person.
+//! HTTP and the command line: adapters over [`tessera_engine`].
+//!
+//! The life of a request, here `POST /v1/statements` to `tessera serve`:
+//!
+//! 1. [`cli`] opened a [`tessera_engine::session::Host`] and a [`routes::Server`] on it. If the configuration has no
+//!    token, the server made one (`token`), which clients of the same user find.
+//! 2. [`routes`] takes the connection, checks the head and the token, reads the body, and finds the session.
+//! 3. Its registry enters the statement into a bounded queue, writes it into the journal before it is acknowledged, and
+//!    passes it to [`tessera_engine::Engine::run`] when a place is free.
+//! 4. The answer stays in the registry until its client has read it. A [`tessera_engine::format::Writer`] turns it into
+//!    the bytes of the response; an error becomes a JSON body and a status.
 //!
 //! The life of `tessera query "SELECT mean(sst, 0) FROM 'sst.zarr'" --format json`:
 //!
-//! 1. [`cli`] reads the command line, [`config`] joins it with defaults, file and environment.
-//! 2. An [`engine::Engine`] runs the text and gives one [`answer::Reply`] for each statement.
-//!    A [`statement::Handle`] tells how far it is, and stops it.
-//! 3. A [`format::Writer`] turns replies into bytes; an [`error::Error`] becomes text, JSON and a status.
+//! 1. [`cli`] reads the command line and loads the configuration.
+//! 2. The engine is a session of this process or, with `--connect`, a server elsewhere ([`client`]).
+//! 3. The same writer prints the answer to stdout or to a file; an error goes to stderr and becomes the exit status.
 //!
-//! `tessera serve` does the same over HTTP ([`routes`]); [`client`] is such a server as an engine.
-//!
-//! Invariants: nothing below knows how an answer is shown; nothing here computes cells.
+//! Invariants: statements are bound, planned and run by the engine alone; nothing here computes cells.
 
-pub mod answer;
 pub mod cli;
 pub mod client;
-pub mod config;
-pub mod engine;
-pub mod error;
-pub mod format;
-mod journal;
-mod parameters;
 pub mod routes;
-mod sealed;
-mod secrets;
-pub mod session;
-pub mod statement;
 mod token;
-mod workers;
-
-pub use tessera_frontend::error::nearest;
-pub use tessera_frontend::is_complete;
-pub use tessera_planner::explain::bytes as readable_bytes;

@@ -3,7 +3,8 @@
 //! The life of `POST /v1/statements`:
 //! 1. [`accept`] takes the connection; heads that are slow or large end it.
 //! 2. [`guard`] refuses heads that can be read in two ways, and asks for the token, or for a client of this machine.
-//! 3. [`body`] reads the statement within its limit and its time; [`crate::parameters`] puts its parameters in place.
+//! 3. [`body`] reads the statement within its limit and its time; [`tessera_engine::parameters`] puts its parameters in
+//!    place.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
 //! 5. [`registry`] enters it into the queue, runs it when a place is free, and keeps its result.
 //! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with back-pressure.
@@ -30,10 +31,6 @@ mod tls;
 mod told;
 mod upload;
 
-use crate::config::Config;
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::session::{Host, Session};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -44,6 +41,10 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tessera_engine::Engine;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::{Host, Session};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -8,12 +8,12 @@
 //!   $XDG_RUNTIME_DIR/tessera/127.0.0.1-8080.token      or $XDG_STATE_HOME, or ~/.local/state
 //! ```
 
-use crate::config::Secret;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tessera_engine::config::Secret;
 use url::{Host, Url};
 
 /// A token that nobody guesses: 244 random bits.

@@ -1,7 +1,7 @@
 //! Labels along an axis, and numbers that are short enough for them.
 
 use super::{Dim, MARGIN_MAX};
-use tessera_server::answer::{Cell, Tensor};
+use tessera_engine::answer::{Cell, Tensor};
 use unicode_width::UnicodeWidthStr;
 
 /// The labels of an axis, one for each block: that of its first cell.

@@ -6,12 +6,12 @@ use crate::screen::Paged;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
-use tessera_server::answer::{Answer, Reply};
+use tessera_engine::Replies;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::error::Error;
+use tessera_engine::format::{Options, Writer};
+use tessera_engine::readable_bytes;
 use tessera_server::cli::{Bar, Target, followed, stderr_width};
-use tessera_server::engine::Replies;
-use tessera_server::error::Error;
-use tessera_server::format::{Options, Writer};
-use tessera_server::readable_bytes;
 
 impl Shell<'_> {
     /// Runs a script and writes each answer as it comes.

@@ -8,9 +8,9 @@ use crate::rows::Rows;
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use tessera_server::answer::{Answer, Reply, Tensor};
-use tessera_server::error::Error;
-use tessera_server::readable_bytes;
+use tessera_engine::answer::{Answer, Reply, Tensor};
+use tessera_engine::error::Error;
+use tessera_engine::readable_bytes;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 impl Shell<'_> {
@@ -121,7 +121,7 @@ fn keep(reply: &mut Reply, pattern: &str) -> Result<(), Error> {
 
 fn no_function(name: &str, all: &[Function]) -> Error {
     let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
-    let hint = match tessera_server::nearest(name, &names) {
+    let hint = match tessera_engine::nearest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`.functions` lists them".into(),
     };

@@ -6,8 +6,8 @@ use crate::screen::Screen;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
 use std::sync::{Arc, Mutex};
-use tessera_server::answer::{Answer, RowsHeld};
-use tessera_server::engine::{Handle, Replies};
+use tessera_engine::answer::{Answer, RowsHeld};
+use tessera_engine::{Handle, Replies};
 
 /// Remembers what it was asked; `wait` hangs until it is cancelled.
 struct Fake {

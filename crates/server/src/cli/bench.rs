@@ -4,16 +4,16 @@ use super::interrupt::{ctrl_c, until_cancelled};
 use super::output::quoted;
 use super::query::{ScriptArgs, read_script};
 use super::{fail, memory};
-use crate::answer::{Answer, Reply, Tensor};
-use crate::config::format_bytes;
-use crate::engine::{Engine, Handle};
-use crate::error::Error;
-use crate::format::npy;
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tessera_engine::answer::{Answer, Reply, Tensor};
+use tessera_engine::config::format_bytes;
+use tessera_engine::error::Error;
+use tessera_engine::format::npy;
+use tessera_engine::{Engine, Handle};
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
@@ -310,7 +310,7 @@ mod tests {
     struct Fake(std::sync::Mutex<Vec<String>>);
 
     impl Engine for Fake {
-        fn run<'a>(&'a self, sql: &'a str, _: Handle) -> crate::engine::Replies<'a> {
+        fn run<'a>(&'a self, sql: &'a str, _: Handle) -> tessera_engine::Replies<'a> {
             let runs = {
                 let mut asked = self.0.lock().unwrap();
                 asked.push(sql.to_string());
@@ -325,7 +325,7 @@ mod tests {
                 None,
                 Default::default(),
             );
-            let stats = crate::answer::Stats { plan_s: 0.5, total_s: 1.0, bytes_read: 7 };
+            let stats = tessera_engine::answer::Stats { plan_s: 0.5, total_s: 1.0, bytes_read: 7 };
             let reply = Reply { stats, ..Answer::Tensors(vec![t.unwrap()]).into() };
             Box::pin(futures::stream::iter([Ok(reply)]))
         }

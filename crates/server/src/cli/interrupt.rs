@@ -1,11 +1,11 @@
 //! Ctrl-C: the first cancels, the second does not wait. SIGTERM and a terminal that is gone cancel too: a server should
 //! not go on for a client that nobody reads.
 
-use crate::answer::Reply;
-use crate::engine::{Handle, Replies};
-use crate::error::Error;
 use futures::StreamExt;
 use std::time::Duration;
+use tessera_engine::answer::Reply;
+use tessera_engine::error::Error;
+use tessera_engine::{Handle, Replies};
 
 /// What a cancelled engine has to come back.
 const PATIENCE: Duration = Duration::from_secs(5);

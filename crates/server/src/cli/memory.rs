@@ -1,6 +1,6 @@
 //! Memory of this process, as the system tells it.
 
-use crate::error::Error;
+use tessera_engine::error::Error;
 
 /// The most bytes that were resident at a time since the process began.
 pub(super) fn peak_resident_bytes() -> Result<u64, Error> {

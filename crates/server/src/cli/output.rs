@@ -1,11 +1,11 @@
 //! Where answers go: stdout, or a file that appears only when it is whole.
 
-use crate::answer::{Answer, Reply};
-use crate::error::Error;
-use crate::format::{Format, Options, Writer};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::error::Error;
+use tessera_engine::format::{Format, Options, Writer};
 
 /// Where to and how.
 #[derive(Debug)]

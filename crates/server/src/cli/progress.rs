@@ -1,13 +1,13 @@
 //! A line on stderr that tells how far a statement is.
 
 use super::interrupt::until_cancelled;
-use crate::answer::Reply;
-use crate::engine::Replies;
-use crate::error::Error;
-use crate::readable_bytes;
-use crate::statement::{Handle, Progress};
 use std::io::Write;
 use std::time::{Duration, Instant};
+use tessera_engine::Replies;
+use tessera_engine::answer::Reply;
+use tessera_engine::error::Error;
+use tessera_engine::readable_bytes;
+use tessera_engine::statement::{Handle, Progress};
 
 /// Statements that take less time have no bar.
 const AFTER: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::State;
+    use tessera_engine::statement::State;
 
     fn shown(
         done: u64,

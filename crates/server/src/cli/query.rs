@@ -4,14 +4,14 @@ use super::interrupt::ctrl_c;
 use super::output::{Target, quoted, stderr_width};
 use super::progress::{Bar, followed};
 use super::{Remote, fail};
-use crate::answer::Reply;
-use crate::engine::{Engine, Handle};
-use crate::error::Error;
-use crate::readable_bytes;
 use clap::Args;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tessera_engine::answer::Reply;
+use tessera_engine::error::Error;
+use tessera_engine::readable_bytes;
+use tessera_engine::{Engine, Handle};
 
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
@@ -129,7 +129,7 @@ impl QueryArgs {
 
     /// The script with its parameters in place.
     fn read(&self) -> Result<String, Error> {
-        crate::parameters::bind_given(&self.script.read()?, &self.params)
+        tessera_engine::parameters::bind_given(&self.script.read()?, &self.params)
     }
 }
 

@@ -1,15 +1,15 @@
 //! `tessera serve`.
 
 use super::later;
-use crate::config::Config;
-use crate::error::Error;
 use crate::routes::{Local, Server};
-use crate::session::Host;
 use crate::token::{self, Published};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::session::Host;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {

@@ -6,8 +6,6 @@
 //!                  ─ asks ──▶ the server, which says when a worker has to start again that does not answer: it is killed
 //! ```
 
-use crate::config::{Config, MEMORY_LEAST, addresses_left, format_bytes};
-use crate::error::Error;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +13,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tessera_cluster::net::{Credentials, Fault};
 use tessera_cluster::{Ended, Joining, Worker};
+use tessera_engine::config::{Config, MEMORY_LEAST, addresses_left, format_bytes};
+use tessera_engine::error::Error;
 use tessera_exec::run::Runtime;
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;

@@ -1,8 +1,8 @@
 //! Errors of a server, as they were there.
 
-use crate::error::{Class, Error, Position, Report};
 use serde_json::Value;
 use std::fmt;
+use tessera_engine::error::{Class, Error, Position, Report};
 use tessera_frontend::Parsed;
 
 /// An error that a server told.

@@ -1,13 +1,13 @@
 //! Bodies of requests, within their limit and their time.
 
 use super::Shared;
-use crate::error::Error;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::error::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What is read of a body that was refused: bytes, and for how long.

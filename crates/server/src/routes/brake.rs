@@ -3,11 +3,11 @@
 //! The first wrong ones of an address are free, as people mistype. After them no token of that address is looked at
 //! until a time is over, not even the right one: an answer would tell that it is. A right one makes an end of it.
 
-use crate::error::Error;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tessera_engine::error::Error;
 
 /// Wrong tokens that are free.
 const FREE: u32 = 10;

@@ -2,18 +2,22 @@
 
 use super::Shared;
 use super::reply::{self, Failure};
-use crate::error::Error;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
+use tessera_cluster::Cluster;
+use tessera_engine::error::Error;
+
+/// Events in the answer of `GET /v1/cluster`: the last ones.
+const EVENTS: usize = 100;
 
 /// `GET /v1/cluster`: workers and what happened to them.
 pub(super) async fn get(State(shared): State<Arc<Shared>>) -> Response {
     let cluster = shared.backend.host().and_then(|h| h.cluster());
-    reply::json(StatusCode::OK, &crate::workers::told(cluster.map(|c| &**c)))
+    reply::json(StatusCode::OK, &described(cluster.map(|c| &**c)))
 }
 
 /// `POST /v1/cluster/restart`: each worker is told to start again; one that does not answer is ended by its supervisor.
@@ -27,4 +31,47 @@ pub(super) async fn restart(State(shared): State<Arc<Shared>>) -> Result<Respons
         StatusCode::OK,
         &json!({ "restarted": cluster.registry().restart(Instant::now()) }),
     ))
+}
+
+/// The answer of `GET /v1/cluster`; without a cluster there are neither workers nor events.
+fn described(cluster: Option<&Cluster>) -> Value {
+    let Some(cluster) = cluster else {
+        return json!({ "cluster": false, "workers": [], "events": [] });
+    };
+    let workers: Vec<Value> = cluster
+        .registry()
+        .all()
+        .iter()
+        .map(|m| {
+            json!({
+                "worker": m.number,
+                "name": m.hello.name,
+                "address": m.hello.address,
+                "state": m.state.name(),
+                "since_ms": m.since_ms,
+                "threads": m.hello.threads,
+                "pid": m.hello.pid,
+                "memory_limit_bytes": m.hello.memory_bytes,
+                "memory_used_bytes": m.load.used_bytes,
+                "orders": m.load.orders,
+                "operands": m.load.operands,
+                "chunks": m.load.chunks,
+                "chunk_bytes": m.load.chunk_bytes,
+                "spilled_bytes": m.load.spilled_bytes,
+                "fetched_bytes": m.load.fetched_bytes,
+                "served_bytes": m.load.served_bytes,
+                "heard_s": m.heard_s(),
+                "apart": m.apart,
+                "why": m.why,
+            })
+        })
+        .collect();
+    let events = cluster.registry().events();
+    let events = &events[events.len().saturating_sub(EVENTS)..];
+    json!({
+        "cluster": true,
+        "listen": cluster.address().to_string(),
+        "workers": workers,
+        "events": events,
+    })
 }

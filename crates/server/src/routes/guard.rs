@@ -8,14 +8,14 @@
 use super::Shared;
 use super::brake::Peer;
 use super::reply::Failure;
-use crate::config::Config;
-use crate::error::Error;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
 
 /// Headers of which two would be read as one thing by us and as another by whoever stands before us. Of lengths the
 /// library refuses two values, and takes one value twice for once.

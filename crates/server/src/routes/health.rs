@@ -16,7 +16,7 @@ pub(super) async fn live() -> &'static str {
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     shared.is_staying()?;
     if !shared.statements.is_restored() {
-        return Err(crate::error::Error::Starting.into());
+        return Err(tessera_engine::error::Error::Starting.into());
     }
     shared.statements.may_write().await?;
     Ok("ready\n")

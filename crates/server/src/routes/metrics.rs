@@ -6,7 +6,6 @@
 use super::Shared;
 use super::reply;
 use super::statements::ENDS;
-use crate::session::Host;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tessera_cluster::registry::Member;
+use tessera_engine::session::Host;
 
 /// Upper ends of the buckets of durations, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];

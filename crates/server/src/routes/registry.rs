@@ -20,19 +20,19 @@ pub(super) use self::entry::{Entry, Outcome};
 
 use self::apart::{Apart, Ended};
 use super::light::{LIGHT_MAX, is_light};
-use crate::answer::Reply;
-use crate::config::Config;
-use crate::engine::{Engine, Handle};
-use crate::error::Error;
-use crate::journal::{End, Journal, now_ms};
-use crate::session::Host;
-use crate::statement::{Entered, State};
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tessera_engine::answer::Reply;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::journal::{End, Journal, now_ms};
+use tessera_engine::session::Host;
+use tessera_engine::statement::{Entered, State};
+use tessera_engine::{Engine, Handle};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 

@@ -1,9 +1,9 @@
 //! Errors and documents as HTTP responses.
 
-use crate::error::Error;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use tessera_engine::error::Error;
 
 /// An error on its way to a client.
 pub(super) struct Failure {

@@ -5,8 +5,6 @@
 
 use super::Shared;
 use super::reply::{Failure, json};
-use crate::engine::Engine;
-use crate::error::Error;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -14,6 +12,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tessera_engine::Engine;
+use tessera_engine::error::Error;
 
 /// Sessions at a time.
 const SESSIONS_MAX: usize = 1024;

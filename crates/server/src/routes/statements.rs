@@ -4,11 +4,6 @@ use super::registry::{Entry, Outcome};
 use super::reply::{Failure, json};
 use super::stream::{self, Out};
 use super::{Name, Parameters, Shared, body, sessions};
-use crate::answer::Reply;
-use crate::engine::Handle;
-use crate::error::Error;
-use crate::format::Format;
-use crate::statement::State;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State as Extract};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -17,6 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::Handle;
+use tessera_engine::answer::Reply;
+use tessera_engine::error::Error;
+use tessera_engine::format::Format;
+use tessera_engine::statement::State;
 
 /// What a request waits if it does not say.
 const WAIT_MS: u64 = 10_000;
@@ -69,7 +69,7 @@ pub(super) async fn submit(
         }
         id => id,
     };
-    let sql = crate::parameters::bind(&asked.sql, asked.params.as_ref())?;
+    let sql = tessera_engine::parameters::bind(&asked.sql, asked.params.as_ref())?;
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
@@ -187,7 +187,7 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
         "error": null,
     });
     if let Some(did) = entry.handle.did() {
-        out["durable"] = crate::session::durable_json(&did);
+        out["durable"] = tessera_engine::session::durable_json(&did);
     }
     match outcome.as_deref() {
         None if entry.is_known_to_finish() => out["next"] = format!("{path}/result").into(),
@@ -304,7 +304,7 @@ pub(super) async fn plan(
     {
         let mut replies = engine.run(&sql, handle);
         while let Some(reply) = futures::StreamExt::next(&mut replies).await {
-            if let crate::answer::Answer::Json(json) = reply.map_err(fail)?.answer {
+            if let tessera_engine::answer::Answer::Json(json) = reply.map_err(fail)?.answer {
                 plan = json;
             }
         }

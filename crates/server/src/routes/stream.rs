@@ -7,15 +7,15 @@
 //! The first piece decides the status: what a format cannot hold is an error with its own status, not a broken stream.
 
 use super::{Parameters, Shared};
-use crate::answer::{Answer, Reply};
-use crate::error::Error;
-use crate::format::{Format, Options, Writer, native, row_bytes};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::error::Error;
+use tessera_engine::format::{Format, Options, Writer, native, row_bytes};
 use tessera_exec::quota::Charge;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 

@@ -8,10 +8,6 @@ use super::registry::Outcome;
 use super::reply::{Failure, json};
 use super::statements::Asked;
 use super::{Name, Shared, sessions};
-use crate::answer::{Answer, Reply};
-use crate::engine::{Engine, Handle};
-use crate::error::Error;
-use crate::format::{Format, Options, Writer};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -19,6 +15,10 @@ use futures::StreamExt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::answer::{Answer, Reply};
+use tessera_engine::error::Error;
+use tessera_engine::format::{Format, Options, Writer};
+use tessera_engine::{Engine, Handle};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Look-ups at a time.

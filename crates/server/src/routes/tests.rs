@@ -1,14 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
-use crate::answer::{Answer, Reply, Surface, Tensor};
-use crate::engine::{Handle, Replies};
 use arrow::buffer::Buffer;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tessera_engine::answer::{Answer, Reply, Surface, Tensor};
+use tessera_engine::{Handle, Replies};
 use tessera_planner::catalog::DimLabel;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;

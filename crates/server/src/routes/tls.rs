@@ -1,6 +1,5 @@
 //! HTTPS: certificates that are read again when their files change.
 
-use crate::error::Error;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -8,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use tessera_engine::error::Error;
 
 /// How often the files are looked at, if somebody connects.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

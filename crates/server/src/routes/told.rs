@@ -4,11 +4,11 @@
 //! no body. Its answer is recognised on its way out (no error of ours is without a body) and gets one.
 
 use super::lines::Line;
-use crate::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tessera_engine::error::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How an answer begins that is the client's fault, and what one of the library has in its head.

@@ -11,8 +11,6 @@ mod checks;
 use super::registry::Outcome;
 use super::reply::{Failure, json};
 use super::{Name, Parameters, Shared, sessions, tensors};
-use crate::answer::scratch::Scratch;
-use crate::error::Error;
 use axum::body::BodyDataStream;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -22,6 +20,8 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::answer::scratch::Scratch;
+use tessera_engine::error::Error;
 use tessera_exec::store::Space;
 use tokio::io::AsyncWriteExt;
 

@@ -8,13 +8,13 @@
 //! The parser and DataFusion's planner compute so. Tasks that were left behind are counted: no more than [`LEFT_MAX`] at
 //! a time, beyond which a statement waits for its work.
 
-use crate::engine::Handle;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tessera_engine::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};

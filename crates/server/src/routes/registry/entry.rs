@@ -1,15 +1,15 @@
 //! A statement that was submitted: its state, what came out of it, and its record in the journal.
 
-use crate::answer::Reply;
-use crate::engine::Handle;
-use crate::error::Error;
-use crate::journal::{End, Journal, Record, now_ms};
-use crate::statement::{Keeper, State};
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tessera_engine::Handle;
+use tessera_engine::answer::Reply;
+use tessera_engine::error::Error;
+use tessera_engine::journal::{End, Journal, Record, now_ms};
+use tessera_engine::statement::{Keeper, State};
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 

@@ -10,15 +10,15 @@
 use super::entry::{Entry, EntryKeeper, Kept, Outcome};
 use super::{Statements, Turn};
 use crate::client::Failure;
-use crate::engine::{Engine, Handle};
-use crate::error::{Class, Error};
-use crate::journal::{End, Journal, Record, now_ms};
-use crate::session::{Host, Pin};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
+use tessera_engine::error::{Class, Error};
+use tessera_engine::journal::{End, Journal, Record, now_ms};
+use tessera_engine::session::{Host, Pin};
+use tessera_engine::{Engine, Handle};
 use tessera_storage::sink::Version;
 use tokio::sync::{Mutex, watch};
 

@@ -2,7 +2,6 @@
 //! Tessera's microseconds would cut.
 
 use super::refuse;
-use crate::error::Error;
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType};
 use arrow::ipc::reader::StreamReader;
@@ -10,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use tessera_engine::error::Error;
 
 /// Nanoseconds in a microsecond.
 const NANOS: i64 = 1000;

@@ -1,0 +1,342 @@
+//! A result as it was computed: chunk by chunk, in memory or in a file.
+
+use super::Tensor;
+use super::scratch::ScratchFile;
+use super::window::{Cells, Head, Windows, number, scatter};
+use crate::error::Error;
+use arrow::buffer::{Buffer, MutableBuffer};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::quota::{Charge, Quota};
+use tessera_exec::store::{Held, Resident};
+use tessera_frontend::Labels;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::Region;
+
+/// A labelled tensor whose cells lie in chunks. Those in memory stay charged to the quota as long as they are there.
+#[derive(Debug, Clone)]
+pub struct Chunked {
+    pub(crate) labels: Labels,
+    pub(crate) grid: Grid,
+    pub(crate) chunks: Chunks,
+    pub(crate) quota: Arc<Quota>,
+}
+
+/// Where the chunks of a tensor are, in row-major order of its grid.
+#[derive(Debug, Clone)]
+pub(crate) enum Chunks {
+    /// In memory, from where they may be spilled.
+    Resident(Arc<Resident>),
+    /// In a file: where each begins, its cells, then a validity byte for each if the tensor is nullable.
+    File(Arc<ScratchFile>, Vec<u64>),
+    /// In a file as one piece: where its cells begin; after them, if the tensor is nullable, a validity byte for each.
+    Dense(Arc<ScratchFile>, u64),
+}
+
+impl Chunked {
+    /// The cells in one piece. A tensor of one chunk in memory is not copied.
+    ///
+    /// # Errors
+    /// `memory_exceeded` if the quota has no room for the copy.
+    pub fn whole(self) -> Result<Tensor, Error> {
+        let (data, valid) = match &self.chunks {
+            Chunks::Resident(array) if let Some(chunk) = only_chunk(array) => {
+                let valid = match self.labels.nullable {
+                    true => Some(chunk.held(1).map_err(Error::stage)?),
+                    false => None,
+                };
+                (chunk.held(0).map_err(Error::stage)?, valid)
+            }
+            Chunks::Resident(_) | Chunks::File(..) | Chunks::Dense(..) => {
+                let charge = self.quota.account().reserve(self.memory_bytes());
+                let charge = charge.map_err(Error::stage)?;
+                let cells = self.window(&Region::whole(&self.grid.shape()))?;
+                let charge = Arc::new(charge);
+                (held(cells.data, &charge), cells.valid.map(|v| held(v, &charge)))
+            }
+        };
+        let l = self.labels;
+        Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)
+    }
+
+    /// Bytes of all cells and their masks, in one piece.
+    fn memory_bytes(&self) -> u64 {
+        let cell = self.labels.dtype.size() as u64 + u64::from(self.labels.nullable);
+        self.grid.shape().iter().product::<u64>().saturating_mul(cell)
+    }
+
+    /// Bytes that it holds in memory, and on disk.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        match &self.chunks {
+            Chunks::Resident(array) => array.places(),
+            Chunks::File(..) | Chunks::Dense(..) => (0, self.memory_bytes()),
+        }
+    }
+
+    /// Gives `put` the cells that a chunk shares with a window, for each field: the field, the common box, its cells.
+    fn part(
+        &self,
+        index: &[u64],
+        window: &Region,
+        put: &mut dyn FnMut(usize, &Region, &[u8]),
+    ) -> Result<(), Error> {
+        let own = self.grid.region(index);
+        let common = match own.intersect(window) {
+            Some(common) => common,
+            None if own.rank() == 0 => own.clone(),
+            None => return Ok(()),
+        };
+        // A window has single positions, then a range, then whole axes: what it shares with a chunk is one run there.
+        let offset: Vec<u64> = common.start.iter().zip(&own.start).map(|(c, o)| c - o).collect();
+        let first = number(&offset, &own.shape());
+        let n = common.cells();
+        let chunk_number = self.grid.ravel(index) as usize;
+        let sizes = [self.labels.dtype.size(), 1];
+        let fields = 1 + usize::from(self.labels.nullable);
+        match &self.chunks {
+            Chunks::Resident(array) => match array.held(chunk_number as u64).ok_or_else(missing)? {
+                Held::Memory(chunk) => {
+                    for (f, &size) in sizes.iter().enumerate().take(fields) {
+                        let bytes = chunk.field(f).map_err(Error::stage)?.buffer().as_slice();
+                        let (from, to) = (first as usize * size, (first + n) as usize * size);
+                        put(f, &common, bytes.get(from..to).ok_or_else(missing)?);
+                    }
+                }
+                Held::File(file) => {
+                    let read = AtomicU64::new(0);
+                    let mut reader = file.reader(&read).map_err(Error::stage)?;
+                    let mut buffer = Vec::new();
+                    for (f, &size) in sizes.iter().enumerate().take(fields) {
+                        buffer.resize(n as usize * size, 0);
+                        let from: (i64, &[i64]) = (first as i64, &[1]);
+                        let copied = reader.copy(f, &[n], from, &mut buffer, (0, &[1]));
+                        copied.map_err(Error::stage)?;
+                        put(f, &common, &buffer);
+                    }
+                }
+            },
+            Chunks::File(file, starts) => {
+                let start = *starts.get(chunk_number).ok_or_else(missing)?;
+                let mut at = start;
+                let mut buffer = Vec::new();
+                for (f, &size) in sizes.iter().enumerate().take(fields) {
+                    buffer.resize(n as usize * size, 0);
+                    file.read_at(at + first * size as u64, &mut buffer)?;
+                    put(f, &common, &buffer);
+                    at += own.cells() * size as u64;
+                }
+            }
+            // Windows are read from it without chunks.
+            Chunks::Dense(..) => return Err(missing()),
+        }
+        Ok(())
+    }
+}
+
+impl Windows for Chunked {
+    fn head(&self) -> Head<'_> {
+        let l = &self.labels;
+        Head {
+            name: &l.name,
+            dtype: l.dtype,
+            dims: &l.dims,
+            grid: &self.grid,
+            nullable: l.nullable,
+            attrs: &l.attrs,
+        }
+    }
+
+    fn window(&self, region: &Region) -> Result<Cells, Error> {
+        let (dtype, n) = (self.labels.dtype, region.cells() as usize);
+        if let Chunks::Resident(array) = &self.chunks
+            && let Some(chunk) = only_chunk(array)
+        {
+            let (first, size) = (number(&region.start, &self.grid.shape()) as usize, dtype.size());
+            let part = |field: usize, size: usize| -> Result<Buffer, Error> {
+                let held = chunk.held(field).map_err(Error::stage)?;
+                Ok(held.slice_with_length(first * size, n * size))
+            };
+            let valid = self.labels.nullable.then(|| part(1, 1)).transpose()?;
+            return Ok(Cells { dtype, data: part(0, size)?, valid });
+        }
+        let mut data = MutableBuffer::from_len_zeroed(n * dtype.size());
+        if let Chunks::Dense(file, start) = &self.chunks {
+            let (shape, size) = (self.grid.shape(), dtype.size() as u64);
+            let first = number(&region.start, &shape);
+            file.read_at(start + first * size, &mut data)?;
+            let mut valid = None;
+            if self.labels.nullable {
+                let all: u64 = shape.iter().product();
+                let mut bytes = MutableBuffer::from_len_zeroed(n);
+                file.read_at(start + all * size + first, &mut bytes)?;
+                valid = Some(bytes.into());
+            }
+            return Ok(Cells { dtype, data: data.into(), valid });
+        }
+        let mut valid = self.labels.nullable.then(|| MutableBuffer::from_len_zeroed(n));
+        let touched = self.grid.overlapping(region);
+        let counts = touched.shape();
+        let mut index = touched.start.clone();
+        for _ in 0..counts.iter().product::<u64>() {
+            self.part(&index, region, &mut |field, common, cells| match (field, &mut valid) {
+                (0, _) => scatter(cells, common, region, dtype.size(), &mut data),
+                (_, Some(valid)) => scatter(cells, common, region, 1, valid),
+                _ => {}
+            })?;
+            for a in (0..index.len()).rev() {
+                index[a] += 1;
+                if index[a] < touched.end[a] {
+                    break;
+                }
+                index[a] = touched.start[a];
+            }
+        }
+        Ok(Cells { dtype, data: data.into(), valid: valid.map(Into::into) })
+    }
+
+    fn has_chunks(&self) -> bool {
+        match &self.chunks {
+            Chunks::Resident(array) => only_chunk(array).is_none(),
+            Chunks::File(..) => true,
+            Chunks::Dense(..) => false,
+        }
+    }
+}
+
+/// The chunk of an array that has but one, if it is in memory.
+fn only_chunk(array: &Resident) -> Option<Arc<Chunk>> {
+    match (array.grid.count(), array.held(0)) {
+        (1, Some(Held::Memory(chunk))) => Some(chunk),
+        _ => None,
+    }
+}
+
+/// A buffer that keeps a charge as long as it lives.
+fn held(buffer: Buffer, charge: &Arc<Charge>) -> Buffer {
+    struct Held(Buffer, Arc<Charge>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            debug_assert!(self.1.bytes() >= self.0.len() as u64);
+            &self.0
+        }
+    }
+    Buffer::from(Bytes::from_owner(Held(buffer, charge.clone())))
+}
+
+fn missing() -> Error {
+    Error::Internal { what: "a chunk of a result is missing".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::super::scratch::Scratch;
+    use super::super::window::windows;
+    use super::*;
+    use tessera_exec::chunk::Field;
+    use tessera_exec::store::Store;
+    use tessera_planner::catalog::DimLabel;
+    use tessera_planner::dtype::DType;
+
+    /// `[5, 7]` cells that are their numbers, in chunks of `[2, 3]`, each seventh masked.
+    fn chunks(grid: &Grid) -> Vec<Arc<Chunk>> {
+        (0..grid.count())
+            .map(|n| {
+                let r = grid.region(&grid.unravel(n));
+                let (mut cells, mut valid) = (Vec::new(), Vec::new());
+                for y in r.start[0]..r.end[0] {
+                    for x in r.start[1]..r.end[1] {
+                        cells.push((y * 7 + x) as i32);
+                        valid.push(u8::from((y * 7 + x) % 7 != 0));
+                    }
+                }
+                let fields = [
+                    Field::from_vec(DType::Int32, cells).unwrap(),
+                    Field::from_vec(DType::Bool, valid).unwrap(),
+                ];
+                Arc::new(Chunk::new(&r.shape(), fields).unwrap())
+            })
+            .collect()
+    }
+
+    fn chunked(grid: &Grid, chunks: Chunks, quota_bytes: u64) -> Chunked {
+        let quota = Quota::new(quota_bytes);
+        let none = DimLabel { name: None, coord: None };
+        Chunked {
+            labels: Labels {
+                name: "x".into(),
+                named: true,
+                dims: vec![none.clone(), none],
+                shape: vec![5, 7],
+                dtype: DType::Int32,
+                nullable: true,
+                attrs: Default::default(),
+            },
+            grid: grid.clone(),
+            chunks,
+            quota,
+        }
+    }
+
+    #[test]
+    fn windows_are_the_same_from_memory_and_from_a_file() {
+        let grid = Grid::regular(&[5, 7], &[2, 3]);
+        let memory = chunks(&grid);
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(Scratch::new(Store::open(dir.path(), 1 << 20)).file().unwrap());
+        let starts = memory
+            .iter()
+            .map(|c| {
+                let field = |i| c.field(i).unwrap().buffer().as_slice();
+                file.append(&[field(0), field(1)]).unwrap()
+            })
+            .collect();
+        // Of an array that may be spilled, every second chunk was.
+        let store = Store::open(dir.path(), 1 << 20);
+        let array = Resident::new(grid.clone(), memory);
+        for n in (0..grid.count()).step_by(2) {
+            let Some(Held::Memory(chunk)) = array.held(n) else { panic!("{n} is not here") };
+            let space = store.reserve(&chunk).unwrap();
+            array.put_held(n, Held::File(store.write(&chunk, space).unwrap()));
+        }
+        let all = [
+            chunked(&grid, Chunks::Resident(Resident::new(grid.clone(), chunks(&grid))), 1 << 20),
+            chunked(&grid, Chunks::Resident(array), 1 << 20),
+            chunked(&grid, Chunks::File(file, starts), 1 << 20),
+        ];
+        for c in all {
+            for cells_max in [1, 3, 7, 15, 100] {
+                let mut at = 0;
+                for w in windows(&[5, 7], cells_max) {
+                    let cells = c.window(&w).unwrap();
+                    assert_eq!(cells.len() as u64, w.cells());
+                    let numbers: Vec<i32> = cells.data.typed_data::<i32>().to_vec();
+                    let want: Vec<i32> = (at..at + cells.len() as i32).collect();
+                    assert_eq!(numbers, want);
+                    let valid = cells.valid.clone().unwrap();
+                    assert!(
+                        numbers.iter().zip(valid.iter()).all(|(n, v)| (n % 7 != 0) == (*v != 0))
+                    );
+                    at += cells.len() as i32;
+                }
+            }
+            let quota = c.quota.clone();
+            let whole = c.whole().unwrap();
+            assert_eq!(whole.data().typed_data::<i32>(), (0..35).collect::<Vec<_>>());
+            assert_eq!(quota.used(), 175);
+            drop(whole);
+            assert_eq!(quota.used(), 0);
+        }
+    }
+
+    #[test]
+    fn a_whole_that_does_not_fit_is_refused() {
+        let grid = Grid::regular(&[5, 7], &[2, 3]);
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(Scratch::new(Store::open(dir.path(), 1 << 20)).file().unwrap());
+        let c = chunked(&grid, Chunks::File(file, vec![0; 9]), 174);
+        assert_eq!(c.whole().unwrap_err().code(), "memory_exceeded");
+    }
+}

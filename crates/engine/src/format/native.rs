@@ -1,0 +1,334 @@
+//! The engine's own form of an answer, for another Tessera: nothing is lost, so a client shows what the engine itself
+//! would.
+//!
+//! ```text
+//!   "TESSERA1" │ length of the header, 4 bytes little-endian │ header, JSON │ payload
+//! ```
+//! The payload of tensors has, for each: the labels of its coordinates that are numbers, 8 bytes each; all cells in
+//! row-major order; a validity byte for each if it is nullable. That of rows is an Arrow IPC stream. Other answers are
+//! in the header. Everything is little-endian. It holds one answer, that of the last statement of a script.
+
+use super::writer::output;
+use crate::answer::scratch::ScratchFile;
+use crate::answer::{Answer, Chunked, Chunks, Head, Reply, Stats, StoredRows, Surface, windows};
+use crate::error::Error;
+use arrow::ipc::writer::StreamWriter;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use tessera_exec::quota::Quota;
+use tessera_frontend::Labels;
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::grid::Grid;
+
+/// The name of this form in `format=` of URLs and bodies.
+pub const NAME: &str = "tessera";
+/// The media type of an answer in this form.
+pub const CONTENT_TYPE: &str = "application/vnd.tessera.answer";
+
+const MAGIC: &[u8; 8] = b"TESSERA1";
+/// Cells of a window.
+const WINDOW_CELLS: u64 = 1 << 17;
+/// Bytes that a header may have: labels that are texts and attributes are in it.
+const HEADER_MAX: u64 = 256 << 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    answer: Kind,
+    surface: Option<String>,
+    plan_s: f64,
+    total_s: f64,
+    bytes_read: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Tensors(Vec<Shape>),
+    Rows(u64),
+    Text(String),
+    Json(Value),
+    Done(String),
+}
+
+/// A tensor without its cells.
+#[derive(Debug, Serialize, Deserialize)]
+struct Shape {
+    name: String,
+    dtype: String,
+    nullable: bool,
+    grid: Grid,
+    dims: Vec<Dim>,
+    attrs: Attrs,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Dim {
+    name: Option<String>,
+    coord: Option<Labelled>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Labelled {
+    name: String,
+    dim: String,
+    attrs: Attrs,
+    values: Values,
+}
+
+/// What labels are; those that are numbers follow in the payload.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Values {
+    Int(String, u64),
+    Float(String, u64),
+    Time(Calendar, u64),
+    Text(Vec<String>),
+    /// None: they cannot be read.
+    Unreadable {
+        name: String,
+        reason: String,
+        hint: Option<String>,
+        len: u64,
+    },
+}
+
+/// Writes the last of the answers, and gives `out` back.
+///
+/// # Errors
+/// No answer; labels and attributes of more than 4 GiB; cells or rows that cannot be read; whatever `out` says.
+pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
+    let reply = replies
+        .last()
+        .ok_or_else(|| Error::Internal { what: "there is no answer to send".into() })?;
+    let tensors = reply.answer.tensors();
+    let answer = match (&reply.answer, &tensors) {
+        (_, Some(tensors)) => Kind::Tensors(tensors.iter().map(|t| shape(t.head())).collect()),
+        (Answer::Text(t), _) => Kind::Text(t.clone()),
+        (Answer::Done(t), _) => Kind::Done(t.clone()),
+        (Answer::Json(v), _) => Kind::Json(v.clone()),
+        _ => Kind::Rows(reply.answer.row_count()),
+    };
+    let header = Header {
+        answer,
+        surface: reply.surface.map(|s| s.name().into()),
+        plan_s: reply.stats.plan_s,
+        total_s: reply.stats.total_s,
+        bytes_read: reply.stats.bytes_read,
+    };
+    let header = serde_json::to_vec(&header)
+        .map_err(|e| Error::Internal { what: format!("an answer has no header: {e}") })?;
+    let length = u32::try_from(header.len()).map_err(|_| Error::Format {
+        format: NAME,
+        reason: format!("its labels and attributes have {} bytes", header.len()),
+        hint: None,
+    })?;
+    out.write_all(MAGIC).map_err(output)?;
+    out.write_all(&length.to_le_bytes()).map_err(output)?;
+    out.write_all(&header).map_err(output)?;
+    for t in tensors.into_iter().flatten() {
+        let head = t.head();
+        for coord in head.dims.iter().filter_map(|d| d.coord.as_ref()) {
+            write_labels(&coord.values, &mut out)?;
+        }
+        for window in windows(&head.shape(), WINDOW_CELLS) {
+            out.write_all(&t.window(&window)?.data).map_err(output)?;
+        }
+        if head.nullable {
+            for window in windows(&head.shape(), WINDOW_CELLS) {
+                let valid = t.window(&window)?.valid;
+                out.write_all(valid.as_deref().unwrap_or_default()).map_err(output)?;
+            }
+        }
+    }
+    if let Some((schema, batches)) = reply.answer.rows() {
+        let refused = |source| Error::Rows { source };
+        let mut rows = StreamWriter::try_new(&mut out, schema).map_err(refused)?;
+        for batch in batches {
+            rows.write(&batch?).map_err(refused)?;
+        }
+        rows.finish().map_err(refused)?;
+    }
+    out.flush().map_err(output)?;
+    Ok(out)
+}
+
+fn shape(t: Head<'_>) -> Shape {
+    let dim = |d: &DimLabel| Dim {
+        name: d.name.as_ref().map(|n| n.to_string()),
+        coord: d.coord.as_ref().map(|c| Labelled {
+            name: c.name.to_string(),
+            dim: c.dim.to_string(),
+            attrs: c.attrs.clone(),
+            values: match &c.values {
+                CoordValues::Int(d, v) => Values::Int(d.to_string(), v.len() as u64),
+                CoordValues::Float(d, v) => Values::Float(d.to_string(), v.len() as u64),
+                CoordValues::Time(c, v) => Values::Time(*c, v.len() as u64),
+                CoordValues::Text(v) => Values::Text(v.to_vec()),
+                CoordValues::Unreadable(of) => Values::Unreadable {
+                    name: of.of.name.to_string(),
+                    reason: of.of.reason.clone(),
+                    hint: of.of.hint.clone(),
+                    len: c.values.len() as u64,
+                },
+            },
+        }),
+    };
+    Shape {
+        name: t.name.into(),
+        dtype: t.dtype.to_string(),
+        nullable: t.nullable,
+        grid: t.grid.clone(),
+        dims: t.dims.iter().map(dim).collect(),
+        attrs: t.attrs.clone(),
+    }
+}
+
+fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> {
+    match values {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
+            v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes())).map_err(output)
+        }
+        CoordValues::Float(_, v) => {
+            v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes())).map_err(output)
+        }
+        CoordValues::Text(_) | CoordValues::Unreadable(_) => Ok(()),
+    }
+}
+
+/// The answer in a file that holds nothing else. Cells and rows stay in the file until they are asked for; `quota` is for
+/// those that are.
+///
+/// # Errors
+/// A file that is not what [`write()`] wrote.
+pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
+    let mut reader = file.reader();
+    let mut start = [0; 12];
+    reader.read_exact(&mut start).map_err(|_| bad("it is too short"))?;
+    let (magic, length) = start.split_at(8);
+    if magic != MAGIC {
+        return Err(bad("it is none of this version"));
+    }
+    let length = length.try_into().map_or(0, u32::from_le_bytes);
+    let mut at = 12 + u64::from(length);
+    if u64::from(length) > HEADER_MAX || at > file.len() {
+        return Err(bad("its header does not end"));
+    }
+    let mut header = vec![0; length as usize];
+    reader.read_exact(&mut header).map_err(|_| bad("its header does not end"))?;
+    let header: Header =
+        serde_json::from_slice(&header).map_err(|e| bad(&format!("its header: {e}")))?;
+    let answer = match header.answer {
+        Kind::Text(t) => Answer::Text(t),
+        Kind::Done(t) => Answer::Done(t),
+        Kind::Json(v) => Answer::Json(v),
+        Kind::Rows(count) => {
+            let rows = StoredRows::at(file.clone(), at, count)?;
+            Answer::Stored(rows)
+        }
+        Kind::Tensors(shapes) => Answer::Chunked(
+            shapes
+                .into_iter()
+                .map(|s| tensor(s, file, &mut at, quota))
+                .collect::<Result<_, _>>()?,
+        ),
+    };
+    let surface = match header.surface.as_deref() {
+        Some("tensor") => Some(Surface::Tensor),
+        Some("cell") => Some(Surface::Cell),
+        _ => None,
+    };
+    let stats =
+        Stats { plan_s: header.plan_s, total_s: header.total_s, bytes_read: header.bytes_read };
+    Ok(Reply { answer, surface, stats })
+}
+
+fn bad(reason: &str) -> Error {
+    Error::Protocol { reason: format!("an answer cannot be read: {reason}") }
+}
+
+fn tensor(
+    s: Shape,
+    file: &Arc<ScratchFile>,
+    at: &mut u64,
+    quota: &Arc<Quota>,
+) -> Result<Chunked, Error> {
+    let dtype = dtype(&s.dtype)?;
+    let shape = s.grid.shape();
+    let cells = tessera_planner::region::cells(&shape);
+    let bytes = cells.and_then(|n| n.checked_mul(dtype.size() as u64 + u64::from(s.nullable)));
+    let is_cut = s.grid.axes.iter().all(|a| a.len == 0 || (a.chunk > 0 && a.first <= a.len));
+    let is_sound = is_cut && s.grid.is_sound();
+    let (true, true, Some(bytes)) = (is_sound, s.dims.len() == shape.len(), bytes) else {
+        return Err(bad("a tensor has no sound grid"));
+    };
+    let mut dims = Vec::with_capacity(s.dims.len());
+    for (d, &len) in s.dims.into_iter().zip(&shape) {
+        let coord = d.coord.map(|c| labels(c, len, file, at)).transpose()?;
+        dims.push(DimLabel { name: d.name.map(Into::into), coord: coord.map(Arc::new) });
+    }
+    let start = *at;
+    *at = start
+        .checked_add(bytes)
+        .filter(|&end| end <= file.len())
+        .ok_or_else(|| bad(&format!("cells of `{}` are missing", s.name)))?;
+    Ok(Chunked {
+        labels: Labels {
+            name: s.name,
+            named: true,
+            dims,
+            shape: shape.to_vec(),
+            dtype,
+            nullable: s.nullable,
+            attrs: s.attrs,
+        },
+        grid: s.grid,
+        chunks: Chunks::Dense(file.clone(), start),
+        quota: quota.clone(),
+    })
+}
+
+fn dtype(name: &str) -> Result<DType, Error> {
+    DType::parse(name).ok_or_else(|| bad(&format!("`{name}` is no dtype")))
+}
+
+fn labels(c: Labelled, len: u64, file: &ScratchFile, at: &mut u64) -> Result<Coord, Error> {
+    let n = match &c.values {
+        Values::Int(_, n) | Values::Float(_, n) | Values::Time(_, n) => *n,
+        Values::Text(v) => v.len() as u64,
+        Values::Unreadable { len, .. } => *len,
+    };
+    if n != len {
+        return Err(bad(&format!("{n} labels for an axis of {len}")));
+    }
+    let mut words = || -> Result<Vec<[u8; 8]>, Error> {
+        let end = n.checked_mul(8).and_then(|b| at.checked_add(b)).filter(|&e| e <= file.len());
+        let end = end.ok_or_else(|| bad("labels are missing"))?;
+        let mut bytes = vec![0; (end - *at) as usize];
+        file.read_at(*at, &mut bytes)?;
+        *at = end;
+        Ok(bytes.as_chunks::<8>().0.to_vec())
+    };
+    let values = match c.values {
+        Values::Int(d, _) => {
+            let d = dtype(&d)?;
+            CoordValues::Int(d, words()?.into_iter().map(i64::from_le_bytes).collect())
+        }
+        Values::Float(d, _) => {
+            let d = dtype(&d)?;
+            CoordValues::Float(d, words()?.into_iter().map(f64::from_le_bytes).collect())
+        }
+        Values::Time(calendar, _) => {
+            CoordValues::Time(calendar, words()?.into_iter().map(i64::from_le_bytes).collect())
+        }
+        Values::Text(v) => CoordValues::Text(v.into()),
+        Values::Unreadable { name, reason, hint, .. } => {
+            let (name, dims) = (name.into(), Vec::new());
+            let of = Unreadable { name, dims, code: "unreadable", reason, hint };
+            CoordValues::Unreadable(NoLabels::new(Arc::new(of), len as usize))
+        }
+    };
+    Ok(Coord { name: c.name.into(), dim: c.dim.into(), values, attrs: c.attrs })
+}

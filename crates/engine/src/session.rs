@@ -1,0 +1,578 @@
+//! A session: where all stages meet.
+//!
+//! The life of one statement, in [`Session::statement`]:
+//!
+//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value.
+//! 2. [`open`] opens what it reads: names through the catalog, URLs as they are. This is the only I/O before the plan.
+//! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
+//! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.
+//! 5. `tessera_exec` runs the plan; [`mod@collect`] keeps the chunks of the results, charged to the quota.
+//! 6. The chunks and the labels are the answer.
+
+mod admission;
+mod bind;
+mod cells;
+mod check;
+mod collect;
+mod copy;
+mod ddl;
+mod describe;
+mod explain;
+mod failure;
+mod open;
+mod query;
+mod run;
+mod script;
+mod settings;
+mod spread;
+mod stop;
+mod system;
+mod tables;
+mod views;
+mod warehouse;
+mod workers;
+
+pub(crate) use admission::{Admission, Place};
+pub use check::check;
+pub use explain::durable_json;
+pub(crate) use explain::measured_json;
+pub use failure::Failure;
+pub(crate) use failure::readable;
+
+use crate::Handle;
+use crate::answer::RowsRoom;
+use crate::answer::scratch::Scratch;
+use crate::answer::{Answer, Reply};
+use crate::config::Config;
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::statement::{Queries, Recipe};
+use datafusion::execution::TaskContext;
+use datafusion::execution::object_store::DefaultObjectStoreRegistry;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use open::Temp;
+use settings::Settings;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tessera_cluster::Cluster;
+use tessera_cluster::net::Credentials;
+use tessera_cluster::registry::Limits;
+use tessera_exec::datafusion::{RowsMemory, RowsScratch};
+use tessera_exec::durable::DurableStore;
+use tessera_exec::quota::Quota;
+use tessera_exec::run::Runtime;
+use tessera_frontend::Parsed;
+use tessera_frontend::statement::{CreateTensor, Statement};
+use tessera_storage::source::{Counters, Lent, Rules, Stores};
+
+use crate::session::stop::Apart;
+pub(crate) use tables::Registered;
+pub use warehouse::Pin;
+use warehouse::Warehouse;
+pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
+
+/// Storage that does not answer in this time is unreachable.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What all sessions of a process share: threads, memory, connections and the durable catalog.
+pub struct Host {
+    runtime: Runtime,
+    stores: Arc<Stores>,
+    warehouse: Arc<Warehouse>,
+    /// Chunks of statements that are run again after a failure.
+    durable: Arc<DurableStore>,
+    io: tokio::runtime::Handle,
+    config: Config,
+    seeds: AtomicU64,
+    queries: Arc<Queries>,
+    /// Who runs beside whom.
+    admission: Arc<Admission>,
+    /// Where results wait that are too large for memory.
+    scratch: Arc<Scratch>,
+    /// Memory of results that are rows.
+    rows_room: Arc<RowsRoom>,
+    /// What cell blocks may have of the memory.
+    rows: Arc<RowsMemory>,
+    /// Storages of tables, as DataFusion finds them.
+    storages: Arc<DefaultObjectStoreRegistry>,
+    /// Functions and rules of cell blocks, made once: each statement has a copy.
+    functions: OnceLock<SessionState>,
+    /// What DataFusion does in tasks of their own.
+    apart: Apart,
+    /// The workers, if this is a server that accepts some.
+    cluster: OnceLock<Arc<Cluster>>,
+}
+
+/// Tensors in memory and settings of one user, over a shared [`Host`].
+pub struct Session {
+    host: Arc<Host>,
+    temps: Mutex<BTreeMap<String, Arc<Temp>>>,
+    settings: Mutex<Settings>,
+    /// Results of more bytes than this wait in files.
+    memory_result_bytes: u64,
+}
+
+impl Host {
+    /// Gives the allocator's unused memory back to the system, if it is much.
+    fn give_back(&self) {
+        let quota = self.runtime.quota();
+        if tessera_exec::heap::is_large(quota.used(), quota.limit()) {
+            self.io.spawn_blocking(tessera_exec::heap::give_back);
+        }
+    }
+}
+
+impl Host {
+    /// Starts threads and opens the warehouse; I/O runs on the given tokio runtime.
+    ///
+    /// # Errors
+    /// A warehouse that cannot be used.
+    pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Arc<Self>, Error> {
+        Host::open_with(config, io, Stores::new(STORAGE_TIMEOUT))
+    }
+
+    /// The same with storage of its own: `Stores::with_environment` has other credentials than the process.
+    ///
+    /// # Errors
+    /// As [`Host::open`].
+    pub fn open_with(
+        config: Config,
+        io: tokio::runtime::Handle,
+        stores: Stores,
+    ) -> Result<Arc<Self>, Error> {
+        let exec = tessera_exec::config::Config {
+            threads: config.threads,
+            quota_bytes_max: config.memory_limit_bytes,
+            pool_bytes_max: config.memory_limit_bytes / 4,
+            spill_dir: Some(config.spill_dir.clone()),
+            spill_bytes_max: config.spill_limit_bytes,
+            ..Default::default()
+        };
+        // The first seed is drawn from the clock, once for the process: two runs draw different ones.
+        let start = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seed = start.map_or(0, |d| d.as_nanos() as u64);
+        let rules = Rules { read: config.allow_read.clone(), write: config.allow_write.clone() };
+        let security = &config.cluster_security;
+        let files = [&config.certificate, &config.key, &security.certificate, &security.key];
+        let mut private: Vec<_> = files.into_iter().flatten().cloned().collect();
+        private.push(security.secret.clone());
+        private.push(config.spill_dir.join(tessera_exec::store::PREFIX));
+        let fenced = stores.fenced(rules, Some(&config.warehouse), &private);
+        let stores = Arc::new(fenced.map_err(|e| Error::Config {
+            key: "allow-read".into(),
+            origin: "the configuration".into(),
+            reason: e.to_string(),
+            hint: Some("write a directory, or the beginning of a URL".into()),
+        })?);
+        let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
+        let scratch = Scratch::new(runtime.store().clone());
+        let quota = runtime.quota().clone();
+        let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
+        let folder = warehouse.statements(&stores)?;
+        let durable = DurableStore::new(folder, config.durable_limit_bytes);
+        if !warehouse.is_remote() {
+            // In the background: who asks something does not wait for it.
+            let (warehouse, handle) = (warehouse.clone(), io.clone());
+            io.spawn_blocking(move || handle.block_on(collect(&warehouse)));
+        }
+        Ok(Arc::new(Host {
+            runtime,
+            warehouse,
+            durable,
+            stores,
+            io,
+            apart: Apart::new(config.threads),
+            config,
+            seeds: AtomicU64::new(seed),
+            queries: Arc::default(),
+            admission: Arc::default(),
+            scratch,
+            rows_room: RowsRoom::new(&quota),
+            rows: RowsMemory::new(quota),
+            storages: Arc::new(DefaultObjectStoreRegistry::new()),
+            functions: OnceLock::new(),
+            cluster: OnceLock::new(),
+        }))
+    }
+
+    /// Removes what killed processes left in the warehouse. Of a directory that is done at each start, but what earlier
+    /// servers left only a server can tell; below a prefix of a bucket it takes a listing of all objects.
+    pub async fn collect(&self) {
+        collect(&self.warehouse).await;
+    }
+
+    /// What a server remembers of its statements.
+    pub fn journal(&self) -> Journal {
+        self.warehouse.journal()
+    }
+
+    /// Keeps cells of the warehouse from being removed by this process.
+    pub fn pin(&self, data: &str) -> Pin {
+        self.warehouse.pin(data)
+    }
+
+    /// It is known again which cells statements read: those that are kept and have no name any more go when nobody
+    /// keeps them.
+    ///
+    /// # Errors
+    /// Whatever the warehouse says.
+    pub async fn readers_are_known(&self) -> Result<(), Error> {
+        self.warehouse.readers_are_known().await
+    }
+
+    /// Where chunks of its statements are that outlive it.
+    pub fn durable(&self) -> &Arc<DurableStore> {
+        &self.durable
+    }
+
+    /// Requests to storage and bytes that came from it, since the start.
+    pub fn counters(&self) -> &Arc<Counters> {
+        self.stores.counters()
+    }
+
+    /// Closes a warehouse that is a directory to others, and makes the directory for files of statements in it.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn keep_private(&self) -> Result<(), Error> {
+        self.warehouse.keep_private()
+    }
+
+    /// Lets statements read a file of this process's own until the answer is dropped.
+    pub fn lend(&self, path: &std::path::Path) -> Lent {
+        self.stores.lend(path)
+    }
+
+    /// Threads and memory.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Statements that were refused memory among others and ran again, alone.
+    pub fn ran_alone(&self) -> u64 {
+        self.admission.again()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Accepts workers as the configuration says.
+    ///
+    /// # Errors
+    /// A secret or certificates that cannot be used, an address that cannot be listened on.
+    pub async fn accept_workers(&self) -> Result<Arc<Cluster>, Error> {
+        let security = &self.config.cluster_security;
+        Credentials::make(&security.secret).map_err(Error::stage)?;
+        let credentials = Credentials::load(security).map_err(Error::stage)?;
+        let dead_after = Duration::from_secs(self.config.worker_timeout_s);
+        let wait = Duration::from_secs(self.config.worker_wait_s);
+        let limits = Limits { beat: dead_after / 5, dead_after, wait, ..Limits::default() };
+        let listen = self.config.cluster_listen;
+        let cluster = Cluster::open(listen, limits, &credentials, env!("CARGO_PKG_VERSION")).await;
+        let cluster = cluster.map_err(Error::stage)?;
+        Ok(self.cluster.get_or_init(|| cluster).clone())
+    }
+
+    /// The workers, if this is a server that accepts some.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.get()
+    }
+
+    /// Statements that wait or run.
+    pub fn queries(&self) -> &Arc<Queries> {
+        &self.queries
+    }
+
+    /// Where results wait that are too large for memory.
+    pub fn scratch(&self) -> &Arc<Scratch> {
+        &self.scratch
+    }
+
+    /// What plans the cell blocks of one statement.
+    fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
+        // DataFusion notes the moment of each step, and panics where there is none to note.
+        if micros(SystemTime::now()) < 0 {
+            return Err(tessera_frontend::Error::Cells {
+                code: "clock",
+                message: "rows cannot be read: the clock of this machine is before 1970".into(),
+                position: None,
+                hint: Some("set the clock; whole tensors can be read meanwhile".into()),
+            });
+        }
+        let state = match self.functions.get() {
+            Some(state) => state,
+            None => {
+                let state = self.first_state()?;
+                self.functions.get_or_init(|| state)
+            }
+        };
+        let mut state = state.clone();
+        // The copy has the clock of the first statement.
+        state.mark_start_execution();
+        Ok(state)
+    }
+
+    fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {
+        // What sorts spill goes to the place of all that is spilled, and is bounded with it.
+        let environment = RuntimeEnvBuilder::new()
+            .with_disk_manager_builder(RowsScratch::disk_manager(self.runtime.store()))
+            .with_object_store_registry(self.storages.clone())
+            // It would keep what a directory had when it was listed first, whatever happens to it.
+            .with_object_list_cache_limit(0)
+            .build_arc()
+            .map_err(|e| tessera_frontend::Error::Cells {
+                code: "internal",
+                message: e.strip_backtrace(),
+                position: None,
+                hint: None,
+            })?;
+        let state = tessera_frontend::lift::session_state(self.config.memory_limit_bytes)?;
+        let config = state.config().clone().with_extension(self.runtime.quota().clone());
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config);
+        Ok(state.with_runtime_env(environment).build())
+    }
+
+    /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    fn task_context(
+        &self,
+        state: &SessionState,
+        budget: Option<&Arc<Quota>>,
+        batch_rows: usize,
+    ) -> TaskContext {
+        let pool = self.rows.pool(budget);
+        let environment =
+            RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
+        // A sort keeps this much for the merge of what it spilled: a part of what the statement may have.
+        let reserved = (self.rows.share_within(budget) / 8).min(10 << 20) as usize;
+        let config = state.config().clone();
+        let config = config.with_sort_spill_reservation_bytes(reserved).with_batch_size(batch_rows);
+        let id = state.session_id().to_string();
+        // A plan has its functions; by name they are only looked up in plans that come from elsewhere.
+        let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
+    }
+
+    /// The moment, in microseconds since 1970, and a seed that no other statement had.
+    fn clock(&self) -> (i64, u64) {
+        let now = micros(SystemTime::now());
+        // Any odd step visits all values; this one is the golden ratio's.
+        (now, self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+    }
+}
+
+/// Microseconds since 1970, also of a machine whose clock is before.
+fn micros(moment: SystemTime) -> i64 {
+    match moment.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_micros() as i64,
+        Err(e) => -(e.duration().as_micros() as i64),
+    }
+}
+
+/// What is left is no reason not to start, nor is a warehouse that cannot be read: statements that need it tell.
+async fn collect(warehouse: &Warehouse) {
+    match warehouse.collect().await {
+        Ok(0) => {}
+        Ok(n) => tracing::info!("removed {n} unfinished tensors from the warehouse"),
+        Err(e) => tracing::warn!(error = %e, "what killed processes left was not removed"),
+    }
+}
+
+impl Session {
+    /// A session of its own in this process.
+    ///
+    /// # Errors
+    /// Those of [`Host::open`].
+    pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Self, Error> {
+        Ok(Session::of(Host::open(config, io)?))
+    }
+
+    /// Another session of a host.
+    pub fn of(host: Arc<Host>) -> Self {
+        let settings = Settings::new(&host.config);
+        Session {
+            temps: Mutex::default(),
+            settings: Mutex::new(settings),
+            memory_result_bytes: host.config.memory_limit_bytes / 2,
+            host,
+        }
+    }
+
+    /// The same session with results in memory only up to `bytes`: a server keeps those of many.
+    pub fn with_results_in_memory(self, bytes: u64) -> Self {
+        Session { memory_result_bytes: bytes, ..self }
+    }
+
+    /// What it shares with other sessions.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn temps(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Temp>>> {
+        self.temps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a statement takes its memory from.
+    fn quota(&self, statement: &Handle) -> Arc<Quota> {
+        statement.budget().unwrap_or_else(|| self.host.runtime.quota().clone())
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn statement(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
+        let started = Instant::now();
+        let (_, bytes_before, _) = self.host.counters().snapshot();
+        // What it changed for good when it ran before is not changed again.
+        if let Some(done) = statement.entry().step(|s| s.done.clone()) {
+            return Ok(Answer::Done(done).into());
+        }
+        let settings = self.settings();
+        if let Some(bytes) = settings.query_memory_bytes {
+            statement.limit_memory(Some(self.host.runtime.quota().within(bytes)));
+        }
+        statement.clock().limit_statement(settings.query_timeout_s.map(Duration::from_secs));
+        let served = self.served(parsed, statement);
+        let reply = match settings.query_timeout_s {
+            Some(limit_s) => tokio::select! {
+                // What notices by itself that its time is over says that it was cancelled.
+                reply = served => reply.map_err(|e| match e.code() == "cancelled" {
+                    true if !statement.is_cancelled() => Error::Timeout { limit_s },
+                    _ => e,
+                }),
+                () = statement.clock().has_taken(Duration::from_secs(limit_s)) => Err(Error::Timeout { limit_s }),
+            },
+            None => served.await,
+        };
+        statement.clock().limit_statement(None);
+        self.host.give_back();
+        if !statement.chunks().may_survive() {
+            statement.entry().unpin().await;
+        }
+        let mut reply = reply?;
+        statement.note_read().await?;
+        if let Answer::Done(text) = &reply.answer
+            && statement
+                .entry()
+                .step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
+            && let Err(e) = statement.entry().keep().await
+        {
+            // It is done: run again, the statement would find that by its intent.
+            tracing::warn!(id = statement.id(), error = %e, "what a statement did could not be noted");
+        }
+        reply.stats.total_s = started.elapsed().as_secs_f64();
+        let (_, bytes, _) = self.host.counters().snapshot();
+        reply.stats.bytes_read = bytes.saturating_sub(bytes_before);
+        Ok(reply)
+    }
+
+    async fn dispatch(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
+        match &parsed.statement {
+            Statement::Query(query) => self.query(query, statement).await,
+            Statement::Explain(explain) => self.explain(explain, statement).await,
+            Statement::CreateTensor(create) if create.temp => {
+                self.create_temp(create, &parsed.text, statement).await
+            }
+            Statement::CreateTensor(create) => self.create_tensor(create, statement).await,
+            Statement::CreateExternal(create) => self.create_external(create, statement).await,
+            Statement::CreateView(create) => self.create_view(create, statement).await,
+            Statement::Copy(copy) => self.copy(copy, statement).await,
+            Statement::Drop(drop) => self.drop_named(drop, statement).await,
+            Statement::Set { name, value } => {
+                let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+                settings.set(&name.text, &value.text)?;
+                Ok(Answer::Done(format!("set {}", name.text)).into())
+            }
+            Statement::Show(show) => self.show(show).await,
+            Statement::Describe(what) => self.describe(what, statement).await,
+            Statement::Cancel { id } => {
+                let Some(found) = self.host.queries.find(&id.text) else {
+                    return Err(Error::stage(Failure::UnknownQuery {
+                        id: id.text.clone(),
+                        position: open::position(tessera_frontend::Position::of_span(id.span)),
+                    }));
+                };
+                found.stop().await?;
+                Ok(Answer::Done(format!("cancelled query {}", id.text)).into())
+            }
+        }
+    }
+
+    async fn create_temp(
+        &self,
+        create: &CreateTensor,
+        sql: &str,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = open::bare(&name);
+        if self.temps().contains_key(&key) {
+            if create.if_not_exists {
+                return Ok(Answer::Done(format!("temp tensor {name} exists already")).into());
+            }
+            if !create.or_replace {
+                return Err(Error::stage(Failure::Exists { name }));
+            }
+        }
+        let (kept, mut reply) = self.run_tensors(&create.query, statement).await?;
+        statement.note_read().await?;
+        let temp = Temp::new(&key, kept, sql, &self.settings(), statement)?;
+        reply.answer = Answer::Done(format!("created temp tensor {name}"));
+        self.temps().insert(key, Arc::new(temp));
+        Ok(reply)
+    }
+
+    /// Makes the temp tensors that a script reads which runs again, in a session of its own.
+    async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
+        for made in &recipe.temps {
+            self.assume(&made.settings)?;
+            let step = Recipe { steps: vec![made.step.clone()], ..Recipe::default() };
+            let handle = statement.part(step);
+            for mut parsed in tessera_frontend::parse(&made.sql).map_err(Error::stage)? {
+                if let Statement::CreateTensor(create) = &mut parsed.statement {
+                    // One of the same name may stand for what came before it.
+                    create.or_replace = true;
+                    self.create_temp(create, &parsed.text, &handle).await?;
+                }
+            }
+        }
+        self.assume(&recipe.settings)
+    }
+
+    /// Has these settings, and otherwise those of a new session.
+    fn assume(&self, given: &BTreeMap<String, String>) -> Result<(), Error> {
+        let mut settings = Settings::new(&self.host.config);
+        given.iter().try_for_each(|(name, value)| settings.set(name, value))?;
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        Ok(())
+    }
+
+    /// The error for a name that nothing has.
+    fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
+        known.extend(self.temps().keys().cloned());
+        let candidates: Vec<&str> = known.iter().map(String::as_str).collect();
+        let near = tessera_frontend::error::nearest(name, &candidates).map(String::from);
+        Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
+    }
+}
+
+fn later(construct: &str, hint: &str) -> Error {
+    let hint = (!hint.is_empty()).then(|| hint.to_string());
+    Error::Unsupported { construct: construct.into(), hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_before_1970_are_negative() {
+        assert_eq!(micros(UNIX_EPOCH + Duration::from_micros(7)), 7);
+        assert_eq!(micros(UNIX_EPOCH - Duration::from_secs(204_332_958)), -204_332_958_000_000);
+    }
+}

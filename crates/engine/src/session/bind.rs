@@ -1,0 +1,429 @@
+//! Parts of a statement that run before the rest can be bound.
+//!
+//! [`Session::settle`] lowers; if lowering says that it waits for an island, the island is run, its result is kept as
+//! a tensor under a name of its own, and lowering begins again. Results of islands are charged to the quota, may be
+//! spilled, and go with the [`Binding`], at the end of the statement.
+
+use crate::Handle;
+use crate::error::Error;
+use crate::session::Session;
+use crate::session::cells::{Measured, PlannedCells, rows_error};
+use crate::session::explain::{measured_json as as_json, measurements};
+use crate::session::open::Opener;
+use crate::session::stop::Stop;
+use crate::statement::State;
+use futures::StreamExt;
+use sqlparser::ast::Query;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_exec::chunk::{Chunk, dense};
+use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
+use tessera_exec::distinct::Distinct;
+use tessera_exec::schedule::Stats;
+use tessera_exec::select::{Room, Select};
+use tessera_exec::task::{Origin, Resident, Sources};
+use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, Work};
+use tessera_frontend::lift::Density;
+use tessera_frontend::surface::{self, Decision, RelationKind};
+use tessera_frontend::{CatalogNames, Context, Islands};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::grid::Grid;
+use tessera_planner::ir::ConstArray;
+use tessera_planner::key::Keys;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::tile::Tiling;
+
+/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+static ISLANDS: AtomicU64 = AtomicU64::new(0);
+
+/// What is fixed for one statement, however often it is lowered.
+pub(super) struct Binding<'a> {
+    /// The relations.
+    pub(super) opener: Opener<'a>,
+    /// The configuration of its plans.
+    pub(super) config: PlanConfig,
+    /// Do its cell blocks stay dense?
+    density: Density,
+    /// What ran already.
+    pub(super) islands: Islands,
+    /// How EXPLAIN shows what ran.
+    pub(super) ran: Vec<Ran>,
+    now_us: i64,
+    seed: u64,
+    /// Whether it is to go on.
+    pub(super) stop: Stop,
+}
+
+/// An island that ran, as EXPLAIN shows it.
+pub(super) enum Ran {
+    /// A tensor plan, and what its run took.
+    Plan { tiling: Arc<Tiling>, stats: Box<Stats> },
+    /// A cell query with its tensor plans, as text and as JSON.
+    Rows { text: String, json: serde_json::Value },
+}
+
+/// A statement that is bound, or what it waits for.
+pub(super) enum Settled<T> {
+    /// Bound.
+    Ready(T),
+    /// This has to run first; said only if nothing may run.
+    Waiting(Box<Island>),
+}
+
+impl Binding<'_> {
+    /// The surface of the outermost block.
+    pub(super) fn decide(&self, query: &Query) -> Decision {
+        surface::decide(query, &CatalogNames(&self.opener))
+    }
+
+    /// True if the query gives tensors: a tensor block, or one of cells with `[dim]` items.
+    pub(super) fn is_tensor(&self, query: &Query) -> bool {
+        surface::kind(query, &CatalogNames(&self.opener)) == RelationKind::Tensor
+    }
+
+    /// Calls `lower` with what the statement is bound to.
+    pub(super) fn lower<T>(
+        &mut self,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    ) -> Result<Settled<T>, Error> {
+        let opener = &self.opener;
+        let state = || opener.state();
+        let lowered = self.stop.plan(|| {
+            tessera_frontend::limits::with_stack(|| {
+                let mut context = Context {
+                    catalog: &self.opener,
+                    config: self.config.clone(),
+                    now_us: self.now_us,
+                    seed: self.seed,
+                    islands: &mut self.islands,
+                    density: self.density,
+                    state: &state,
+                };
+                lower(&mut context)
+            })
+        });
+        match (lowered, self.islands.wanted()) {
+            (Err(tessera_frontend::Error::Stopped), _) => Err(self.stop.error()),
+            (Ok(lowered), _) => Ok(Settled::Ready(lowered)),
+            (Err(tessera_frontend::Error::Waiting), Some(island)) => {
+                Ok(Settled::Waiting(Box::new(island)))
+            }
+            (Err(e), _) => Err(Error::stage(e)),
+        }
+    }
+}
+
+impl Session {
+    /// Opens what a query reads and fixes what must not change while it is lowered.
+    pub(super) async fn bind(
+        &self,
+        query: &Query,
+        statement: &Handle,
+    ) -> Result<Binding<'_>, Error> {
+        let relations = tessera_frontend::relations(query).map_err(Error::stage)?;
+        self.bind_with(Opener::new(self, relations, statement), statement).await
+    }
+
+    /// The same with what opens its relations.
+    pub(super) async fn bind_with<'a>(
+        &'a self,
+        mut opener: Opener<'a>,
+        statement: &Handle,
+    ) -> Result<Binding<'a>, Error> {
+        let settings = self.settings();
+        let stop = Stop::new(statement, settings.query_timeout_s);
+        // Storage may take as long as its time-outs.
+        tokio::select! {
+            biased;
+            () = statement.cancelled() => return Err(Error::Cancelled),
+            opened = opener.open() => opened?,
+        }
+        let (now_us, seed) =
+            statement.entry().step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
+        // What runs from here on can be run again.
+        statement.entry().keep().await?;
+        Ok(Binding {
+            opener,
+            config: settings.plan,
+            density: settings.lift,
+            islands: Islands::new(),
+            ran: Vec::new(),
+            now_us,
+            seed,
+            stop,
+        })
+    }
+
+    /// Lowers until nothing is missing, running what has to run first.
+    pub(super) async fn settle<T>(
+        &self,
+        binding: &mut Binding<'_>,
+        statement: &Handle,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match binding.lower(&mut lower)? {
+                Settled::Ready(lowered) => return Ok(lowered),
+                Settled::Waiting(island) => {
+                    let done = self.run_island(binding, &island, statement).await?;
+                    binding.islands.finish(*island, done);
+                    statement.move_to(State::Planning);
+                }
+            }
+        }
+    }
+
+    async fn run_island(
+        &self,
+        binding: &mut Binding<'_>,
+        island: &Island,
+        statement: &Handle,
+    ) -> Result<Done, Error> {
+        match &island.work {
+            Work::Values(rooted) => {
+                let (tiling, dtype, shape) = plan(rooted, binding)?;
+                let (results, stats) =
+                    self.run(&tiling, &binding.opener.sources, statement).await?;
+                let Some(chunks) = results.into_iter().next() else { return Err(lost()) };
+                let mut grid = grid(&tiling);
+                grid.axes.truncate(shape.len());
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
+                let runtime = &self.host.runtime;
+                let whole = dense(&grid, chunks, runtime.pool(), &self.quota(statement))
+                    .map_err(Error::stage)?;
+                Ok(Done::Values(values(&whole, dtype, &shape)?))
+            }
+            Work::Compress(rooted) => {
+                let (tiling, dtype, _) = plan(rooted, binding)?;
+                let sink = Arc::new(Select::new(grid(&tiling), self.room(statement)));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
+                    .await?;
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
+                let chunk = chunk_cells(dtype, &binding.config);
+                let array =
+                    sink.finish(chunk, &|| statement.is_cancelled()).map_err(Error::stage)?;
+                let plan = tiling.plan();
+                let nullable =
+                    plan.output(plan.results[0]).fields.len() > 1 && !array.is_unmasked();
+                let version = version(&tiling, "selected");
+                let kept = keep(&mut binding.opener.sources, dtype, nullable, array, version);
+                Ok(Done::Arrays(vec![kept]))
+            }
+            Work::Distinct(rooted) => {
+                let (tiling, dtype, _) = plan(rooted, binding)?;
+                let sink = Arc::new(Distinct::new(dtype, &self.quota(statement)));
+                let stats = self
+                    .run_into(&tiling, &binding.opener.sources, sink.clone(), statement)
+                    .await?;
+                binding.ran.push(Ran::Plan { tiling: tiling.clone(), stats: stats.into() });
+                let chunk = chunk_cells(DType::Int64, &binding.config);
+                let [values, counts] = sink.finish(chunk).map_err(Error::stage)?;
+                let sources = &mut binding.opener.sources;
+                let of = |part| version(&tiling, part);
+                let values = keep(sources, dtype, false, self.array(chunk, values), of("values"));
+                let counts = self.array(chunk, counts);
+                let counts = keep(sources, DType::Int64, false, counts, of("counts"));
+                Ok(Done::Arrays(vec![values, counts]))
+            }
+            Work::Rows(rows) => self.run_rows(binding, rows, statement).await,
+        }
+    }
+}
+
+impl Session {
+    /// Where results of islands are kept: in memory, or in files when that is short.
+    fn room(&self, statement: &Handle) -> Room {
+        let runtime = &self.host.runtime;
+        Room::new(self.quota(statement), runtime.pool().clone(), runtime.store().clone())
+    }
+
+    /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
+    fn array(&self, chunk: u64, chunks: Vec<Arc<Chunk>>) -> Arc<Resident> {
+        let length: u64 = chunks.iter().map(|c| c.cells()).sum();
+        let grid = Grid::regular(&[length], &[chunk.min(length.max(1))]);
+        let array = Resident::new(grid, chunks);
+        self.host.runtime.store().adopt(&array);
+        array
+    }
+
+    /// Puts the rows of a cell block together to labelled tensors.
+    async fn run_rows(
+        &self,
+        binding: &mut Binding<'_>,
+        rows: &RowsToTensor,
+        statement: &Handle,
+    ) -> Result<Done, Error> {
+        let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
+        let measured = Measured::default();
+        let run = async {
+            let cells = self.physical_cells(planned, &measured, statement).await?;
+            let mut stream = self.stream_cells(cells, statement).await?;
+            let schema = stream.schema();
+            let roles: Vec<Role> = rows
+                .columns
+                .iter()
+                .zip(schema.fields())
+                .map(|(column, field)| match column {
+                    RowsColumn::Key(_) => Role::Key(counted(field)),
+                    RowsColumn::Value(_) => Role::Value(counted(field)),
+                })
+                .collect();
+            let mut assemble =
+                Assemble::new(&schema, &roles, self.room(statement)).map_err(Error::stage)?;
+            for (field, labels) in rows.plan.orders.iter().enumerate() {
+                if let Some(labels) = labels {
+                    assemble.in_order(field, labels).map_err(Error::stage)?;
+                }
+            }
+            while let Some(batch) = stream.next().await {
+                assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
+            }
+            drop(stream);
+            let target = binding.config.chunk_bytes_target;
+            assemble.finish(target, &|| statement.is_cancelled()).map_err(Error::stage)
+        };
+        let assembled = tokio::select! {
+            biased;
+            () = statement.cancelled() => return Err(Error::Cancelled),
+            assembled = run => assembled?,
+        };
+        let logical = rows.plan.logical_text();
+        let mut text = format!("{logical}\n");
+        let mut tensor_plans = serde_json::Map::new();
+        for scan in &rows.plan.scans {
+            let runs = measured.runs(&scan.name);
+            text.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
+            let runs: serde_json::Value = runs.iter().map(as_json).collect();
+            tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
+        }
+        text.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
+        let json = serde_json::json!({
+            "logical": logical,
+            "rows_of_cells_built": measured.rows(),
+            "tensor_plans": tensor_plans,
+        });
+        binding.ran.push(Ran::Rows { text, json });
+        Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &mut binding.opener.sources))))
+    }
+}
+
+/// The calendar of a column that counts microseconds and is no timestamp.
+fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
+    tessera_frontend::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
+}
+
+/// What was assembled, as a dataset whose arrays are in memory.
+fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> Dataset {
+    let mut names = Vec::new();
+    let mut dims = Vec::new();
+    for column in &rows.columns {
+        match column {
+            RowsColumn::Key(name) => dims.push(name.clone()),
+            RowsColumn::Value(name) => names.push(name.clone()),
+        }
+    }
+    let coords: Vec<Arc<Coord>> = dims
+        .iter()
+        .zip(assembled.coords)
+        .map(|(name, values)| {
+            let (name, attrs) = (name.clone(), Attrs::new());
+            Arc::new(Coord { dim: name.clone(), name, values, attrs })
+        })
+        .collect();
+    // Rows without keys are one dimension, which has no name.
+    let dims: Vec<Option<Arc<str>>> =
+        if dims.is_empty() { vec![None] } else { dims.into_iter().map(Some).collect() };
+    let url = format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed));
+    let variables = names
+        .into_iter()
+        .zip(assembled.values)
+        .enumerate()
+        .map(|(number, (name, value))| {
+            let source = SourceRef {
+                url: url.clone(),
+                path: number.to_string(),
+                dtype: value.dtype,
+                shape: value.array.grid.shape(),
+                grid: value.array.grid.clone(),
+                nullable: value.nullable,
+                version: None,
+                plain: false,
+            };
+            sources.add(source.clone(), Origin::Resident(value.array));
+            Variable {
+                name,
+                dims: dims.clone(),
+                source,
+                decode: Decode::default(),
+                attrs: Attrs::new(),
+            }
+        })
+        .collect();
+    Dataset { name: "rows".into(), variables, coords, ..Dataset::default() }
+}
+
+/// The plan of an island, and type and shape of its first root.
+fn plan(rooted: &Rooted, binding: &Binding<'_>) -> Result<(Arc<Tiling>, DType, Vec<u64>), Error> {
+    let Some(&root) = rooted.roots.first() else { return Err(lost()) };
+    let node = rooted.graph.node(root);
+    let tiling = binding.stop.compile(rooted.clone(), &binding.config, &mut |_, _| {})?;
+    Ok((Arc::new(tiling), node.dtype, node.shape.to_vec()))
+}
+
+/// The grid of a plan's first result.
+fn grid(tiling: &Tiling) -> Grid {
+    tiling.plan().output(tiling.plan().results[0]).grid.clone()
+}
+
+/// Cells of a chunk of a 1-d result whose length nobody knew before: a function of the type and the configuration.
+fn chunk_cells(dtype: DType, config: &PlanConfig) -> u64 {
+    (config.chunk_bytes_target / dtype.size() as u64).max(1)
+}
+
+/// Makes a 1-d array known as a source.
+fn keep(
+    sources: &mut Sources,
+    dtype: DType,
+    nullable: bool,
+    array: Arc<Resident>,
+    version: Option<String>,
+) -> Arc<SourceRef> {
+    let grid = array.grid.clone();
+    let source = SourceRef {
+        url: format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed)),
+        path: String::new(),
+        dtype,
+        shape: grid.shape(),
+        grid,
+        nullable,
+        version,
+        plain: false,
+    };
+    sources.add(source.clone(), Origin::Resident(array));
+    Arc::new(source)
+}
+
+/// What a part of an island's result is made of, if that has a name.
+fn version(tiling: &Tiling, part: &str) -> Option<String> {
+    Keys::of(tiling.plan()).result(0).map(|key| format!("{part} {key}"))
+}
+
+/// The cells of a small tensor as an array of the plan.
+fn values(chunk: &Chunk, dtype: DType, shape: &[u64]) -> Result<ConstArray, Error> {
+    let field = chunk.field(0).map_err(Error::stage)?;
+    let masks = chunk.fields().get(1).filter(|_| !chunk.is_unmasked());
+    let valid = masks.map(|f| Arc::from(f.buffer().as_slice()));
+    Ok(ConstArray {
+        dtype,
+        shape: shape.into(),
+        bytes: Arc::from(field.buffer().as_slice()),
+        valid,
+    })
+}
+
+fn lost() -> Error {
+    Error::Internal { what: "an island has no result".into() }
+}

@@ -1,0 +1,464 @@
+//! Results that are kept in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
+
+use crate::Handle;
+use crate::answer::{Answer, Reply, Stats, Surface};
+use crate::error::{Class, Error};
+use crate::session::open::{self, Opener, bare};
+use crate::session::tables::TableFormat;
+use crate::session::warehouse::Definition;
+use crate::session::{Failure, Session, later};
+use crate::statement::Intent;
+use sqlparser::ast::Query;
+use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
+use tessera_frontend::{Labels, Lowered};
+use tessera_planner::build::Builder;
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::dtype::DType;
+use tessera_planner::explain::bytes;
+use tessera_storage::sink::{
+    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
+};
+
+/// How often a name is given its meaning that others give one meanwhile.
+const PUTS_MAX: u32 = 64;
+
+/// How a store is written.
+pub(super) struct ZarrWrite<'a> {
+    pub(super) target: &'a Target,
+    pub(super) layout: Layout,
+    /// What an unnamed single result is called.
+    pub(super) name: Option<&'a str>,
+    /// Replaces a store that is there.
+    pub(super) overwrite: bool,
+    /// In the warehouse: under its name at once, and on the device when it is done.
+    pub(super) warehouse: bool,
+}
+
+impl Session {
+    /// `CREATE [OR REPLACE] TENSOR`: cells under a name that nobody knows, then the entry.
+    pub(super) async fn create_tensor(
+        &self,
+        create: &CreateTensor,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = bare(&name);
+        if self.was_defined(&key, statement).await? {
+            return Ok(Answer::Done(format!("created tensor {name}")).into());
+        }
+        if let Free::Keep(kind) =
+            self.free(&key, "tensor", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+        }
+        let warehouse = &self.host.warehouse;
+        let (data, target, _claim) = warehouse.room().await?;
+        let write = ZarrWrite {
+            target: &target,
+            layout: Layout::warehouse(),
+            name: Some(&key),
+            overwrite: false,
+            warehouse: true,
+        };
+        let (written, mut reply) = self.write_zarr(&create.query, write, statement).await?;
+        let definition =
+            Definition::Tensor { data: data.clone(), manifest: written.manifest.clone() };
+        if let Err(e) = self.define(&key, definition.clone(), create.or_replace, statement).await {
+            // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
+            match warehouse.entry(&key).await {
+                Ok(Some(entry)) if entry.definition == definition => {}
+                // A request without an answer may come yet.
+                Ok(_) if warehouse.is_remote() && e.class() == Class::Retry => return Err(e),
+                Ok(_) => {
+                    warehouse.remove_data(&data).await?;
+                    return Err(e);
+                }
+                Err(unread) => {
+                    tracing::warn!(data, error = %unread, "an entry cannot be read: its cells are left");
+                    return Err(e);
+                }
+            }
+        }
+        reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
+        Ok(reply)
+    }
+
+    /// Gives a name its meaning, for good; with `or_replace` in place of another one of its kind, whose cells go. It is
+    /// written down before, so that a statement that is run again knows whether it did so already
+    /// ([`Session::was_defined`]).
+    pub(super) async fn define(
+        &self,
+        key: &str,
+        definition: Definition,
+        or_replace: bool,
+        statement: &Handle,
+    ) -> Result<(), Error> {
+        let warehouse = &self.host.warehouse;
+        // What the statement put when it ran before may come to a bucket at any time: the server that asked for it is
+        // gone, the request is not.
+        let tried = match statement.entry().step(|s| s.intent.clone()) {
+            Some(Intent::Define { definition: last, mut tried, .. }) => {
+                tried.push(last);
+                tried
+            }
+            _ => Vec::new(),
+        };
+        let exists = || Error::stage(Failure::Exists { name: key.into() });
+        let mut there = match or_replace || !tried.is_empty() {
+            true => warehouse.entry_version(key).await?,
+            false => None,
+        };
+        for _ in 0..PUTS_MAX {
+            if let Some((entry, _)) = &there
+                && !tried.contains(&entry.definition)
+            {
+                let kind = entry.definition.kind();
+                match or_replace {
+                    true if kind == definition.kind() => {}
+                    true => {
+                        return Err(Error::stage(Failure::WrongKind { name: key.into(), kind }));
+                    }
+                    false => return Err(exists()),
+                }
+            }
+            let (before, mode) = match there {
+                Some((entry, version)) => (Some(entry.definition), Mode::Update(version)),
+                None => (None, Mode::Create),
+            };
+            let before = before.as_ref().and_then(Definition::data).map(String::from);
+            let intent = Intent::Define {
+                definition: definition.clone(),
+                before: before.clone(),
+                tried: tried.clone(),
+            };
+            statement.entry().step(|s| s.intent = Some(intent));
+            statement.entry().keep().await?;
+            match warehouse.put(key, definition.clone(), mode).await {
+                Err(e) if e.code() == "already_exists" => {
+                    there = warehouse.entry_version(key).await?;
+                }
+                Err(e) => return Err(e),
+                Ok(()) => {
+                    return match before {
+                        Some(data) => warehouse.remove_data(&data).await,
+                        None => Ok(()),
+                    };
+                }
+            }
+        }
+        Err(exists())
+    }
+
+    /// True if the statement, when it ran before, came as far as to give the name its meaning.
+    pub(super) async fn was_defined(&self, key: &str, statement: &Handle) -> Result<bool, Error> {
+        let intent = statement.entry().step(|s| s.intent.clone());
+        let Some(Intent::Define { definition, before, tried }) = intent else { return Ok(false) };
+        let warehouse = &self.host.warehouse;
+        let Some(entry) = warehouse.entry(key).await? else { return Ok(false) };
+        // Whichever of its runs put it: each had written all cells, and of what is not over none are removed.
+        let is_done = entry.definition == definition || tried.contains(&entry.definition);
+        let there = entry.definition.data();
+        if let Some(data) = before.filter(|data| is_done && there != Some(data.as_str())) {
+            warehouse.remove_data(&data).await?;
+        }
+        Ok(is_done)
+    }
+
+    /// `DROP TENSOR|TABLE|VIEW`: the entry first, then the cells.
+    pub(super) async fn drop_named(
+        &self,
+        drop: &DropStatement,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = drop.name.to_string();
+        let key = bare(&name);
+        let view = drop.kind == DropKind::View;
+        if !view && self.temps().remove(&key).is_some() {
+            return Ok(Answer::Done(format!("dropped temp tensor {name}")).into());
+        }
+        let warehouse = &self.host.warehouse;
+        let entry = warehouse.entry(&key).await;
+        if let Some(Intent::Drop { definition }) = statement.entry().step(|s| s.intent.clone())
+            && !matches!(&entry, Ok(Some(e)) if e.definition == definition)
+        {
+            // It was dropped when the statement ran before; the cells may be left.
+            if let Some(data) = definition.data() {
+                warehouse.remove_data(data).await?;
+            }
+            return Ok(Answer::Done(format!("dropped {} {name}", definition.kind())).into());
+        }
+        let Some(entry) = (match entry {
+            // What cannot be read can still be removed.
+            Err(e) if matches!(e.code(), "invalid_definition" | "corrupt") => {
+                warehouse.remove(&key).await?;
+                return Ok(Answer::Done(format!("dropped {name}")).into());
+            }
+            other => other?,
+        }) else {
+            if drop.if_exists {
+                return Ok(Answer::Done(format!("there is no {name}")).into());
+            }
+            return Err(self.unknown(&key, warehouse.names().await?));
+        };
+        let kind = entry.definition.kind();
+        if view != matches!(entry.definition, Definition::View { .. }) {
+            return Err(Error::stage(Failure::WrongKind { name, kind }));
+        }
+        let definition = entry.definition;
+        statement
+            .entry()
+            .step(|s| s.intent = Some(Intent::Drop { definition: definition.clone() }));
+        statement.entry().keep().await?;
+        warehouse.remove(&key).await?;
+        if let Some(data) = definition.data() {
+            warehouse.remove_data(data).await?;
+        }
+        Ok(Answer::Done(format!("dropped {kind} {name}")).into())
+    }
+
+    /// Whether a name may be taken by a `kind`. Only a thing of the same kind is replaced: cells of a tensor must not go
+    /// because a view was called the same.
+    pub(super) async fn free(
+        &self,
+        key: &str,
+        kind: &'static str,
+        or_replace: bool,
+        if_not_exists: bool,
+    ) -> Result<Free, Error> {
+        if key.starts_with('.') {
+            return Err(Error::stage(Failure::HiddenName { name: key.into() }));
+        }
+        if self.temps().contains_key(key) {
+            if if_not_exists {
+                return Ok(Free::Keep("temp tensor"));
+            }
+            // It would hide what is made.
+            return Err(Error::stage(Failure::Exists { name: key.into() }));
+        }
+        let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
+        match (if_not_exists, or_replace) {
+            (true, _) => Ok(Free::Keep(entry.definition.kind())),
+            (_, true) if entry.definition.kind() == kind => Ok(Free::Yes),
+            (_, true) => {
+                let kind = entry.definition.kind();
+                Err(Error::stage(Failure::WrongKind { name: entry.name, kind }))
+            }
+            _ => Err(Error::stage(Failure::Exists { name: entry.name })),
+        }
+    }
+
+    /// Runs a tensor query into a Zarr store. After an error, or when cancelled, nothing is left.
+    pub(super) async fn write_zarr(
+        &self,
+        query: &Query,
+        write: ZarrWrite<'_>,
+        statement: &Handle,
+    ) -> Result<(Written, Reply), Error> {
+        let ZarrWrite { target, layout, name, overwrite, warehouse } = write;
+        let config = self.settings().plan;
+        let mut chunks = Vec::new();
+        let planned = self
+            .plan_with(query, statement, |lowered| {
+                lowered.as_dataset();
+                chunks = fit(lowered, &layout, &config)?;
+                Ok(())
+            })
+            .await?;
+        if warehouse {
+            planned.labels.iter().flat_map(|l| &l.dims).try_for_each(check_labels)?;
+        }
+        let single = planned.labels.len() == 1;
+        let names = tessera_frontend::labels::identifiers(&planned.labels);
+        let items = planned
+            .labels
+            .iter()
+            .zip(names)
+            .zip(chunks)
+            .map(|((l, own), chunks)| {
+                item(l, name.filter(|_| single && !l.named).map_or(own, String::from), chunks)
+            })
+            .collect();
+        let host = self.sink_host(statement);
+        let how = (overwrite, warehouse, warehouse);
+        if !warehouse {
+            self.publishes(target, statement).await?;
+        }
+        let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
+            .await
+            .map_err(Error::stage)?;
+        let done = async {
+            self.run_into(&planned.tiling, &planned.sources, writer.clone(), statement).await?;
+            tokio::select! {
+                biased;
+                () = statement.cancelled() => Err(Error::Cancelled),
+                written = writer.finish() => written.map_err(Error::stage),
+            }
+        }
+        .await;
+        match done {
+            Ok(written) => {
+                let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
+                let answer = Answer::Done(String::new());
+                Ok((written, Reply { answer, surface: Some(Surface::Tensor), stats }))
+            }
+            Err(e) => {
+                if let Err(left) = writer.abort().await {
+                    tracing::warn!(target = target.display(), error = %left, "an unfinished store could not be removed");
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// An output is about to appear: that is written down before.
+    pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
+        let target = target.display().to_string();
+        statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
+        statement.entry().keep().await
+    }
+
+    /// What writers need of this process.
+    pub(super) fn sink_host(&self, statement: &Handle) -> SinkHost {
+        SinkHost {
+            stores: self.host.stores.clone(),
+            quota: self.quota(statement),
+            io: self.host.io.clone(),
+            threads: self.host.config.threads,
+            store: self.host.runtime.store().clone(),
+        }
+    }
+}
+
+/// Whether a name may be taken.
+pub(super) enum Free {
+    /// Nothing has it that stays.
+    Yes,
+    /// Something of that kind has it and stays.
+    Keep(&'static str),
+}
+
+/// `3 objects, 1.2 MiB`.
+pub(super) fn amount(written: &Written) -> String {
+    let plural = if written.objects == 1 { "" } else { "s" };
+    format!("{} in {} object{plural}", bytes(written.bytes), written.objects)
+}
+
+/// Puts the results on the grids of their objects.
+fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Vec<Shards>, Error> {
+    let graph = std::mem::take(&mut lowered.rooted.graph);
+    let mut b = Builder::new(config.clone());
+    b.graph = graph;
+    let mut chunks = Vec::with_capacity(lowered.outputs.len());
+    for (root, labels) in lowered.rooted.roots.iter_mut().zip(&lowered.outputs) {
+        let node = b.node(*root);
+        let of =
+            layout.fit(&labels.name, &node.shape, node.dtype, &node.grid).map_err(Error::stage)?;
+        *root = b.rechunk(*root, of.object()).map_err(Error::stage)?;
+        chunks.push(of);
+    }
+    lowered.rooted.graph = b.graph;
+    Ok(chunks)
+}
+
+/// Refuses labels of `uint64` that a reader of the store would not take for labels.
+fn check_labels(dim: &DimLabel) -> Result<(), Error> {
+    let Some(coord) = &dim.coord else { return Ok(()) };
+    super::readable(coord)?;
+    // They are kept in their bits.
+    match &coord.values {
+        CoordValues::Int(DType::UInt64, v) => match v.iter().find(|&&v| v < 0) {
+            Some(&v) => {
+                let dim = coord.dim.to_string();
+                Err(Error::stage(Failure::LargeLabel { dim, label: v as u64 }))
+            }
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
+    Item {
+        name,
+        dtype: labels.dtype,
+        nullable: labels.nullable,
+        // Labels alone are the array of their dimension.
+        dims: match labels.dims.as_slice() {
+            [dim] if dim.name.as_deref() == Some(labels.name.as_str()) => {
+                vec![DimLabel { name: dim.name.clone(), coord: None }]
+            }
+            dims => dims.to_vec(),
+        },
+        shape: labels.shape.iter().copied().collect(),
+        attrs: labels.attrs.clone(),
+        chunks,
+    }
+}
+
+impl Session {
+    /// `CREATE EXTERNAL TABLE`.
+    pub(super) async fn create_external(
+        &self,
+        create: &CreateExternal,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = open::bare(&name);
+        if self.was_defined(&key, statement).await? {
+            return Ok(Answer::Done(format!("created table {name}")).into());
+        }
+        let format = create.format.value.to_ascii_lowercase();
+        let table = TableFormat::parse(&format);
+        if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
+            return Err(match format.as_str() {
+                "safetensors" => later(
+                    &format!("STORED AS {}", create.format.value),
+                    "ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported",
+                ),
+                _ => Error::stage(Failure::StoredAs {
+                    format: create.format.value.clone(),
+                    position: open::position(tessera_frontend::Position::of_span(
+                        create.format.span,
+                    )),
+                }),
+            });
+        }
+        let extension = create.location.text.split('#').next().unwrap_or_default();
+        let extension = extension.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        let said = |f: &str| matches!(f, "npy" | "npz");
+        if table.is_none() && extension != format && (said(&extension) || said(&format)) {
+            return Err(Error::stage(Failure::Option {
+                name: "STORED AS".into(),
+                position: open::position(tessera_frontend::Position::of_span(create.format.span)),
+                reason: format!("`{}` is no {format} by its name", create.location.text),
+                hint: match said(&extension) {
+                    true => format!("write STORED AS {}", extension.to_uppercase()),
+                    false => format!("files of that format end in .{format}"),
+                },
+            }));
+        }
+        if let Free::Keep(kind) =
+            self.free(&key, "table", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+        }
+        let options: Vec<(String, String)> =
+            create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
+        // What cannot be opened is refused now and not at the first query.
+        let mut opener = Opener::new(self, Vec::new(), statement);
+        match table {
+            Some(table) => {
+                opener.table(table, &create.location.text, &options).await?;
+            }
+            None => {
+                opener.url(&create.location.text, &options).await?;
+            }
+        }
+        // As everybody finds it, wherever they stand.
+        let location = open::absolute(&create.location.text);
+        let definition = Definition::External { stored_as: format, location, options };
+        self.define(&key, definition, create.or_replace, statement).await?;
+        Ok(Answer::Done(format!("created table {name}")).into())
+    }
+}

@@ -1,0 +1,389 @@
+//! EXPLAIN: what a statement would do, and what it did.
+//!
+//! One [`Explained`] value is printed, sent as JSON and drawn as a graph. Its tensor plans are those that run: of a cell
+//! query, the ones below the scans that DataFusion's physical plan is left with.
+
+mod expected;
+mod waiting;
+
+pub use expected::durable as durable_json;
+pub(crate) use expected::measured as measured_json;
+pub(super) use expected::measurements;
+pub(super) use waiting::Shown;
+
+use crate::Handle;
+use crate::answer::{Answer, Reply, Stats as ReplyStats};
+use crate::error::Error;
+use crate::session::bind::{Binding, Settled};
+use crate::session::cells::{Measured, PlannedCells};
+use crate::session::collect::Discard;
+use crate::session::copy::takes_tensors;
+use crate::session::query::{planned, surface};
+use crate::session::run::Results;
+use crate::session::{Session, later};
+use expected::Expected;
+use serde_json::{Value, json};
+use sqlparser::ast::Query;
+use std::fmt;
+use std::sync::Arc;
+use tessera_exec::datafusion::TableParts;
+use tessera_exec::schedule::Stats;
+use tessera_exec::task::Sources;
+use tessera_frontend::lift;
+use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
+use tessera_frontend::surface::{Decision, Surface};
+use tessera_frontend::{Context, lower_any};
+use tessera_planner::explain;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::tile::Tiling;
+use waiting::{explain_waiting, names, shown};
+
+/// Passes that changed a graph, with the graph after each.
+pub(super) type Passes = Vec<(&'static str, String)>;
+
+/// What EXPLAIN says of a statement.
+struct Explained {
+    surface: Surface,
+    reason: String,
+    /// The parts that run before the rest is planned.
+    islands: Vec<Shown>,
+    rest: Rest,
+}
+
+/// The plan of what is left when all islands have run.
+enum Rest {
+    Tensors(PlanExplained),
+    Cells(CellsExplained),
+}
+
+/// A tensor plan: what it does, what it will probably take, and what its runs took.
+pub(super) struct PlanExplained {
+    tiling: Arc<Tiling>,
+    /// With EXPLAIN VERBOSE.
+    passes: Option<Passes>,
+    expected: Expected,
+    /// What goes to workers.
+    workers: Option<tessera_cluster::Expected>,
+    /// Which of its chunks survive a failure.
+    durable: Option<String>,
+    /// With EXPLAIN ANALYZE.
+    runs: Option<Vec<Stats>>,
+}
+
+/// A relational plan over tensor plans.
+struct CellsExplained {
+    notes: Vec<String>,
+    /// DataFusion's logical plan as text, and as a graph.
+    logical: String,
+    graphviz: String,
+    scans: Vec<ScanExplained>,
+    /// Rows of cells that were built, with EXPLAIN ANALYZE.
+    rows: Option<u64>,
+}
+
+/// What EXPLAIN goes on with.
+enum Lowered<'a, T> {
+    /// The whole statement.
+    Ready(Box<Binding<'a>>, T),
+    /// The answer, of a statement whose islands do not run.
+    Outline(Box<Reply>),
+}
+
+struct ScanExplained {
+    name: String,
+    parts: Arc<TableParts>,
+    plan: PlanExplained,
+}
+
+impl Session {
+    /// EXPLAIN of a query, or of what a CREATE runs.
+    pub(super) async fn explain(&self, what: &Explain, statement: &Handle) -> Result<Reply, Error> {
+        // Rows become tensors where tensors are kept.
+        let (query, kept) = match &*what.statement {
+            Statement::Query(q) => (q, false),
+            Statement::CreateTensor(c) => (&c.query, true),
+            Statement::CreateView(c) => (&c.query, false),
+            Statement::Copy(c) => (&c.query, takes_tensors(c)),
+            _ => return Err(later("EXPLAIN of this statement", "explain a query")),
+        };
+        let binding = self.bind(query, statement).await?;
+        let decision = binding.decide(query);
+        match kept || binding.is_tensor(query) {
+            true => self.explain_tensors(binding, query, &decision, what, statement).await,
+            false => self.explain_cells(binding, query, &decision, what, statement).await,
+        }
+    }
+
+    /// Lowers a statement. Islands run for EXPLAIN ANALYZE alone; else a statement that waits for one is outlined.
+    async fn lowered<'a, T>(
+        &self,
+        mut binding: Binding<'a>,
+        decision: &Decision,
+        what: &Explain,
+        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        statement: &Handle,
+    ) -> Result<Lowered<'a, T>, Error> {
+        if what.analyze {
+            let lowered = self.settle(&mut binding, statement, lower).await?;
+            return Ok(Lowered::Ready(Box::new(binding), lowered));
+        }
+        match binding.lower(&mut lower)? {
+            Settled::Ready(lowered) => Ok(Lowered::Ready(Box::new(binding), lowered)),
+            Settled::Waiting(island) => {
+                explain_waiting(self, binding, island, decision, what, lower, statement)
+                    .await
+                    .map(|reply| Lowered::Outline(Box::new(reply)))
+            }
+        }
+    }
+
+    async fn explain_tensors(
+        &self,
+        binding: Binding<'_>,
+        query: &Query,
+        decision: &Decision,
+        what: &Explain,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let lower = |context: &mut Context<'_>| lower_any(query, context);
+        let (binding, lowered) =
+            match self.lowered(binding, decision, what, lower, statement).await? {
+                Lowered::Ready(binding, lowered) => (*binding, lowered),
+                Lowered::Outline(reply) => return Ok(*reply),
+            };
+        let islands = shown(self, &binding, statement)?;
+        let planned = planned(binding, decision, lowered, what.verbose)?;
+        let (tiling, sources) = (&planned.tiling, &planned.sources);
+        let passes = what.verbose.then_some(planned.trace);
+        // Before it runs: other workers may be here then.
+        let mut plan = self.explained(tiling, sources, passes, Results::Whole, statement)?;
+        if what.analyze {
+            let sink = Arc::new(Discard);
+            plan.runs = Some(vec![self.run_into(tiling, sources, sink, statement).await?]);
+        }
+        let (surface, reason) = (planned.surface, planned.reason);
+        let rest = Rest::Tensors(plan);
+        Ok(Explained { surface, reason, islands, rest }.reply(what.format, planned.plan_s))
+    }
+
+    async fn explain_cells(
+        &self,
+        binding: Binding<'_>,
+        query: &Query,
+        decision: &Decision,
+        what: &Explain,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let because = decision.reason.to_string();
+        let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
+        let (binding, cells) = match self.lowered(binding, decision, what, lower, statement).await?
+        {
+            Lowered::Ready(binding, lowered) => (*binding, lowered),
+            Lowered::Outline(reply) => return Ok(*reply),
+        };
+        let islands = shown(self, &binding, statement)?;
+        let planned = PlannedCells::of(binding, cells)?;
+        let (plan_s, sources) = (planned.plan_s, planned.sources.clone());
+        let (config, stop) = (planned.config.clone(), planned.stop.clone());
+        let notes = planned.plan.notes.clone();
+        let logical = planned.plan.logical_text();
+        // Without DataFusion's remarks.
+        let graphviz = planned.plan.logical.display_graphviz().to_string();
+        let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let graphviz = graphviz.map(|line| format!("{line}\n")).collect();
+        let measured = Measured::default();
+        let cells = self.physical_cells(planned, &measured, statement).await?;
+        let mut scans = Vec::new();
+        for parts in cells.scans() {
+            let is_same = |scan: &ScanExplained| {
+                scan.parts.name == parts.name && scan.parts.rooted.roots == parts.rooted.roots
+            };
+            if scans.iter().any(is_same) {
+                continue;
+            }
+            let mut passes = Passes::new();
+            let tiling =
+                stop.compile(parts.rooted.clone(), &config, &mut |name, graph: &Rooted| {
+                    if what.verbose {
+                        passes.push((name, explain::graph(graph)));
+                    }
+                })?;
+            let results = Results::of_rows(parts.exploded);
+            let passes = what.verbose.then_some(passes);
+            let plan = self.explained(&Arc::new(tiling), &sources, passes, results, statement)?;
+            let name = match scans.iter().filter(|scan| scan.parts.name == parts.name).count() {
+                0 => parts.name.clone(),
+                before => format!("{} ({})", parts.name, before + 1),
+            };
+            scans.push(ScanExplained { name, parts, plan });
+        }
+        // By the numbers in their names, as the notes have them.
+        scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+        let mut rows = None;
+        if what.analyze {
+            self.rows_of_cells(cells, statement).await?;
+            rows = Some(measured.rows());
+            for scan in &mut scans {
+                scan.plan.runs = Some(measured.runs_of(&scan.parts));
+            }
+        }
+        let rest = Rest::Cells(CellsExplained { notes, logical, graphviz, scans, rows });
+        let (surface, reason) = (Surface::Cell, because);
+        Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
+    }
+
+    /// What EXPLAIN says of a plan that has not run.
+    pub(super) fn explained(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        passes: Option<Passes>,
+        results: Results,
+        statement: &Handle,
+    ) -> Result<PlanExplained, Error> {
+        let execution = self.execution(statement);
+        let durability = execution.durability;
+        Ok(PlanExplained {
+            tiling: tiling.clone(),
+            passes,
+            expected: self.expected(tiling, sources),
+            workers: execution.expected(tiling, sources, results)?,
+            durable: statement.durable(durability).map(|_| explain::durable(tiling, durability)),
+            runs: None,
+        })
+    }
+}
+
+impl Explained {
+    fn reply(&self, format: ExplainFormat, plan_s: f64) -> Reply {
+        let answer = match format {
+            ExplainFormat::Text => Answer::Text(self.to_string()),
+            ExplainFormat::Json => Answer::Json(self.json()),
+            ExplainFormat::Dot => Answer::Text(self.dot()),
+        };
+        let stats = ReplyStats { plan_s, ..ReplyStats::default() };
+        Reply { answer, surface: Some(surface(self.surface)), stats }
+    }
+
+    fn json(&self) -> Value {
+        let mut json = match &self.rest {
+            Rest::Tensors(plan) => {
+                let mut json = plan.json();
+                if let Some(run) = plan.runs.iter().flatten().next() {
+                    json["measured"] = measured_json(run);
+                }
+                json
+            }
+            Rest::Cells(cells) => cells.json(),
+        };
+        json["surface"] = self.surface.to_string().into();
+        json["reason"] = self.reason.clone().into();
+        if !self.islands.is_empty() {
+            json["islands"] = self.islands.iter().map(|island| island.json.clone()).collect();
+        }
+        json
+    }
+
+    fn dot(&self) -> String {
+        match &self.rest {
+            Rest::Tensors(plan) => explain::dot(&plan.tiling),
+            // One graph of the relational plan, one of each tensor plan.
+            Rest::Cells(cells) => {
+                let plans = cells.scans.iter().map(|scan| explain::dot(&scan.plan.tiling));
+                cells.graphviz.clone() + &plans.collect::<String>()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "surface: {} ({})", self.surface, self.reason)?;
+        for island in &self.islands {
+            f.write_str(&island.text)?;
+        }
+        if !self.islands.is_empty() {
+            writeln!(f, "\nresult: waits for {}", names(0..self.islands.len()))?;
+        }
+        match &self.rest {
+            Rest::Tensors(plan) => plan.fmt(f),
+            Rest::Cells(cells) => cells.fmt(f),
+        }
+    }
+}
+
+impl PlanExplained {
+    pub(super) fn json(&self) -> Value {
+        let mut json = explain::json(&self.tiling);
+        json["expected"] = self.expected.json();
+        if let Some(workers) = &self.workers {
+            json["expected"]["cluster"] = expected::workers_json(workers);
+        }
+        if let Some(passes) = &self.passes {
+            let pass = |(name, graph): &(_, _)| json!({"pass": name, "graph": graph});
+            json["passes"] = passes.iter().map(pass).collect();
+        }
+        json
+    }
+}
+
+impl fmt::Display for PlanExplained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(passes) = &self.passes {
+            for (name, graph) in passes {
+                write!(f, "\n-- after {name}\n{graph}")?;
+            }
+            f.write_str("\n-- plan\n")?;
+        }
+        f.write_str(&explain::plan(&self.tiling))?;
+        f.write_str(&self.expected.text())?;
+        if let Some(workers) = &self.workers {
+            f.write_str(&expected::workers(workers))?;
+        }
+        if let Some(durable) = &self.durable {
+            f.write_str(durable)?;
+        }
+        for run in self.runs.iter().flatten() {
+            f.write_str(&measurements(run))?;
+        }
+        Ok(())
+    }
+}
+
+impl CellsExplained {
+    fn json(&self) -> Value {
+        let plans = self.scans.iter().map(|scan| {
+            let mut json = scan.plan.json();
+            json["rows_of_cells"] = scan.parts.exploded.into();
+            if let Some(runs) = &scan.plan.runs {
+                json["measured"] = runs.iter().map(measured_json).collect();
+            }
+            (scan.name.clone(), json)
+        });
+        let mut json = json!({
+            "notes": self.notes,
+            "logical": self.logical,
+            "tensor_plans": plans.collect::<serde_json::Map<_, _>>(),
+        });
+        if let Some(rows) = self.rows {
+            json["measured"] = json!({"rows_of_cells_built": rows});
+        }
+        json
+    }
+}
+
+impl fmt::Display for CellsExplained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
+        }
+        writeln!(f, "\n{}", self.logical)?;
+        for scan in &self.scans {
+            write!(f, "\n{}:\n{}", scan.name, scan.plan)?;
+        }
+        match self.rows {
+            Some(rows) => writeln!(f, "\nmeasured: {rows} rows of cells were built"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! What a query reads, opened before it is bound.
+
+use crate::Handle;
+use crate::error::{Error, Position};
+use crate::session::failure::Failure;
+use crate::session::settings::Settings;
+use crate::session::tables::{self, TableFormat};
+use crate::session::warehouse::{Definition, Entry};
+use crate::session::{Session, later, system};
+use crate::statement::Made;
+use datafusion::datasource::{TableProvider, provider_as_source};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableSource;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_exec::task::{Origin, Place, Resident, Sources};
+use tessera_frontend::{Catalog, Labels, RelationRef, View};
+use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_storage::source::{self, Opened, Options};
+
+/// Results that a session keeps: a dataset whose variables live in memory.
+#[derive(Debug)]
+pub(super) struct Temp {
+    pub(super) dataset: Arc<Dataset>,
+    origins: Vec<(SourceRef, Origin)>,
+    /// How it was made.
+    made: Arc<Made>,
+}
+
+/// One result with its chunks.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) labels: Labels,
+    pub(super) array: Arc<Resident>,
+    /// What it is made of, if that has a name.
+    pub(super) version: Option<String>,
+}
+
+/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+static TEMPS: AtomicU64 = AtomicU64::new(0);
+
+impl Temp {
+    /// The results of the statement `sql`, which runs as `handle`.
+    pub(super) fn new(
+        name: &str,
+        results: Vec<Kept>,
+        sql: &str,
+        settings: &Settings,
+        handle: &Handle,
+    ) -> Result<Self, Error> {
+        let number = TEMPS.fetch_add(1, Ordering::Relaxed);
+        let made = Made {
+            number,
+            sql: sql.into(),
+            settings: settings.given().clone(),
+            step: handle.entry().step(|s| s.clone()),
+            from: handle.entry().recipe().temps,
+        };
+        let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
+        let mut origins = Vec::new();
+        let single = results.len() == 1;
+        let labels: Vec<Labels> = results.iter().map(|kept| kept.labels.clone()).collect();
+        let names = tessera_frontend::labels::identifiers(&labels);
+        for (kept, own) in results.into_iter().zip(names) {
+            let l = kept.labels;
+            // An unnamed single variable takes the tensor's name.
+            let own = if single && !l.named { name.to_string() } else { own };
+            let source = SourceRef {
+                url: format!("temp:{name}@{number}"),
+                path: own.clone(),
+                dtype: l.dtype,
+                shape: l.shape.iter().copied().collect(),
+                grid: kept.array.grid.clone(),
+                nullable: l.nullable,
+                version: kept.version,
+                plain: false,
+            };
+            for dim in &l.dims {
+                if let (Some(dim_name), Some(coord)) = (&dim.name, &dim.coord) {
+                    let coord = Coord {
+                        name: dim_name.clone(),
+                        dim: dim_name.clone(),
+                        ..Coord::clone(coord)
+                    };
+                    match dataset.coords.iter().find(|c| c.dim == coord.dim) {
+                        None => dataset.coords.push(Arc::new(coord)),
+                        Some(known) if known.values == coord.values => {}
+                        Some(_) => {
+                            return Err(later(
+                                &format!(
+                                    "a temp tensor whose variables have different labels on `{dim_name}`"
+                                ),
+                                "keep them as two tensors",
+                            ));
+                        }
+                    }
+                }
+            }
+            dataset.variables.push(Variable {
+                name: own.into(),
+                dims: l.dims.iter().map(|d| d.name.clone()).collect(),
+                source: source.clone(),
+                decode: Decode::default(),
+                attrs: l.attrs,
+            });
+            origins.push((source, Origin::Resident(kept.array)));
+        }
+        Ok(Temp { dataset: Arc::new(dataset), origins, made: Arc::new(made) })
+    }
+
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> u64 {
+        let of = |o: &Origin| match o {
+            Origin::Resident(r) => r.bytes(),
+            Origin::Stored(_) => 0,
+        };
+        self.origins.iter().map(|(_, o)| of(o)).sum()
+    }
+}
+
+/// The opened relations of one statement: what binding sees, and where the cells come from.
+pub(super) struct Opener<'a> {
+    session: &'a Session,
+    /// The statement that it opens for: what is found is noted there, and what was noted is found again.
+    handle: Handle,
+    /// CTE names and the like, which nobody opens.
+    relations: Vec<RelationRef>,
+    opened: BTreeMap<RelationRef, Arc<Dataset>>,
+    /// Relations that are rows.
+    tables: BTreeMap<RelationRef, Arc<dyn TableProvider>>,
+    /// Relations that are views.
+    views: BTreeMap<RelationRef, Arc<View>>,
+    /// Views on the way to what is opened now, by name.
+    path: Vec<String>,
+    /// Names that the catalog has, for suggestions.
+    known: Vec<String>,
+    pub(super) sources: Sources,
+    /// What plans and runs cell blocks, from the first table or cell block on.
+    pub(super) state: OnceCell<SessionState>,
+}
+
+/// What a name or URL is.
+pub(super) enum Found {
+    Dataset(Arc<Dataset>),
+    Table(Arc<dyn TableProvider>),
+    View(Arc<View>),
+}
+
+/// How often a name is looked up that is replaced again and again meanwhile.
+const LOOKS_MAX: u32 = 4;
+
+/// The most views that stand on one another.
+const VIEWS_DEEP_MAX: usize = 64;
+
+impl<'a> Opener<'a> {
+    pub(super) fn new(session: &'a Session, relations: Vec<RelationRef>, handle: &Handle) -> Self {
+        Opener {
+            session,
+            handle: handle.clone(),
+            relations,
+            opened: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            views: BTreeMap::new(),
+            path: Vec::new(),
+            known: Vec::new(),
+            sources: Sources::default(),
+            state: OnceCell::new(),
+        }
+    }
+
+    /// Opens all relations, and those of the views among them.
+    pub(super) async fn open(&mut self) -> Result<(), Error> {
+        let relations = std::mem::take(&mut self.relations);
+        self.open_all(relations).await
+    }
+
+    /// What is opened is what a view is made of: itself must not be among it.
+    pub(super) fn below(mut self, view: &str) -> Self {
+        self.path.push(view.into());
+        self
+    }
+
+    fn open_all(
+        &mut self,
+        relations: Vec<RelationRef>,
+    ) -> futures::future::BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for relation in relations {
+                let is_open =
+                    self.opened.contains_key(&relation) || self.tables.contains_key(&relation);
+                if is_open {
+                    continue;
+                }
+                let found = match (&relation, TableFormat::of(&relation)) {
+                    (RelationRef::Url { url, options }, Some(format)) => {
+                        Some(Found::Table(self.table(format, url, options).await?))
+                    }
+                    (RelationRef::Url { url, options }, None) => {
+                        Some(Found::Dataset(self.url(url, options).await?))
+                    }
+                    (RelationRef::Name(name), _) => self.find(name).await?,
+                };
+                // A name that nothing has is left to the binder, which knows its place.
+                match found {
+                    None => {}
+                    Some(Found::Dataset(dataset)) => {
+                        self.opened.insert(relation, dataset);
+                    }
+                    Some(Found::Table(table)) => {
+                        self.tables.insert(relation, table);
+                    }
+                    Some(Found::View(view)) => {
+                        if let Some(at) = self.path.iter().position(|name| *name == view.name) {
+                            let path =
+                                [&self.path[at..], std::slice::from_ref(&view.name)].concat();
+                            return Err(Error::stage(Failure::CyclicView {
+                                name: view.name.clone(),
+                                path: path.join(" → "),
+                            }));
+                        }
+                        if self.path.len() >= VIEWS_DEEP_MAX {
+                            return Err(Error::stage(Failure::DeepView {
+                                name: view.name.clone(),
+                                limit: VIEWS_DEEP_MAX,
+                            }));
+                        }
+                        if self.views.insert(relation, view.clone()).is_some() {
+                            continue;
+                        }
+                        let below =
+                            tessera_frontend::relations(&view.query).map_err(Error::stage)?;
+                        self.path.push(view.name.clone());
+                        self.open_all(below).await?;
+                        self.path.pop();
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Opens a table of files.
+    pub(super) async fn table(
+        &mut self,
+        format: TableFormat,
+        url: &str,
+        options: &[(String, String)],
+    ) -> Result<Arc<dyn TableProvider>, Error> {
+        let state = self.state().map_err(Error::stage)?;
+        let host = &self.session.host;
+        tables::open(format, url, options, state, host, &self.handle).await
+    }
+
+    /// What plans and runs cell blocks, made at the first call.
+    pub(super) fn state(&self) -> Result<&SessionState, tessera_frontend::Error> {
+        if let Some(state) = self.state.get() {
+            return Ok(state);
+        }
+        let state = self.session.host.session_state()?;
+        Ok(self.state.get_or_init(|| state))
+    }
+
+    /// Opens a path or URL.
+    pub(super) async fn url(
+        &mut self,
+        url: &str,
+        options: &[(String, String)],
+    ) -> Result<Arc<Dataset>, Error> {
+        let options = options.iter().filter(|(k, _)| k != "format");
+        let options =
+            Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        self.store(url, &options).await
+    }
+
+    async fn store(&mut self, url: &str, options: &Options) -> Result<Arc<Dataset>, Error> {
+        let (versions, stores) = (self.handle.versions(), &self.session.host.stores);
+        let opened = source::open_for(&versions, url, options, stores).await;
+        self.add(
+            opened.map_err(Error::stage)?,
+            &Arc::new(Place {
+                url: absolute(url),
+                options: options.clone(),
+                rules: stores.rules_for(url, options),
+            }),
+        )
+    }
+
+    fn add(&mut self, opened: Opened, place: &Arc<Place>) -> Result<Arc<Dataset>, Error> {
+        for reader in &opened.readers {
+            let source = reader.source();
+            if let Some(version) = &source.version {
+                let array = format!("{}#{}", source.url, source.path);
+                if !self.handle.is_version(&array, version) {
+                    return Err(Error::stage(Failure::SourceChanged { url: source.url.clone() }));
+                }
+            }
+            self.sources.add(reader.source().clone(), Origin::Stored(reader.clone()));
+            self.sources.opened_at(reader.source().clone(), place.clone());
+        }
+        Ok(Arc::new(opened.dataset))
+    }
+
+    /// Opens a name of the catalog: exactly, else without case where that is unique.
+    pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
+        let key = bare(name);
+        let temp = {
+            let temps = self.session.temps();
+            let found = pick(&key, temps.keys().map(String::as_str));
+            found.and_then(|n| temps.get(&n).cloned())
+        };
+        if let Some(temp) = temp {
+            self.handle.entry().uses(&temp.made);
+            for (source, origin) in &temp.origins {
+                self.sources.add(source.clone(), origin.clone());
+            }
+            return Ok(Some(Found::Dataset(temp.dataset.clone())));
+        }
+        if let Some(table) = system::table(name, &self.session.host) {
+            return Ok(Some(Found::Table(table.map_err(super::cells::rows_error)?)));
+        }
+        let mut tries = 0..LOOKS_MAX;
+        loop {
+            tries.next();
+            let is_noted = self.handle.entry().step(|s| s.names.contains_key(&key));
+            let Some(entry) = self.entry(&key).await? else { return Ok(None) };
+            let found = match &entry.definition {
+                Definition::View { query } => {
+                    // Each text has a number of its own in the statement.
+                    let text = self.views.len() as u64 + 1;
+                    let view = View::parse(&entry.name, text, query);
+                    return Ok(Some(Found::View(Arc::new(view.map_err(Error::stage)?))));
+                }
+                Definition::External { stored_as, location, options } => {
+                    if let Some(format) = TableFormat::parse(stored_as) {
+                        let table = self.table(format, location, options).await?;
+                        return Ok(Some(Found::Table(table)));
+                    }
+                    self.url(location, options).await
+                }
+                Definition::Tensor { data, manifest } => {
+                    let warehouse = &self.session.host.warehouse;
+                    self.handle.entry().pin(warehouse.pin(data));
+                    // Nothing of it changes, but another process may drop it while it is read.
+                    let url = warehouse.url(data);
+                    self.store(&url, &Options::warehouse(manifest.clone())).await
+                }
+            };
+            match found {
+                Ok(dataset) => {
+                    let mut dataset = Dataset::clone(&dataset);
+                    dataset.name = entry.name;
+                    return Ok(Some(Found::Dataset(Arc::new(dataset))));
+                }
+                Err(e) => {
+                    // It may have been replaced between the look at its entry and that at its cells.
+                    let now = self.look_up(&key).await?;
+                    if now.as_ref() == Some(&entry) {
+                        return Err(e);
+                    }
+                    if is_noted || tries.is_empty() {
+                        // Files of cells that are being removed are missing, and not damaged.
+                        let data = entry.definition.data().filter(|_| e.code() == "corrupt");
+                        return Err(data.map_or(e, |data| {
+                            let url = self.session.host.warehouse.url(data);
+                            Error::stage(Failure::SourceChanged { url })
+                        }));
+                    }
+                    self.handle.entry().step(|s| s.names.remove(&key));
+                }
+            }
+        }
+    }
+
+    /// What a name stood for when the statement was bound first, else what it stands for.
+    pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
+        if let Some(noted) = self.handle.entry().step(|s| s.names.get(key).cloned()) {
+            return Ok(noted);
+        }
+        let found = self.look_up(key).await?;
+        self.handle.entry().step(|s| s.names.insert(key.into(), found.clone()));
+        Ok(found)
+    }
+
+    /// The entry of the warehouse: with exactly that name, else without case where that is unique.
+    async fn look_up(&mut self, key: &str) -> Result<Option<Entry>, Error> {
+        let warehouse = &self.session.host.warehouse;
+        if let Some(entry) = warehouse.entry(key).await? {
+            return Ok(Some(entry));
+        }
+        let names = warehouse.names().await?;
+        self.known = names.clone();
+        self.known.extend(self.session.temps().keys().cloned());
+        match pick(key, names.iter().map(String::as_str)) {
+            Some(name) => warehouse.entry(&name).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl Catalog for Opener<'_> {
+    fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>> {
+        self.opened.get(relation).cloned()
+    }
+
+    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
+        self.tables.get(relation).map(|table| provider_as_source(table.clone()))
+    }
+
+    fn view(&self, relation: &RelationRef) -> Option<Arc<View>> {
+        self.views.get(relation).cloned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.known.clone()
+    }
+}
+
+/// A name without its quotes.
+pub(super) fn bare(name: &str) -> String {
+    name.strip_prefix('"')
+        .and_then(|n| n.strip_suffix('"'))
+        .map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
+}
+
+/// Exactly, else case-insensitively if that is unique.
+fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
+    if let Some(exact) = known.clone().find(|k| *k == name) {
+        return Some(exact.into());
+    }
+    let mut near = known.filter(|k| k.eq_ignore_ascii_case(name));
+    match (near.next(), near.next()) {
+        (Some(one), None) => Some(one.into()),
+        _ => None,
+    }
+}
+
+/// A place of the frontend as one that is reported.
+pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
+    p.map(|p| Position { line: p.line, column: p.column, length: p.length })
+}
+
+/// A path as processes with other working directories find it; URLs are left as they are.
+pub(super) fn absolute(url: &str) -> String {
+    let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
+    path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())
+}

@@ -1,0 +1,312 @@
+//! Running queries.
+
+use crate::Handle;
+use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
+use crate::error::Error;
+use crate::session::Session;
+use crate::session::bind::Binding;
+use crate::session::collect::{Collect, Store};
+use crate::session::explain::Passes;
+use crate::session::open::Kept;
+use crate::session::run::Results;
+use sqlparser::ast::Query;
+use std::sync::Arc;
+use tessera_exec::chunk::Chunk;
+use tessera_exec::schedule::{Sink, Stats as ExecStats};
+use tessera_exec::store::{Fill, Resident};
+use tessera_exec::task::Sources;
+use tessera_frontend::surface::{Decision, Surface as BlockSurface};
+use tessera_frontend::{Labels, Lowered};
+use tessera_planner::cost::cost;
+use tessera_planner::explain;
+use tessera_planner::grid::Grid;
+use tessera_planner::key::Keys;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::plan::OutputRef;
+use tessera_planner::tile::Tiling;
+
+/// Most chunks of a result that is kept whole: a list of them is made.
+const RESULT_CHUNKS_MAX: u64 = 1 << 26;
+
+/// A query that is ready to run.
+pub(super) struct Planned {
+    pub(super) tiling: Arc<Tiling>,
+    pub(super) labels: Vec<Labels>,
+    pub(super) sources: Sources,
+    /// Passes that changed the graph, with the graph after each.
+    pub(super) trace: Passes,
+    /// The surface of the outermost block: one of cells gives tensors by its `[dim]` items.
+    pub(super) surface: BlockSurface,
+    pub(super) reason: String,
+    pub(super) plan_s: f64,
+}
+
+impl Session {
+    /// Runs a query of either surface.
+    pub(super) async fn query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
+        let binding = self.bind(query, statement).await?;
+        let decision = binding.decide(query);
+        if !binding.is_tensor(query) {
+            return self.run_cells(binding, query, &decision, statement).await;
+        }
+        let planned = self.plan_bound(binding, query, statement).await?;
+        self.answer_planned(planned, statement).await
+    }
+
+    /// Runs a query of either surface whose result is to be tensors: of rows, keys and labels are dimensions.
+    pub(super) async fn query_tensors(
+        &self,
+        query: &Query,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let planned = self.plan(query, statement).await?;
+        self.answer_planned(planned, statement).await
+    }
+
+    async fn answer_planned(&self, planned: Planned, statement: &Handle) -> Result<Reply, Error> {
+        let results = self.run_results(&planned, statement).await?;
+        let runtime = &self.host.runtime;
+        let results = planned
+            .labels
+            .into_iter()
+            .zip(results)
+            .zip(&planned.tiling.plan().results)
+            .map(|((labels, chunks), out)| {
+                let grid = grid_of(&planned.tiling, *out, &labels);
+                Chunked { labels, grid, chunks, quota: runtime.quota().clone() }
+            })
+            .collect();
+        Ok(Reply {
+            answer: Answer::Chunked(results),
+            surface: Some(surface(planned.surface)),
+            stats: Stats { plan_s: planned.plan_s, ..Stats::default() },
+        })
+    }
+
+    /// Runs a plan and keeps its results where they have room: in memory if they are small, else in a file.
+    async fn run_results(
+        &self,
+        planned: &Planned,
+        statement: &Handle,
+    ) -> Result<Vec<Chunks>, Error> {
+        let (tiling, sources) = (&planned.tiling, &planned.sources);
+        let cost = cost(tiling);
+        if cost.result_bytes <= self.memory_result_bytes {
+            let arrays = self.run_arrays(planned, statement).await?;
+            return Ok(arrays.into_iter().map(Chunks::Resident).collect());
+        }
+        let grids = grids(tiling);
+        let limit = self.host.scratch.limit();
+        check_chunks(&grids)?;
+        if cost.result_bytes > limit {
+            return Err(Error::stage(tessera_exec::error::Error::NoPlace {
+                result_bytes: cost.result_bytes,
+                memory_bytes: self.memory_result_bytes,
+                scratch_bytes: limit,
+            }));
+        }
+        let store = Arc::new(Store::new(grids, &self.host.scratch)?);
+        match self.run_into(tiling, sources, store.clone(), statement).await {
+            Ok(_) => store.finish(),
+            Err(e) => Err(store.failure().unwrap_or(e)),
+        }
+    }
+
+    /// Runs a plan and keeps its results as arrays, which may be spilled.
+    async fn run_arrays(
+        &self,
+        planned: &Planned,
+        statement: &Handle,
+    ) -> Result<Vec<Arc<Resident>>, Error> {
+        let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
+        let cost = cost(tiling);
+        let limit = self.quota(statement).limit().saturating_add(runtime.store().limit());
+        check_chunks(&grids(tiling))?;
+        if cost.result_bytes > limit {
+            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                result_bytes: cost.result_bytes,
+                limit_bytes: limit,
+            }));
+        }
+        let outs = planned.labels.iter().zip(&tiling.plan().results);
+        let account = self.quota(statement).account();
+        let arrays = outs.map(|(labels, out)| {
+            Resident::charged(grid_of(tiling, *out, labels), &account).map_err(Error::stage)
+        });
+        let arrays: Vec<Arc<Resident>> = arrays.collect::<Result<_, _>>()?;
+        arrays.iter().for_each(|a| runtime.store().adopt(a));
+        let sink = Arc::new(Fill(arrays.clone()));
+        self.run_into(tiling, &planned.sources, sink, statement).await?;
+        Ok(arrays)
+    }
+
+    /// Runs a tensor query and keeps its results as arrays, which may be spilled.
+    pub(super) async fn run_tensors(
+        &self,
+        query: &Query,
+        statement: &Handle,
+    ) -> Result<(Vec<Kept>, Reply), Error> {
+        let planned = self
+            .plan_with(query, statement, |lowered| {
+                lowered.as_dataset();
+                Ok(())
+            })
+            .await?;
+        let arrays = self.run_arrays(&planned, statement).await?;
+        let keys = Keys::of(planned.tiling.plan());
+        let kept = planned.labels.into_iter().zip(arrays).enumerate();
+        let kept = kept.map(|(i, (mut labels, array))| {
+            let version = keys.result(i).map(|k| k.to_string());
+            // What could have been masked and is not is kept without a mask.
+            if labels.nullable && array.is_unmasked() {
+                labels.nullable = false;
+                array.drop_masks();
+            }
+            Kept { labels, array, version }
+        });
+        let kept = kept.collect();
+        let stats = Stats { plan_s: planned.plan_s, ..Stats::default() };
+        Ok((
+            kept,
+            Reply { answer: Answer::Tensors(Vec::new()), surface: Some(Surface::Tensor), stats },
+        ))
+    }
+
+    /// Binds and plans a query of either surface whose result is to be tensors, running what has to run before the rest
+    /// can be bound.
+    pub(super) async fn plan(&self, query: &Query, statement: &Handle) -> Result<Planned, Error> {
+        self.plan_with(query, statement, |_| Ok(())).await
+    }
+
+    /// The same of a query that was opened.
+    pub(super) async fn plan_bound(
+        &self,
+        mut binding: Binding<'_>,
+        query: &Query,
+        statement: &Handle,
+    ) -> Result<Planned, Error> {
+        let decision = binding.decide(query);
+        let lowered = self
+            .settle(&mut binding, statement, |context| {
+                tessera_frontend::lower_tensor(query, context)
+            })
+            .await?;
+        planned(binding, &decision, lowered, false)
+    }
+
+    /// As [`Session::plan`], where `shape` may put the results on other grids before they are planned.
+    pub(super) async fn plan_with(
+        &self,
+        query: &Query,
+        statement: &Handle,
+        shape: impl FnOnce(&mut Lowered) -> Result<(), Error>,
+    ) -> Result<Planned, Error> {
+        let mut binding = self.bind(query, statement).await?;
+        let decision = binding.decide(query);
+        let mut lowered = self
+            .settle(&mut binding, statement, |context| tessera_frontend::lower_any(query, context))
+            .await?;
+        shape(&mut lowered)?;
+        planned(binding, &decision, lowered, false)
+    }
+
+    /// Runs a plan and keeps its results' chunks.
+    pub(super) async fn run(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        statement: &Handle,
+    ) -> Result<(Vec<Vec<Arc<Chunk>>>, ExecStats), Error> {
+        let grids = grids(tiling);
+        let cost = cost(tiling);
+        let quota = self.quota(statement);
+        check_chunks(&grids)?;
+        if cost.result_bytes > quota.limit() {
+            return Err(Error::stage(tessera_exec::error::Error::ResultTooLarge {
+                result_bytes: cost.result_bytes,
+                limit_bytes: quota.limit(),
+            }));
+        }
+        let sink = Arc::new(Collect::new(grids));
+        let stats = self.run_into(tiling, sources, sink.clone(), statement).await?;
+        Ok((sink.finish().map_err(Error::stage)?, stats))
+    }
+
+    /// Runs a plan whose results are all kept, by `sink`.
+    pub(super) async fn run_into(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        sink: Arc<dyn Sink>,
+        statement: &Handle,
+    ) -> Result<ExecStats, Error> {
+        self.execution(statement).run_plan(tiling, sources, sink, Results::Whole).await
+    }
+}
+
+/// A list is made of the chunks of a result that is kept whole.
+fn check_chunks(grids: &[Grid]) -> Result<(), Error> {
+    match grids.iter().map(Grid::count).find(|&count| count > RESULT_CHUNKS_MAX) {
+        Some(chunks) => Err(Error::stage(tessera_exec::error::Error::ResultChunks {
+            chunks,
+            limit: RESULT_CHUNKS_MAX,
+        })),
+        None => Ok(()),
+    }
+}
+
+/// The grids of a plan's results.
+fn grids(tiling: &Tiling) -> Vec<Grid> {
+    let plan = tiling.plan();
+    plan.results.iter().map(|r| plan.output(*r).grid.clone()).collect()
+}
+
+/// The grid of a result as its labels count axes.
+fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
+    let mut grid = tiling.plan().output(out).grid.clone();
+    // A product's chunks have last axes of length 1 more than its labels, one for each summed axis.
+    grid.axes.truncate(labels.shape.len());
+    grid
+}
+
+/// The surface as answers name it.
+pub(super) fn surface(of: BlockSurface) -> Surface {
+    match of {
+        BlockSurface::Tensor => Surface::Tensor,
+        BlockSurface::Cell => Surface::Cell,
+    }
+}
+
+/// The plan of a query that was lowered.
+pub(super) fn planned(
+    binding: Binding<'_>,
+    decision: &Decision,
+    lowered: Lowered,
+    trace: bool,
+) -> Result<Planned, Error> {
+    let mut passes = Passes::new();
+    if trace {
+        passes.push(("lower", explain::graph(&lowered.rooted)));
+    }
+    let tiling =
+        binding.stop.compile(lowered.rooted, &binding.config, &mut |name, graph: &Rooted| {
+            if trace {
+                passes.push((name, explain::graph(graph)));
+            }
+        })?;
+    // A mask that is known to hide nothing is gone after folding.
+    let plan = tiling.plan();
+    let mut labels = lowered.outputs;
+    for (labels, out) in labels.iter_mut().zip(&plan.results) {
+        labels.nullable &= plan.output(*out).fields.len() > 1;
+    }
+    Ok(Planned {
+        tiling: Arc::new(tiling),
+        labels,
+        sources: binding.opener.sources,
+        trace: passes,
+        surface: decision.surface,
+        reason: decision.reason.to_string(),
+        plan_s: binding.stop.started().elapsed().as_secs_f64(),
+    })
+}

@@ -1,0 +1,130 @@
+//! How every plan runs: those of tensor queries, of islands, below cell blocks, of `COPY` and of `CREATE TENSOR`.
+//!
+//! ```text
+//!  admission ─▶ durable chunks ─▶ workers ─▶ threads, budget ─▶ scheduler ─▶ sink
+//! ```
+//! [`Execution::run_plan`] decides all of them, for every caller alike. Dropping its future cancels the plan.
+
+use crate::Handle;
+use crate::error::Error;
+use crate::session::spread::{Both, Spread};
+use crate::session::{Host, Session};
+use std::sync::Arc;
+use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::run::How;
+use tessera_exec::schedule::{Sink, Stats};
+use tessera_exec::task::{PlanRunner, Sources};
+use tessera_planner::cost::{is_quick, is_small, threads_for};
+use tessera_planner::durable::Durability;
+use tessera_planner::tile::Tiling;
+
+/// How the chunks of a plan's results are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Results {
+    /// All of them are kept.
+    Whole,
+    /// One after the other, as rows that a reader takes: no more of them than the reader wants are made, and they are
+    /// kept nowhere.
+    Streamed,
+}
+
+impl Results {
+    /// Of a table: rows of cells are streamed, what a dense plan gives is kept.
+    pub(super) fn of_rows(exploded: bool) -> Self {
+        if exploded { Results::Streamed } else { Results::Whole }
+    }
+}
+
+/// What the plans of a statement run with.
+#[derive(Clone)]
+pub(super) struct Execution {
+    pub(super) host: Arc<Host>,
+    pub(super) statement: Handle,
+    pub(super) durability: Durability,
+    /// Threads that compute; `None` for as many as are worth it.
+    pub(super) threads: Option<usize>,
+    /// Which plans go to workers.
+    pub(super) spread: Spread,
+}
+
+impl Session {
+    /// How plans of a statement run, by the settings of the session.
+    pub(super) fn execution(&self, statement: &Handle) -> Execution {
+        let settings = self.settings();
+        Execution {
+            host: self.host.clone(),
+            statement: statement.clone(),
+            durability: settings.durability,
+            threads: settings.threads,
+            spread: settings.spread,
+        }
+    }
+}
+
+impl Execution {
+    /// Runs a plan whose results go to `sink`.
+    ///
+    /// # Errors
+    /// That of an operand, of storage or of a worker; [`Error::Cancelled`].
+    pub(super) async fn run_plan(
+        &self,
+        tiling: &Arc<Tiling>,
+        sources: &Sources,
+        sink: Arc<dyn Sink>,
+        results: Results,
+    ) -> Result<Stats, Error> {
+        let (runtime, statement) = (&self.host.runtime, &self.statement);
+        let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
+        if !is_quick(tiling) {
+            statement.take_place().await?;
+        }
+        let stored = match statement.durable(self.durability) {
+            Some(durable) => durable.plan(tiling).await,
+            None => None,
+        };
+        let drive = match self.part_of_workers(tiling, results) {
+            Some(part) => {
+                self.gather_workers().await?;
+                self.drive(&part, sources, &runner)?
+            }
+            None => None,
+        };
+        let watched = Arc::new(Both::new(tiling, drive.as_ref()));
+        let tracked = statement.track().plan(watched.clone(), operands(tiling));
+        let shelved = match &drive {
+            Some(drive) => Some(self.prepare(drive, tiling).await?),
+            None => None,
+        };
+        // What workers make is kept by them.
+        let stored = if shelved.is_some() { None } else { stored };
+        let here = is_small(tiling) && !sink.waits() && shelved.is_none();
+        let most = runtime.config().threads;
+        // A sink that waits has work of its own on these threads, such as compressing chunks.
+        let worth = if sink.waits() { most } else { threads_for(tiling, most) };
+        let threads = Some(self.threads.unwrap_or(worth));
+        let how = How { stored, shelved, here, threads, budget: statement.budget() };
+        let token = ExecCancel::new();
+        let running =
+            runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
+        watched.runs_here(running.watch());
+        tokio::select! {
+            biased;
+            () = statement.cancelled() => {
+                token.cancel();
+                Err(Error::Cancelled)
+            }
+            mut outcome = running.outcome() => {
+                if let Some(drive) = drive {
+                    outcome.stats.add(drive.totals());
+                }
+                tracked.finish(&outcome.stats);
+                outcome.result.map(|()| outcome.stats).map_err(Error::stage)
+            }
+        }
+    }
+}
+
+/// Operands of each stage of a plan.
+fn operands(tiling: &Tiling) -> Vec<u64> {
+    tiling.plan().stages.iter().map(|s| s.grid.count()).collect()
+}

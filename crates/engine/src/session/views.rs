@@ -1,0 +1,62 @@
+//! CREATE VIEW: the text of a query is kept, and bound when it is used.
+
+use crate::Handle;
+use crate::answer::{Answer, Reply};
+use crate::error::Error;
+use crate::session::bind::Binding;
+use crate::session::ddl::Free;
+use crate::session::open::{Opener, absolute, bare};
+use crate::session::warehouse::Definition;
+use crate::session::{Failure, Session};
+use sqlparser::ast::Query;
+use tessera_frontend::statement::CreateView;
+use tessera_frontend::{Context, RelationRef, lift, paths};
+
+impl Session {
+    /// `CREATE [OR REPLACE] VIEW`. It is bound: what no query could read, or a view made of itself, is refused now and
+    /// not at the first query. Paths are kept from the root on, so that they mean the same to whoever reads it.
+    pub(super) async fn create_view(
+        &self,
+        create: &CreateView,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
+        let name = create.name.to_string();
+        let key = bare(&name);
+        if self.was_defined(&key, statement).await? {
+            return Ok(Answer::Done(format!("created view {name}")).into());
+        }
+        if let Free::Keep(kind) =
+            self.free(&key, "view", create.or_replace, create.if_not_exists).await?
+        {
+            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+        }
+        let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
+        let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));
+        if relations.iter().any(itself) {
+            let path = format!("{key} → {key}");
+            return Err(Error::stage(Failure::CyclicView { name: key, path }));
+        }
+        let opener = Opener::new(self, relations, statement).below(&key);
+        let binding = self.bind_with(opener, statement).await?;
+        can_be_bound(binding, &create.query)?;
+        let query = paths::replaced(&create.query_text, &|url| {
+            let absolute = absolute(url);
+            (absolute != url).then_some(absolute)
+        });
+        let definition = Definition::View { query: query.map_err(Error::stage)? };
+        self.define(&key, definition, create.or_replace, statement).await?;
+        Ok(Answer::Done(format!("created view {name}")).into())
+    }
+}
+
+/// Binds a query as far as that is possible without running a part of it.
+fn can_be_bound(mut binding: Binding<'_>, query: &Query) -> Result<(), Error> {
+    let because = binding.decide(query).reason.to_string();
+    let is_tensor = binding.is_tensor(query);
+    binding
+        .lower(|context: &mut Context<'_>| match is_tensor {
+            true => tessera_frontend::lower_tensor(query, context).map(drop),
+            false => lift::plan_cells(query, context, &because).map(drop),
+        })
+        .map(drop)
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_cluster::net::Credentials;
-use tessera_cluster::registry::State;
+use tessera_cluster::registry::WorkerState;
 use tessera_cluster::{Joining, Worker};
 use tessera_engine::config::Config;
 use tessera_engine::session::{Host, Session};
@@ -194,7 +194,7 @@ impl Workers {
         }
         let cluster = host.cluster().unwrap();
         let all = cluster.registry().all();
-        assert!(all.iter().all(|m| m.state == State::Left && m.load.chunks == 0), "{all:?}");
+        assert!(all.iter().all(|m| m.state == WorkerState::Left && m.load.chunks == 0), "{all:?}");
         runtime.block_on(cluster.close());
         all.iter().map(|m| m.load.operands).sum()
     }

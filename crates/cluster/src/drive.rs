@@ -20,7 +20,7 @@ mod suspects;
 pub use expect::Expected;
 
 use crate::net::Fault;
-use crate::registry::State as Standing;
+use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
 use crate::wire::{Forget, PlanMessage};
 use crate::worker::json;
@@ -284,7 +284,7 @@ impl Drive {
         let mut counted: BTreeSet<u32> = BTreeSet::new();
         for (death, at) in deaths.into_iter().zip(moments) {
             let member = registry.member(death.worker);
-            let has_left = member.as_ref().is_some_and(|m| m.state == Standing::Left);
+            let has_left = member.as_ref().is_some_and(|m| m.state == WorkerState::Left);
             // Who left, or was told to start again, did not die of the statement.
             if !has_left {
                 let is_silent = member.as_ref().is_none_or(|m| m.heard.elapsed() > dead_after);

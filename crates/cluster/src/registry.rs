@@ -51,7 +51,7 @@ impl Default for Limits {
 /// What a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum WorkerState {
     /// It gets work.
     Alive,
     /// It finishes what it has, to leave.
@@ -62,20 +62,20 @@ pub enum State {
     Lost,
 }
 
-impl State {
+impl WorkerState {
     /// As it is shown.
     pub fn name(self) -> &'static str {
         match self {
-            State::Alive => "alive",
-            State::Draining => "draining",
-            State::Left => "left",
-            State::Lost => "lost",
+            WorkerState::Alive => "alive",
+            WorkerState::Draining => "draining",
+            WorkerState::Left => "left",
+            WorkerState::Lost => "lost",
         }
     }
 
     /// True if it answers.
     pub fn is_here(self) -> bool {
-        matches!(self, State::Alive | State::Draining)
+        matches!(self, WorkerState::Alive | WorkerState::Draining)
     }
 }
 
@@ -87,7 +87,7 @@ pub struct Member {
     /// What it said when it joined.
     pub hello: Hello,
     /// What it is.
-    pub state: State,
+    pub state: WorkerState,
     /// Milliseconds since 1970 when it became that.
     pub since_ms: u64,
     /// When it joined, and when it was gone.
@@ -221,7 +221,7 @@ impl Registry {
                 return Ok(Welcome { worker: member.number, beat_ms });
             }
             let number = member.number;
-            inner.end(&self.limits, number, State::Lost, "another process came in its place");
+            inner.end(&self.limits, number, WorkerState::Lost, "another process came in its place");
         }
         let here = inner.members.values().filter(|m| m.state.is_here()).count();
         if here >= self.limits.workers_max {
@@ -232,7 +232,7 @@ impl Registry {
         let member = Member {
             number,
             hello: hello.clone(),
-            state: State::Alive,
+            state: WorkerState::Alive,
             since_ms: unix_ms(),
             // Not `now`: the one in whose place it comes ended since.
             joined: Instant::now(),
@@ -266,8 +266,8 @@ impl Registry {
         if beat.draining {
             // Who is about to leave does not come back for a restart.
             member.restart = false;
-            if member.state == State::Alive {
-                (member.state, member.since_ms) = (State::Draining, unix_ms());
+            if member.state == WorkerState::Alive {
+                (member.state, member.since_ms) = (WorkerState::Draining, unix_ms());
                 let detail = "it finishes what it has".into();
                 inner.note(&self.limits, "draining", Some(beat.worker), None, detail);
                 drop(inner);
@@ -277,7 +277,7 @@ impl Registry {
         }
         if member.restart {
             // Its process ends with all that it had: it gets no more orders while it does.
-            inner.end(&self.limits, beat.worker, State::Left, "it starts again");
+            inner.end(&self.limits, beat.worker, WorkerState::Left, "it starts again");
             drop(inner);
             self.changed();
             return Advice::Restart;
@@ -291,7 +291,7 @@ impl Registry {
         let is_it = |m: &&mut Member| m.hello.incarnation == beat.incarnation && m.state.is_here();
         if let Some(member) = inner.members.get_mut(&beat.worker).filter(is_it) {
             member.load = beat.load.clone();
-            inner.end(&self.limits, beat.worker, State::Left, "it left");
+            inner.end(&self.limits, beat.worker, WorkerState::Left, "it left");
             drop(inner);
             self.changed();
         }
@@ -302,7 +302,7 @@ impl Registry {
         let mut inner = self.inner();
         let was_here = inner.members.get(&worker).is_some_and(|m| m.state.is_here());
         if was_here {
-            inner.end(&self.limits, worker, State::Lost, why);
+            inner.end(&self.limits, worker, WorkerState::Lost, why);
             drop(inner);
             self.changed();
         }
@@ -320,7 +320,7 @@ impl Registry {
             .collect();
         for (number, silence) in &silent {
             let why = format!("it was not heard for {:.1} s", silence.as_secs_f64());
-            inner.end(&self.limits, *number, State::Lost, &why);
+            inner.end(&self.limits, *number, WorkerState::Lost, &why);
         }
         drop(inner);
         if !silent.is_empty() {
@@ -341,9 +341,9 @@ impl Registry {
             let is_watched =
                 || member.hello.supervisor.is_some_and(|s| looked_after.contains_key(&s));
             let what = match member.state {
-                State::Alive => "it is told to start again",
+                WorkerState::Alive => "it is told to start again",
                 // Its process is there, as the other one waits for its end.
-                State::Lost if is_watched() => "it does not answer: its supervisor ends it",
+                WorkerState::Lost if is_watched() => "it does not answer: its supervisor ends it",
                 _ => continue,
             };
             member.restart = true;
@@ -364,7 +364,7 @@ impl Registry {
             return Advice::Go;
         };
         let gone = member.ended.map(|ended| now.saturating_duration_since(ended));
-        let (number, is_silent) = (member.number, member.state == State::Lost);
+        let (number, is_silent) = (member.number, member.state == WorkerState::Lost);
         match gone {
             Some(gone) if is_silent || gone > ENDS => {
                 let detail = "it does not end: its supervisor ends it".into();
@@ -381,7 +381,7 @@ impl Registry {
     /// The workers that get work, by number.
     pub fn alive(&self) -> Vec<Member> {
         let inner = self.inner();
-        inner.members.values().filter(|m| m.state == State::Alive).cloned().collect()
+        inner.members.values().filter(|m| m.state == WorkerState::Alive).cloned().collect()
     }
 
     /// A worker.
@@ -432,7 +432,7 @@ impl Registry {
 }
 
 impl Inner {
-    fn end(&mut self, limits: &Limits, worker: u32, state: State, why: &str) {
+    fn end(&mut self, limits: &Limits, worker: u32, state: WorkerState, why: &str) {
         let Some(member) = self.members.get_mut(&worker) else { return };
         (member.state, member.since_ms) = (state, unix_ms());
         (member.why, member.ended) = (Some(why.to_owned()), Some(Instant::now()));

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::net::{Credentials, Fault, Security};
-use crate::registry::{Limits, State};
+use crate::registry::{Limits, WorkerState};
 use crate::{Cluster, Drive, Home, Joining, Worker};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -345,8 +345,9 @@ async fn workers_that_die_cost_time_only() {
         bench.kill(1);
         let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
         assert!(all.unwrap() == alone, "{name}: other bits");
-        let states: Vec<State> = bench.cluster.registry().all().iter().map(|m| m.state).collect();
-        assert!(states.contains(&State::Alive), "{states:?}");
+        let states: Vec<WorkerState> =
+            bench.cluster.registry().all().iter().map(|m| m.state).collect();
+        assert!(states.contains(&WorkerState::Alive), "{states:?}");
     }
 }
 

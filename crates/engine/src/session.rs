@@ -68,7 +68,7 @@ use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateTensor, Statement};
 use tessera_storage::source::{Counters, Lent, Rules, Stores};
 
-use crate::session::stop::Apart;
+use crate::session::stop::RowThreads;
 pub(crate) use tables::Registered;
 pub use warehouse::Pin;
 use warehouse::Warehouse;
@@ -101,7 +101,7 @@ pub struct Host {
     /// Functions and rules of cell blocks, made once: each statement has a copy.
     functions: OnceLock<SessionState>,
     /// What DataFusion does in tasks of their own.
-    apart: Apart,
+    row_threads: RowThreads,
     /// The workers, if this is a server that accepts some.
     cluster: OnceLock<Arc<Cluster>>,
 }
@@ -184,7 +184,7 @@ impl Host {
             durable,
             stores,
             io,
-            apart: Apart::new(config.threads),
+            row_threads: RowThreads::new(config.threads),
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),

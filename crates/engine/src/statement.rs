@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Where a statement is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum StatementState {
     /// It waits for a place among those that run.
     Queued,
     /// It is read, bound and planned.
@@ -62,47 +62,50 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
+impl StatementState {
     /// All states.
-    pub const ALL: [State; 6] = [
-        State::Queued,
-        State::Planning,
-        State::Running,
-        State::Finished,
-        State::Failed,
-        State::Cancelled,
+    pub const ALL: [StatementState; 6] = [
+        StatementState::Queued,
+        StatementState::Planning,
+        StatementState::Running,
+        StatementState::Finished,
+        StatementState::Failed,
+        StatementState::Cancelled,
     ];
 
     /// The name in answers.
     pub fn name(self) -> &'static str {
         match self {
-            State::Queued => "QUEUED",
-            State::Planning => "PLANNING",
-            State::Running => "RUNNING",
-            State::Finished => "FINISHED",
-            State::Failed => "FAILED",
-            State::Cancelled => "CANCELLED",
+            StatementState::Queued => "QUEUED",
+            StatementState::Planning => "PLANNING",
+            StatementState::Running => "RUNNING",
+            StatementState::Finished => "FINISHED",
+            StatementState::Failed => "FAILED",
+            StatementState::Cancelled => "CANCELLED",
         }
     }
 
     /// The state of that name.
-    pub fn parse(name: &str) -> Option<State> {
-        State::ALL.into_iter().find(|s| s.name() == name)
+    pub fn parse(name: &str) -> Option<StatementState> {
+        StatementState::ALL.into_iter().find(|s| s.name() == name)
     }
 
     /// The end that an error is.
-    pub fn of_error(error: &Error) -> State {
-        if error.code() == "cancelled" { State::Cancelled } else { State::Failed }
+    pub fn of_error(error: &Error) -> StatementState {
+        if error.code() == "cancelled" { StatementState::Cancelled } else { StatementState::Failed }
     }
 
     /// True for the states that nothing follows.
     pub fn is_over(self) -> bool {
-        matches!(self, State::Finished | State::Failed | State::Cancelled)
+        matches!(
+            self,
+            StatementState::Finished | StatementState::Failed | StatementState::Cancelled
+        )
     }
 
     /// The transition table.
-    pub const fn may_become(self, next: State) -> bool {
-        use State::*;
+    pub const fn may_become(self, next: StatementState) -> bool {
+        use StatementState::*;
         matches!(
             (self, next),
             (Queued, Planning | Failed | Cancelled)
@@ -112,7 +115,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for StatementState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -176,7 +179,7 @@ impl Handle {
         let entry = JournalEntry::new(recipe, false);
         let part = Handle::with(self.0.id.clone(), self.0.cancel.child_token(), entry);
         part.limit_memory(self.budget());
-        part.move_to(State::Planning);
+        part.move_to(StatementState::Planning);
         part
     }
 
@@ -240,12 +243,12 @@ impl Handle {
     }
 
     /// Where it is in its life.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> StatementState {
         self.0.track.state()
     }
 
     /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
-    pub fn move_to(&self, next: State) -> bool {
+    pub fn move_to(&self, next: StatementState) -> bool {
         self.0.track.move_to(next)
     }
 

@@ -13,7 +13,7 @@ use std::fmt;
 /// Where an operand is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum State {
+pub enum OperandState {
     /// Known, and waits for inputs.
     Unscheduled,
     /// All inputs are in memory.
@@ -32,36 +32,36 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
+impl OperandState {
     /// All states.
-    pub const ALL: [State; 8] = [
-        State::Unscheduled,
-        State::Ready,
-        State::Running,
-        State::Finished,
-        State::Freed,
-        State::Fatal,
-        State::Cancelling,
-        State::Cancelled,
+    pub const ALL: [OperandState; 8] = [
+        OperandState::Unscheduled,
+        OperandState::Ready,
+        OperandState::Running,
+        OperandState::Finished,
+        OperandState::Freed,
+        OperandState::Fatal,
+        OperandState::Cancelling,
+        OperandState::Cancelled,
     ];
 
     /// The state's name.
     pub fn name(self) -> &'static str {
         match self {
-            State::Unscheduled => "UNSCHEDULED",
-            State::Ready => "READY",
-            State::Running => "RUNNING",
-            State::Finished => "FINISHED",
-            State::Freed => "FREED",
-            State::Fatal => "FATAL",
-            State::Cancelling => "CANCELLING",
-            State::Cancelled => "CANCELLED",
+            OperandState::Unscheduled => "UNSCHEDULED",
+            OperandState::Ready => "READY",
+            OperandState::Running => "RUNNING",
+            OperandState::Finished => "FINISHED",
+            OperandState::Freed => "FREED",
+            OperandState::Fatal => "FATAL",
+            OperandState::Cancelling => "CANCELLING",
+            OperandState::Cancelled => "CANCELLED",
         }
     }
 
     /// The transition table.
-    pub const fn may_become(self, next: State) -> bool {
-        use State::*;
+    pub const fn may_become(self, next: OperandState) -> bool {
+        use OperandState::*;
         matches!(
             (self, next),
             (Unscheduled, Ready | Freed | Fatal | Cancelling)
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for OperandState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -88,18 +88,18 @@ pub struct StateCounts {
 
 impl StateCounts {
     /// Operands in a state now. `Freed`, `Fatal` and `Cancelled` are ends: they count all that ever got there.
-    pub fn now(&self, state: State) -> u64 {
+    pub fn now(&self, state: OperandState) -> u64 {
         self.now[state as usize]
     }
 
     /// How often a state was entered.
-    pub fn entered(&self, state: State) -> u64 {
+    pub fn entered(&self, state: OperandState) -> u64 {
         self.entered[state as usize]
     }
 
     /// Operands that hold memory or wait: zero when a plan is over.
     pub fn live(&self) -> u64 {
-        use State::*;
+        use OperandState::*;
         [Unscheduled, Ready, Running, Finished, Cancelling].iter().map(|&s| self.now(s)).sum()
     }
 
@@ -112,24 +112,24 @@ impl StateCounts {
         add(&mut self.entered, &other.entered);
     }
 
-    pub(crate) fn enter(&mut self, state: State) {
+    pub(crate) fn enter(&mut self, state: OperandState) {
         self.now[state as usize] += 1;
         self.entered[state as usize] += 1;
     }
 
-    pub(crate) fn leave(&mut self, state: State) {
+    pub(crate) fn leave(&mut self, state: OperandState) {
         self.now[state as usize] -= 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::State::{self, *};
+    use super::OperandState::{self, *};
 
     #[test]
     fn the_table_is_the_seeds() {
-        let allowed = |from: State| {
-            State::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>()
+        let allowed = |from: OperandState| {
+            OperandState::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>()
         };
         assert_eq!(allowed(Unscheduled), [Ready, Freed, Fatal, Cancelling]);
         assert_eq!(allowed(Ready), [Unscheduled, Running, Cancelling]);

@@ -22,7 +22,7 @@ use tessera_engine::answer::{Answer, Reply};
 use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::format::native;
-use tessera_engine::statement::{Progress, State};
+use tessera_engine::statement::{Progress, StatementState};
 use tessera_engine::{Engine, Handle, Replies};
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
@@ -224,10 +224,10 @@ impl Connection {
         let path = format!("/v1/statements/{id}");
         let submitted = Submitted { connection: self.clone(), path: path.clone() };
         loop {
-            let state = status["state"].as_str().and_then(State::parse);
+            let state = status["state"].as_str().and_then(StatementState::parse);
             match state {
-                Some(State::Finished) => break,
-                Some(State::Failed | State::Cancelled) => {
+                Some(StatementState::Finished) => break,
+                Some(StatementState::Failed | StatementState::Cancelled) => {
                     return Err(Error::stage(Failure::of(&status)));
                 }
                 Some(state) => handle.track().tell(Progress::from_json(state, &status["progress"])),
@@ -246,7 +246,7 @@ impl Connection {
                 next = self.poll(&next) => status = next?,
             }
         }
-        handle.track().tell(Progress::from_json(State::Running, &status["progress"]));
+        handle.track().tell(Progress::from_json(StatementState::Running, &status["progress"]));
         let file = Arc::new(self.scratch.file()?);
         let result = format!("{path}/result?format={}", native::NAME);
         tokio::select! {
@@ -326,7 +326,7 @@ struct Script {
 impl Drop for Script {
     fn drop(&mut self) {
         // After a regular end this does nothing.
-        self.handle.move_to(State::Cancelled);
+        self.handle.move_to(StatementState::Cancelled);
     }
 }
 
@@ -334,8 +334,8 @@ impl Remote {
     async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
         let handle = script.handle.clone();
         let Some((i, next)) = script.rest.next() else {
-            handle.move_to(State::Planning);
-            handle.move_to(State::Finished);
+            handle.move_to(StatementState::Planning);
+            handle.move_to(StatementState::Finished);
             return None;
         };
         handle.begin(&next.text, i + 1, script.count);
@@ -345,7 +345,7 @@ impl Remote {
         };
         let result = result.map_err(|e| failure::within(e, &next));
         if let Err(e) = &result {
-            handle.move_to(State::of_error(e));
+            handle.move_to(StatementState::of_error(e));
         }
         Some(result)
     }
@@ -356,7 +356,7 @@ impl Engine for Remote {
         let parsed = match tessera_frontend::parse(sql) {
             Ok(parsed) => parsed,
             Err(e) => {
-                handle.move_to(State::Failed);
+                handle.move_to(StatementState::Failed);
                 return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
             }
         };

@@ -21,7 +21,7 @@ fn beat(worker: u32, incarnation: u64) -> Beat {
     Beat { worker, incarnation, ..Beat::default() }
 }
 
-fn state(registry: &Registry, worker: u32) -> State {
+fn state(registry: &Registry, worker: u32) -> WorkerState {
     registry.member(worker).unwrap().state
 }
 
@@ -52,7 +52,7 @@ fn who_is_lost_stays_lost() {
     assert_eq!(registry.beat(&beat(three, 20), at(8)), Advice::Go);
     // A new process in its place.
     let four = registry.join(&hello(2, 21), "1", at(9)).unwrap().worker;
-    assert_eq!(state(&registry, three), State::Lost);
+    assert_eq!(state(&registry, three), WorkerState::Lost);
     assert_eq!(registry.beat(&beat(three, 20), at(9)), Advice::Join);
     assert_eq!(alive(&registry), [one, four]);
     assert_eq!(kinds(&registry), ["joined", "joined", "lost", "joined", "lost", "joined"]);
@@ -100,7 +100,7 @@ fn what_a_worker_says_of_itself_is_remembered() {
     let later = now + Duration::from_secs(1);
     registry.beat(&Beat { load: load.clone(), ..beat(one, 10) }, later);
     let member = registry.member(one).unwrap();
-    assert_eq!((member.load, member.heard, member.state), (load, later, State::Alive));
+    assert_eq!((member.load, member.heard, member.state), (load, later, WorkerState::Alive));
     assert!(member.since_ms > 0 && member.why.is_none());
 }
 
@@ -121,7 +121,7 @@ fn draining_workers_get_nothing_and_leave() {
     registry.leave(&beat(one, 10));
     assert!(!registry.is_here(one));
     assert!(!registry.lost(one, "late"));
-    assert_eq!(state(&registry, one), State::Left);
+    assert_eq!(state(&registry, one), WorkerState::Left);
     assert_eq!(kinds(&registry), ["joined", "draining", "left"]);
 }
 
@@ -152,7 +152,7 @@ fn each_is_told_once_to_start_again() {
     assert!(registry.is_here(one), "it is not told yet");
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
     // It ends, so it gets nothing more, and it is nobody's loss.
-    assert_eq!(state(&registry, one), State::Left);
+    assert_eq!(state(&registry, one), WorkerState::Left);
     assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
     assert_eq!(registry.beat(&draining, now), Advice::Go);
@@ -162,7 +162,7 @@ fn each_is_told_once_to_start_again() {
     // Who drains before it is told is not told any more.
     assert_eq!(registry.restart(now), 1);
     assert_eq!(registry.beat(&Beat { draining: true, ..beat(next, 11) }, now), Advice::Go);
-    assert_eq!(state(&registry, next), State::Draining);
+    assert_eq!(state(&registry, next), WorkerState::Draining);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn others_are_refused() {
     assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
     // A place is free when its worker is gone, and for the process that comes in its place.
     let instead = registry.join(&hello(1, 11), "1", now).unwrap().worker;
-    assert_eq!(state(&registry, one), State::Lost);
+    assert_eq!(state(&registry, one), WorkerState::Lost);
     registry.leave(&beat(instead, 11));
     registry.join(&hello(2, 20), "1", now).unwrap();
 }

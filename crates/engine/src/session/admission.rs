@@ -14,7 +14,7 @@ use crate::Handle;
 use crate::answer::Reply;
 use crate::error::Error;
 use crate::session::Session;
-use crate::statement::State;
+use crate::statement::StatementState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tessera_frontend::Parsed;
@@ -122,7 +122,7 @@ impl Session {
             place = admission.alone() => place,
         };
         statement.turn().is_placed(place);
-        statement.move_to(State::Planning);
+        statement.move_to(StatementState::Planning);
         admission.again.fetch_add(1, SeqCst);
         let _run = admission.enter();
         self.dispatch(parsed, statement).await

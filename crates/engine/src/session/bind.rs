@@ -11,7 +11,7 @@ use crate::session::cells::{Measured, PlannedCells, rows_error};
 use crate::session::explain::{measured_json as as_json, measurements};
 use crate::session::open::Opener;
 use crate::session::stop::Stop;
-use crate::statement::State;
+use crate::statement::StatementState;
 use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ impl Session {
                 Settled::Waiting(island) => {
                     let done = self.run_island(binding, &island, statement).await?;
                     binding.islands.finish(*island, done);
-                    statement.move_to(State::Planning);
+                    statement.move_to(StatementState::Planning);
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::session::bind::Binding;
 use crate::session::run::{Execution, Results};
 use crate::session::stop::Stop;
 use crate::session::{Failure, Session};
-use crate::statement::State;
+use crate::statement::StatementState;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::error::DataFusionError;
@@ -185,13 +185,13 @@ impl Session {
         for SharedRows { name, logical } in plan.shared {
             let schema = logical.schema().inner().clone();
             let logical = attach(logical, &tables).map_err(rows_error)?;
-            let plan = stop.physical(&self.host.apart, &state, logical).await?;
+            let plan = stop.physical(&self.host.row_threads, &state, logical).await?;
             let table = Arc::new(SharedTable::new(name.clone(), schema));
             tables.insert(name, Arc::new(SharedProvider(table.clone())));
             shared.push((table, plan));
         }
         let logical = attach(plan.logical, &tables).map_err(rows_error)?;
-        let plan = stop.physical(&self.host.apart, &state, logical).await?;
+        let plan = stop.physical(&self.host.row_threads, &state, logical).await?;
         Ok(PhysicalCells { plan, shared, state, stop })
     }
 
@@ -202,7 +202,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<SendableRecordBatchStream, Error> {
         let PhysicalCells { plan, shared, state, stop } = cells;
-        statement.move_to(State::Running);
+        statement.move_to(StatementState::Running);
         let share = self.host.rows.share_within(statement.budget().as_ref());
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
@@ -219,7 +219,7 @@ impl Session {
         }
         let plan = ready(plan).map_err(rows_error)?;
         let context = self.host.task_context(&state, statement.budget().as_ref(), batch_rows);
-        stop.rows(&self.host.apart, plan, context).await
+        stop.rows(&self.host.row_threads, plan, context).await
     }
 }
 

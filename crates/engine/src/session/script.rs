@@ -3,7 +3,7 @@
 use crate::answer::Reply;
 use crate::error::Error;
 use crate::session::{Host, Session};
-use crate::statement::{Entered, State};
+use crate::statement::{Entered, StatementState};
 use crate::{Engine, Handle, Replies};
 use tessera_frontend::Parsed;
 
@@ -39,7 +39,7 @@ struct Script {
 impl Drop for Script {
     fn drop(&mut self) {
         // After a regular end this does nothing; a script that is let go before its end was cancelled.
-        if self.handle.move_to(State::Cancelled) {
+        if self.handle.move_to(StatementState::Cancelled) {
             self.handle.cancel();
         }
     }
@@ -64,8 +64,8 @@ impl Session {
         let handle = script.handle.clone();
         let Some((i, next)) = script.rest.next() else {
             // An empty script never began.
-            handle.move_to(State::Planning);
-            handle.move_to(State::Finished);
+            handle.move_to(StatementState::Planning);
+            handle.move_to(StatementState::Finished);
             return None;
         };
         handle.begin(&next.text, i + 1, script.count);
@@ -79,7 +79,7 @@ impl Session {
             self.statement(&next, &handle).await
         };
         if let Err(e) = &result {
-            handle.move_to(State::of_error(e));
+            handle.move_to(StatementState::of_error(e));
         }
         Some(result)
     }
@@ -90,7 +90,7 @@ impl Engine for Session {
         let parsed = match self.host.parse(sql) {
             Ok(parsed) => parsed,
             Err(e) => {
-                handle.move_to(State::Failed);
+                handle.move_to(StatementState::Failed);
                 return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
             }
         };

@@ -3,7 +3,7 @@
 //! Planning of ours asks, wherever it may take long, whether to go on ([`Stop::plan`]). DataFusion asks nobody, neither
 //! when it plans nor between two batches, so it works in a task of its own ([`Stop::physical`], [`Stop::rows`]): a
 //! statement that is stopped leaves the task behind, which ends with its next batch. Either way other threads take over
-//! what this one served beside. Tasks are counted, those that were left behind too: no more than [`APART`] run at once.
+//! what this one served beside. Tasks are counted, those that were left behind too: no more than [`TASKS_MAX`] run at once.
 
 use crate::Handle;
 use crate::error::Error;
@@ -27,21 +27,25 @@ use tokio::runtime::{Builder, Handle as Threads, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most tasks of DataFusion at once.
-const APART: usize = 64;
+const TASKS_MAX: usize = 64;
 
 /// Where DataFusion works: its tasks compute between two awaits for as long as they like, so that they have threads that
 /// serve nothing else.
-pub(super) struct Apart {
+pub(super) struct RowThreads {
     permits: Arc<Semaphore>,
     threads: usize,
     /// Made when it is needed first.
     runtime: Mutex<Option<Runtime>>,
 }
 
-impl Apart {
+impl RowThreads {
     /// With so many threads.
     pub(super) fn new(threads: usize) -> Self {
-        Apart { permits: Arc::new(Semaphore::new(APART)), threads, runtime: Mutex::default() }
+        RowThreads {
+            permits: Arc::new(Semaphore::new(TASKS_MAX)),
+            threads,
+            runtime: Mutex::default(),
+        }
     }
 
     fn threads(&self) -> Result<Threads, Error> {
@@ -60,7 +64,7 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for RowThreads {
     /// Whoever drops it may be a task, which cannot wait for threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take()
@@ -126,12 +130,12 @@ impl Stop {
     /// DataFusion's plan of its logical one.
     pub(super) async fn physical(
         &self,
-        apart: &Apart,
+        row_threads: &RowThreads,
         state: &SessionState,
         logical: LogicalPlan,
     ) -> Result<Arc<dyn ExecutionPlan>, Error> {
-        let permit = self.permit(apart).await?;
-        let (state, threads) = (state.clone(), apart.threads()?);
+        let permit = self.permit(row_threads).await?;
+        let (state, threads) = (state.clone(), row_threads.threads()?);
         let planned = tokio::spawn(async move {
             let _permit = permit;
             await_in_place(&threads, physical(&state, &logical)).await
@@ -149,12 +153,12 @@ impl Stop {
     /// The rows of a plan, which another task makes.
     pub(super) async fn rows(
         &self,
-        apart: &Apart,
+        row_threads: &RowThreads,
         plan: Arc<dyn ExecutionPlan>,
         context: TaskContext,
     ) -> Result<SendableRecordBatchStream, Error> {
-        let permit = self.permit(apart).await?;
-        let threads = apart.threads()?;
+        let permit = self.permit(row_threads).await?;
+        let threads = row_threads.threads()?;
         let mut rows = {
             let _inside = threads.enter();
             execute_stream(plan, Arc::new(context)).map_err(rows_error)?
@@ -188,11 +192,11 @@ impl Stop {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.chain(end))))
     }
 
-    async fn permit(&self, apart: &Apart) -> Result<OwnedSemaphorePermit, Error> {
+    async fn permit(&self, row_threads: &RowThreads) -> Result<OwnedSemaphorePermit, Error> {
         tokio::select! {
             biased;
             () = self.statement.cancelled() => Err(self.error()),
-            permit = apart.permits.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
+            permit = row_threads.permits.clone().acquire_owned() => permit.map_err(|_| Error::Cancelled),
         }
     }
 }

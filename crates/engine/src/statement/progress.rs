@@ -1,10 +1,10 @@
 //! How far a statement is, from the scheduler's own counts.
 
-use super::State;
+use super::StatementState;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tessera_exec::operand::State as OperandState;
+use tessera_exec::operand::OperandState;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 
@@ -15,7 +15,7 @@ const STAGES_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// Where it is in its life.
-    pub state: State,
+    pub state: StatementState,
     /// Which statement of the script runs, from 1.
     pub statement: usize,
     /// Statements of the script.
@@ -40,7 +40,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: StatementState) -> Self {
         Progress {
             state,
             statement: 1,
@@ -59,7 +59,7 @@ impl Progress {
     /// The part that is done, from 0 to 1; `None` while nothing is known to do.
     pub fn fraction(&self) -> Option<f64> {
         match self.state {
-            State::Finished => Some(1.0),
+            StatementState::Finished => Some(1.0),
             _ if self.operands_total == 0 => None,
             _ => Some((self.operands_done as f64 / self.operands_total as f64).min(1.0)),
         }
@@ -91,7 +91,7 @@ impl Progress {
     }
 
     /// Reads what [`Progress::to_json`] wrote; what is missing is zero.
-    pub fn from_json(state: State, value: &Value) -> Self {
+    pub fn from_json(state: StatementState, value: &Value) -> Self {
         let number = |v: &Value| v.as_u64().unwrap_or(0);
         let operands = &value["operands"];
         let mut progress = Progress {
@@ -177,7 +177,7 @@ impl Totals {
         self.stats.into_iter().next().unwrap_or_default()
     }
 
-    pub(super) fn progress(&self, state: State) -> Progress {
+    pub(super) fn progress(&self, state: StatementState) -> Progress {
         let mut progress = Progress {
             operands_total: self.operands,
             operands_done: self.done,

@@ -3,17 +3,18 @@ use super::*;
 
 #[test]
 fn the_table_of_states() {
-    use State::*;
-    let allowed =
-        |from: State| State::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>();
+    use StatementState::*;
+    let allowed = |from: StatementState| {
+        StatementState::ALL.into_iter().filter(|&to| from.may_become(to)).collect::<Vec<_>>()
+    };
     assert_eq!(allowed(Queued), [Planning, Failed, Cancelled]);
     assert_eq!(allowed(Planning), [Queued, Running, Finished, Failed, Cancelled]);
     assert_eq!(allowed(Running), [Planning, Finished, Failed, Cancelled]);
-    for end in State::ALL.into_iter().filter(|s| s.is_over()) {
+    for end in StatementState::ALL.into_iter().filter(|s| s.is_over()) {
         assert_eq!(allowed(end), []);
     }
-    for s in State::ALL {
-        assert_eq!(State::parse(s.name()), Some(s));
+    for s in StatementState::ALL {
+        assert_eq!(StatementState::parse(s.name()), Some(s));
     }
 }
 
@@ -30,13 +31,13 @@ fn secrets_are_not_shown() {
 fn an_end_stays_what_it_is() {
     let h = Handle::new();
     h.begin("SELECT 1", 1, 2);
-    assert!(h.move_to(State::Running) && h.move_to(State::Running));
+    assert!(h.move_to(StatementState::Running) && h.move_to(StatementState::Running));
     h.begin("SELECT 2", 2, 2);
-    assert_eq!((h.state(), h.track().text()), (State::Planning, "SELECT 2".into()));
-    assert!(h.move_to(State::Cancelled));
-    assert!(!h.move_to(State::Finished) && !h.move_to(State::Cancelled));
+    assert_eq!((h.state(), h.track().text()), (StatementState::Planning, "SELECT 2".into()));
+    assert!(h.move_to(StatementState::Cancelled));
+    assert!(!h.move_to(StatementState::Finished) && !h.move_to(StatementState::Cancelled));
     let p = h.progress();
-    assert_eq!((p.state, p.statement, p.statements), (State::Cancelled, 2, 2));
+    assert_eq!((p.state, p.statement, p.statements), (StatementState::Cancelled, 2, 2));
     assert_eq!(h.progress().elapsed_s, p.elapsed_s);
 }
 
@@ -69,16 +70,16 @@ fn the_time_left_is_that_of_the_operands_left() {
 
 #[test]
 fn progress_comes_back_from_its_json() {
-    let mut p = Progress::new(State::Running);
+    let mut p = Progress::new(StatementState::Running);
     p.operands = [1, 2, 3, 4, 5, 6, 7, 8];
     (p.operands_total, p.operands_done, p.bytes_read, p.recomputed) = (99, 9, 1 << 40, 3);
     (p.eta_s, p.elapsed_s, p.statement, p.statements) = (Some(1.5), 0.25, 2, 3);
-    assert_eq!(Progress::from_json(State::Running, &p.to_json()), p);
+    assert_eq!(Progress::from_json(StatementState::Running, &p.to_json()), p);
     assert_eq!(p.fraction(), Some(9.0 / 99.0));
-    assert_eq!(Progress::from_json(State::Queued, &Value::Null).fraction(), None);
+    assert_eq!(Progress::from_json(StatementState::Queued, &Value::Null).fraction(), None);
     let h = Handle::new();
     h.track().tell(p.clone());
-    assert_eq!((h.state(), h.progress().operands_done), (State::Running, 9));
+    assert_eq!((h.state(), h.progress().operands_done), (StatementState::Running, 9));
 }
 
 use serde_json::Value;

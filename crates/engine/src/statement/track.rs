@@ -1,6 +1,6 @@
 //! The progress of a statement: its state, its text, and the plans that run for it.
 
-use super::State;
+use super::StatementState;
 use super::progress::{Plan, Progress, Totals, Watched};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub struct Track {
 
 /// What changes while a statement lives.
 struct Tracked {
-    state: State,
+    state: StatementState,
     /// When it came to its end.
     ended: Option<Instant>,
     text: String,
@@ -34,7 +34,7 @@ struct Tracked {
 impl Track {
     pub(super) fn new(created: Instant) -> Self {
         let tracked = Tracked {
-            state: State::Queued,
+            state: StatementState::Queued,
             ended: None,
             text: String::new(),
             number: 1,
@@ -48,12 +48,12 @@ impl Track {
     }
 
     /// Where it is in its life.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> StatementState {
         self.lock().state
     }
 
     /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
-    pub fn move_to(&self, next: State) -> bool {
+    pub fn move_to(&self, next: StatementState) -> bool {
         let mut t = self.lock();
         if t.state == next {
             return !next.is_over();
@@ -78,7 +78,7 @@ impl Track {
             t.totals = Totals::default();
             t.told = None;
         }
-        self.move_to(State::Planning);
+        self.move_to(StatementState::Planning);
     }
 
     /// The text, for a statement that still waits.
@@ -147,7 +147,7 @@ impl Track {
             t.plans.push(Plan::new(number, watch, stages));
             number
         };
-        self.move_to(State::Running);
+        self.move_to(StatementState::Running);
         PlanRuns { track: self.clone(), number }
     }
 
@@ -156,8 +156,8 @@ impl Track {
         let state = progress.state;
         self.lock().told = Some(progress);
         // The end is told by whoever runs this one, once the answer is here as well.
-        if !state.is_over() && state != State::Queued {
-            self.move_to(State::Planning);
+        if !state.is_over() && state != StatementState::Queued {
+            self.move_to(StatementState::Planning);
             self.move_to(state);
         }
     }

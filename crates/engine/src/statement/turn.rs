@@ -1,6 +1,6 @@
 //! The admission of a statement: its place among those that run.
 
-use super::{Handle, State};
+use super::{Handle, StatementState};
 use crate::error::Error;
 use crate::session::{Admission, Place};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,8 +88,8 @@ impl Handle {
     /// Waits for a turn, as a statement that is QUEUED.
     async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
         // A plan of it may have run already.
-        self.move_to(State::Planning);
-        self.move_to(State::Queued);
+        self.move_to(StatementState::Planning);
+        self.move_to(StatementState::Queued);
         let turn = self.clock().waits_for(async {
             tokio::select! {
                 biased;
@@ -98,7 +98,7 @@ impl Handle {
             }
         });
         let turn = turn.await;
-        self.move_to(State::Planning);
+        self.move_to(StatementState::Planning);
         turn
     }
 }

@@ -9,7 +9,7 @@
 //! counts.
 
 use crate::error::{Demand, Error};
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::quota::{Quota, Reservation};
 use crate::schedule::Prepared;
 use crate::schedule::job::{Job, Statement, Trash};
@@ -357,7 +357,7 @@ impl Job {
 
     fn work(&mut self, slot: Slot, admitted: Admitted, fetch: bool) -> Work {
         let Admitted { reservation, prepared } = admitted;
-        self.table.turn(slot, State::Running);
+        self.table.turn(slot, OperandState::Running);
         self.running += 1;
         self.reserved += reservation.bytes();
         let deliver = self.deliveries(slot);

@@ -6,7 +6,7 @@
 
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::operand::{State, StateCounts};
+use crate::operand::{OperandState, StateCounts};
 use crate::quota::Quota;
 use crate::schedule::admit::{Limits, Work};
 use crate::schedule::job::{Done, Job, Statement, Trash};
@@ -194,7 +194,7 @@ impl Core {
         if let (Err(e), Some(mut work)) = (&f.result, f.again)
             && e.class() == Class::Retry
             && work.attempts < retries_max
-            && job.table.get(f.slot).is_some_and(|o| o.state == State::Running)
+            && job.table.get(f.slot).is_some_and(|o| o.state == OperandState::Running)
         {
             work.attempts += 1;
             (work.fetch, work.frees) = (true, false);

@@ -7,7 +7,7 @@ use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
 use crate::durable::Kept;
 use crate::error::{Demand, Error};
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::order::Shelf;
 use crate::quota::{Account, Charge};
 use crate::schedule::admit::Work;
@@ -279,8 +279,8 @@ impl Job {
     pub(crate) fn lost(&mut self, slot: Slot) {
         self.running -= 1;
         self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
-        if self.table.at(slot).state == State::Cancelling {
-            self.table.turn(slot, State::Cancelled);
+        if self.table.at(slot).state == OperandState::Cancelling {
+            self.table.turn(slot, OperandState::Cancelled);
             self.table.remove(slot);
         } else {
             self.put_back(slot);
@@ -297,8 +297,8 @@ impl Job {
     ) {
         self.running -= 1;
         self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
-        if self.table.at(slot).state == State::Cancelling {
-            self.table.turn(slot, State::Cancelled);
+        if self.table.at(slot).state == OperandState::Cancelling {
+            self.table.turn(slot, OperandState::Cancelled);
             self.table.remove(slot);
             if let Ok(chunks) = result {
                 trash.extend(chunks.into_iter().map(Held::Memory));
@@ -309,7 +309,7 @@ impl Job {
             Ok(chunks) => chunks,
             Err(error) => return self.fail(error, Some(slot), trash),
         };
-        self.table.turn(slot, State::Finished);
+        self.table.turn(slot, OperandState::Finished);
         let operand = self.table.at(slot);
         let key = operand.key;
         if !operand.pending.is_empty() {
@@ -380,7 +380,7 @@ impl Job {
     pub(super) fn settle(&mut self, slot: Slot, trash: &mut Trash) {
         let restarted = self.restarted;
         let operand = self.table.at(slot);
-        if operand.state != State::Finished || operand.pins > 0 {
+        if operand.state != OperandState::Finished || operand.pins > 0 {
             return;
         }
         let info = &self.stages[operand.key.stage.0 as usize];
@@ -408,7 +408,7 @@ impl Job {
     }
 
     pub(super) fn release(&mut self, slot: Slot, trash: &mut Trash) {
-        self.table.turn(slot, State::Freed);
+        self.table.turn(slot, OperandState::Freed);
         let Some(operand) = self.table.remove(slot) else { return };
         if operand.idle_since != 0 {
             self.idle_count -= 1;
@@ -464,7 +464,7 @@ impl Job {
     pub(crate) fn clear(&mut self, trash: &mut Trash) {
         self.clear_queues();
         for slot in self.table.slots() {
-            if self.table.at(slot).state == State::Finished {
+            if self.table.at(slot).state == OperandState::Finished {
                 self.release(slot, trash);
             }
         }

@@ -7,7 +7,7 @@
 //! Readers that run have the file too, and come here when they meet it.
 
 use crate::error::Error;
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::schedule::job::{Job, Trash};
 use crate::schedule::table::Slot;
 use crate::store::Held;
@@ -23,7 +23,7 @@ impl Job {
     /// operand runs. False if the file is none of the plan's own, or too many were lost already.
     pub(super) fn missed(&mut self, slot: Slot, file: &Path, trash: &mut Trash) -> bool {
         let operand = self.table.at(slot);
-        if operand.state != State::Running || self.stats.spill_misses >= MISSES_MAX {
+        if operand.state != OperandState::Running || self.stats.spill_misses >= MISSES_MAX {
             return false;
         }
         let root = operand.root;
@@ -47,8 +47,8 @@ impl Job {
         self.restarted = true;
         self.running -= 1;
         self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
-        self.table.turn(slot, State::Ready);
-        self.table.turn(slot, State::Unscheduled);
+        self.table.turn(slot, OperandState::Ready);
+        self.table.turn(slot, OperandState::Unscheduled);
         self.table.at(slot).waiting = 1;
         let mut readers = BTreeSet::from([slot]);
         for (from, output) in lost {
@@ -59,7 +59,7 @@ impl Job {
                 self.stages[key.stage.0 as usize].dropped.insert(key.number);
             }
             let waits = |o: &crate::schedule::table::Operand| {
-                matches!(o.state, State::Unscheduled | State::Ready)
+                matches!(o.state, OperandState::Unscheduled | OperandState::Ready)
                     && o.reads.iter().any(|r| (r.slot, r.output) == (from, output))
             };
             let all: Vec<Slot> =
@@ -67,8 +67,8 @@ impl Job {
             let known = self.table.find(key).filter(|&p| self.table.has(p, output));
             let again = known.unwrap_or_else(|| self.find(key, root, None));
             for reader in all {
-                if self.table.at(reader).state == State::Ready {
-                    self.table.turn(reader, State::Unscheduled);
+                if self.table.at(reader).state == OperandState::Ready {
+                    self.table.turn(reader, OperandState::Unscheduled);
                     self.table.at(reader).waiting = 1;
                     self.unqueue(reader);
                     readers.insert(reader);
@@ -85,7 +85,7 @@ impl Job {
 
     /// A reader that has not run reads a chunk of another operand, which makes the same.
     fn read_instead(&mut self, reader: Slot, (from, output): (Slot, u32), again: Slot) {
-        let is_made = self.table.at(again).state == State::Finished;
+        let is_made = self.table.at(again).state == OperandState::Finished;
         let operand = self.table.at(reader);
         let mut count = 0;
         for read in operand.reads.iter_mut().filter(|r| (r.slot, r.output) == (from, output)) {

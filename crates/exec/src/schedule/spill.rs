@@ -15,7 +15,7 @@
 
 use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::quota::Quota;
 use crate::schedule::core::Core;
 use crate::schedule::job::{Job, Trash};
@@ -376,7 +376,7 @@ impl Job {
         }
         let mut needed = vec![(u64::MAX, u64::MAX); self.table.end()];
         for (_, operand) in self.table.iter() {
-            if matches!(operand.state, State::Unscheduled | State::Ready) {
+            if matches!(operand.state, OperandState::Unscheduled | OperandState::Ready) {
                 for read in operand.reads.iter().filter(|r| r.slot != Slot::MAX) {
                     let known = &mut needed[read.slot as usize];
                     *known = (*known).min((operand.root, operand.found));
@@ -384,7 +384,7 @@ impl Job {
             }
         }
         for (slot, operand) in self.table.iter() {
-            if operand.state != State::Finished {
+            if operand.state != OperandState::Finished {
                 continue;
             }
             for (output, made) in (0..).zip(&operand.made) {

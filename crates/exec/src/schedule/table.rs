@@ -1,6 +1,6 @@
 //! The operands that the scheduler knows of: found, and not yet freed.
 
-use crate::operand::{State, StateCounts};
+use crate::operand::{OperandState, StateCounts};
 use crate::store::Held;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(crate) struct Made {
 #[derive(Debug)]
 pub(crate) struct Operand {
     pub(crate) key: Key,
-    pub(crate) state: State,
+    pub(crate) state: OperandState,
     /// Inputs that are missing, and one for the walk that has not visited all of them.
     pub(crate) waiting: u32,
     /// Operands found that have still to read this one.
@@ -128,8 +128,8 @@ impl Table {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
-    /// Moves an operand to another state; the table of [`State::may_become`] is law.
-    pub(crate) fn turn(&mut self, slot: Slot, next: State) {
+    /// Moves an operand to another state; the table of [`OperandState::may_become`] is law.
+    pub(crate) fn turn(&mut self, slot: Slot, next: OperandState) {
         let operand = self.at(slot);
         let before = operand.state;
         operand.state = next;
@@ -152,7 +152,7 @@ impl Table {
     /// True unless the chunk of an output was let go already, though the operand is still there for another one.
     pub(crate) fn has(&self, slot: Slot, output: u32) -> bool {
         let there = |o: &Operand| o.made.get(output as usize).is_some_and(|m| m.chunk.is_some());
-        self.get(slot).is_some_and(|o| o.state != State::Finished || there(o))
+        self.get(slot).is_some_and(|o| o.state != OperandState::Finished || there(o))
     }
 
     /// Live operands with their slots, in ascending order.

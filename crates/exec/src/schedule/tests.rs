@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::config::Config;
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::quota::Quota;
 use crate::run::{How, Runtime};
 use std::collections::BTreeMap;
@@ -124,7 +124,7 @@ fn a_tree_reduction_holds_few_chunks() {
     assert!(stats.max_live_chunks <= 14 + 32, "{}", stats.max_live_chunks);
     assert!(stats.max_live_operands < 300, "{}", stats.max_live_operands);
     assert_eq!((stats.reads, stats.bytes_read), (4096, 4096 * 800));
-    assert_eq!(stats.states.now(State::Freed), 8191);
+    assert_eq!(stats.states.now(OperandState::Freed), 8191);
     assert_eq!((stats.states.live(), stats.evictions, stats.restarts), (0, 0, 0));
     assert_eq!(stats.stages[12].operands, 1);
     b.is_empty();

@@ -8,7 +8,7 @@
 
 use crate::durable::loading_bytes;
 use crate::error::Demand;
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::schedule::job::{Frame, Job};
 use crate::schedule::ready::Ready;
 use crate::schedule::table::{Key, Made, Operand, Read, Slot};
@@ -46,7 +46,7 @@ impl Job {
         from.pins += 1;
         let remaining = &mut from.made[read.output as usize].remaining;
         *remaining = (*remaining).max(1);
-        if from.state == State::Finished {
+        if from.state == OperandState::Finished {
             if from.pins == 1 && from.idle_since != 0 {
                 from.idle_since = 0;
                 self.idle_count -= 1;
@@ -145,7 +145,7 @@ impl Job {
         let leaf = reads.is_empty();
         let slot = self.table.insert(Operand {
             key,
-            state: State::Unscheduled,
+            state: OperandState::Unscheduled,
             waiting: 1,
             pins: 0,
             root,
@@ -212,8 +212,8 @@ impl Job {
     pub(crate) fn put_back(&mut self, slot: Slot) {
         let key = self.table.at(slot).key;
         self.lose(key);
-        self.table.turn(slot, State::Ready);
-        self.table.turn(slot, State::Unscheduled);
+        self.table.turn(slot, OperandState::Ready);
+        self.table.turn(slot, OperandState::Unscheduled);
         let index = self.statement.tiling.grid(key.stage).unravel(key.number);
         let (reads, peak) = self.needs(key, &index);
         self.edges += reads.len();
@@ -234,7 +234,7 @@ impl Job {
         let operand = self.table.at(slot);
         operand.waiting -= 1;
         if operand.waiting == 0 {
-            self.table.turn(slot, State::Ready);
+            self.table.turn(slot, OperandState::Ready);
             self.enqueue(slot);
         }
     }

@@ -155,7 +155,7 @@ fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_engine::statement::State;
+    use tessera_engine::statement::StatementState;
 
     fn shown(
         done: u64,
@@ -165,7 +165,7 @@ mod tests {
         unicode: bool,
     ) -> String {
         let p = Progress {
-            state: State::Running,
+            state: StatementState::Running,
             statement: 2,
             statements: 3,
             operands_total: 2560,

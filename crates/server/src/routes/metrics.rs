@@ -211,7 +211,7 @@ fn runtime(host: &Host, out: &mut Exposition) {
     let quota = host.runtime().quota();
     let running: BTreeMap<&str, u64> =
         host.queries().list().iter().map(|h| h.progress()).fold(BTreeMap::new(), |mut sum, p| {
-            for (s, n) in tessera_exec::operand::State::ALL.iter().zip(p.operands) {
+            for (s, n) in tessera_exec::operand::OperandState::ALL.iter().zip(p.operands) {
                 *sum.entry(s.name()).or_default() += n;
             }
             sum

@@ -12,13 +12,13 @@
 //! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
 //! for a statement holds it up.
 
-mod apart;
+mod detach;
 mod entry;
 mod restore;
 
 pub(super) use self::entry::{Entry, Outcome};
 
-use self::apart::{Apart, Ended};
+use self::detach::{Detach, Ended};
 use super::light::{LIGHT_MAX, is_light};
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::journal::{End, Journal, now_ms};
 use tessera_engine::session::Host;
-use tessera_engine::statement::{Entered, State};
+use tessera_engine::statement::{Entered, StatementState};
 use tessera_engine::{Engine, Handle};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ pub(super) struct Statements {
     light: AtomicUsize,
     running_max: usize,
     limit_s: u64,
-    apart: Apart,
+    detach: Detach,
     ttl: Duration,
     /// Bytes of results that may be kept in memory, and on disk.
     keep_max: (u64, u64),
@@ -122,7 +122,7 @@ impl Statements {
             light: AtomicUsize::new(0),
             running_max: config.max_queries,
             limit_s: config.query_timeout_s,
-            apart: Apart::new(),
+            detach: Detach::new(),
             ttl: Duration::from_secs(config.result_ttl_s),
             keep_max: (config.memory_limit_bytes / 4, disk),
             stop,
@@ -228,12 +228,12 @@ impl Statements {
                 // Nobody asked for this end: the server goes.
                 let cut = e.code() == "cancelled" && self.stop.is_cancelled();
                 let e = if cut { Error::ShuttingDown } else { e };
-                entry.handle.move_to(State::of_error(&e));
+                entry.handle.move_to(StatementState::of_error(&e));
                 Outcome::Failed(e)
             }
         };
         let end = match &outcome {
-            Outcome::Failed(e) if State::of_error(e) == State::Cancelled => 2,
+            Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => 2,
             Outcome::Failed(_) => 1,
             _ => 0,
         };
@@ -243,7 +243,7 @@ impl Statements {
             Outcome::Failed(Error::ShuttingDown) => {}
             // What it gave before it gives again, or never.
             Outcome::Failed(_) if entry.finished => {}
-            Outcome::Failed(e) if State::of_error(e) == State::Cancelled => {
+            Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => {
                 entry.conclude(End::Cancelled).await;
             }
             Outcome::Failed(e) => entry.conclude(End::Failed(e.to_json(None))).await,
@@ -261,7 +261,7 @@ impl Statements {
         let limit = Duration::from_secs(limit_s);
         entry.handle.clock().limit_script(limit);
         let work = answers(entry.clone(), engine);
-        match self.apart.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
+        match self.detach.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
             // The panic's own text went to the log; it may name what a client should not see.
             Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
             // What notices by itself that the time is over says that it was cancelled.

@@ -5,7 +5,7 @@ use super::reply::{Failure, json};
 use super::stream::{self, Out};
 use super::{Name, Parameters, Shared, body, sessions};
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State as Extract};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use tessera_engine::Handle;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::format::Format;
-use tessera_engine::statement::State;
+use tessera_engine::statement::StatementState;
 
 /// What a request waits if it does not say.
 const WAIT_MS: u64 = 10_000;
@@ -42,7 +42,7 @@ struct Submit {
 
 /// `POST /v1/statements`
 pub(super) async fn submit(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Failure> {
     let headers = request.headers().clone();
@@ -215,14 +215,14 @@ fn told(entry: &Entry) -> Value {
 }
 
 /// `GET /v1/statements`
-pub(super) async fn list(Extract(shared): Extract<Arc<Shared>>) -> Response {
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let all: Vec<Value> = shared.statements.list().iter().map(|e| described(e, e.peek())).collect();
     json(StatusCode::OK, &json!({"statements": all}))
 }
 
 /// `GET /v1/statements/{id}?wait_ms=`
 pub(super) async fn get(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     Name(id): Name,
     parameters: Parameters,
 ) -> Result<Response, Failure> {
@@ -237,7 +237,7 @@ pub(super) async fn get(
 
 /// `DELETE /v1/statements/{id}`: it stops, and its result goes, also for the next server.
 pub(super) async fn delete(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
     let entry = shared.statements.get(&id)?;
@@ -248,7 +248,7 @@ pub(super) async fn delete(
 
 /// `GET /v1/statements/{id}/result?format=`
 pub(super) async fn result(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     Name(id): Name,
     parameters: Parameters,
     headers: HeaderMap,
@@ -279,7 +279,7 @@ pub(super) async fn result(
 
 /// `GET /v1/statements/{id}/plan`: the plan of its last query, and what was measured.
 pub(super) async fn plan(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     Name(id): Name,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
@@ -316,7 +316,7 @@ pub(super) async fn plan(
 
 /// `GET /v1/statements/{id}/events`: server-sent events, `progress` while it runs and `end`.
 pub(super) async fn events(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
     let entry = shared.statements.get(&id)?;
@@ -342,7 +342,7 @@ pub(super) async fn events(
 
 /// `POST /v1/query?format=`: the body is SQL, the answer is the result. Who leaves cancels it.
 pub(super) async fn query(
-    Extract(shared): Extract<Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     parameters: Parameters,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -388,4 +388,5 @@ impl Drop for Asked {
 }
 
 /// States that are over, for metrics.
-pub(super) const ENDS: [State; 3] = [State::Finished, State::Failed, State::Cancelled];
+pub(super) const ENDS: [StatementState; 3] =
+    [StatementState::Finished, StatementState::Failed, StatementState::Cancelled];

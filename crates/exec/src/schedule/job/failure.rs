@@ -2,7 +2,7 @@
 
 use super::{Job, Trash};
 use crate::error::Error;
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::schedule::table::Slot;
 
 impl Job {
@@ -20,20 +20,23 @@ impl Job {
             self.running -= 1;
             self.fetching -= 1;
             self.reserved -= std::mem::take(&mut self.table.at(fetched.slot).reserved);
-            self.table.turn(fetched.slot, State::Cancelling);
-            self.table.turn(fetched.slot, State::Cancelled);
+            self.table.turn(fetched.slot, OperandState::Cancelling);
+            self.table.turn(fetched.slot, OperandState::Cancelled);
             self.table.remove(fetched.slot);
         }
         for slot in self.table.slots() {
             match self.table.at(slot).state {
-                State::Finished => self.release(slot, trash),
-                State::Running => self.table.turn(slot, State::Cancelling),
-                State::Unscheduled | State::Ready => {
-                    self.table.turn(slot, State::Cancelling);
-                    self.table.turn(slot, State::Cancelled);
+                OperandState::Finished => self.release(slot, trash),
+                OperandState::Running => self.table.turn(slot, OperandState::Cancelling),
+                OperandState::Unscheduled | OperandState::Ready => {
+                    self.table.turn(slot, OperandState::Cancelling);
+                    self.table.turn(slot, OperandState::Cancelled);
                     self.table.remove(slot);
                 }
-                State::Freed | State::Fatal | State::Cancelling | State::Cancelled => {}
+                OperandState::Freed
+                | OperandState::Fatal
+                | OperandState::Cancelling
+                | OperandState::Cancelled => {}
             }
         }
         self.redo.clear();
@@ -45,10 +48,10 @@ impl Job {
     fn spread(&mut self, slot: Slot) {
         let mut next = vec![slot];
         while let Some(slot) = next.pop() {
-            if self.table.get(slot).is_none_or(|o| !o.state.may_become(State::Fatal)) {
+            if self.table.get(slot).is_none_or(|o| !o.state.may_become(OperandState::Fatal)) {
                 continue;
             }
-            self.table.turn(slot, State::Fatal);
+            self.table.turn(slot, OperandState::Fatal);
             if let Some(operand) = self.table.remove(slot) {
                 next.extend(operand.waiters);
             }
@@ -65,16 +68,16 @@ impl Job {
             let pending = std::mem::take(&mut operand.pending);
             self.redo.extend(pending.into_iter().map(|r| (number, r)));
             match operand.state {
-                State::Finished => {
+                OperandState::Finished => {
                     let stage = operand.key.stage.0 as usize;
                     self.stages[stage].dropped.insert(number);
                     self.release(slot, trash);
                     continue;
                 }
-                State::Ready => self.table.turn(slot, State::Unscheduled),
+                OperandState::Ready => self.table.turn(slot, OperandState::Unscheduled),
                 _ => {}
             }
-            self.table.turn(slot, State::Freed);
+            self.table.turn(slot, OperandState::Freed);
             self.table.remove(slot);
         }
         self.undelivered = 0;

@@ -1,7 +1,7 @@
 //! Chunks that leave memory, so that others find room.
 
 use super::{Job, Trash};
-use crate::operand::State;
+use crate::operand::OperandState;
 use crate::schedule::table::Slot;
 use crate::store::Held;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ impl Job {
         for slot in self.table.slots() {
             let operand = self.table.at(slot);
             let key = operand.key;
-            if operand.state == State::Finished
+            if operand.state == OperandState::Finished
                 && operand.pins == 0
                 && operand.is_in_memory()
                 && self.stages[key.stage.0 as usize].rereadable

@@ -9,7 +9,7 @@ use tessera_engine::Handle;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::journal::{End, Journal, Record, now_ms};
-use tessera_engine::statement::{Keeper, State};
+use tessera_engine::statement::{Keeper, StatementState};
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
@@ -214,16 +214,16 @@ impl Entry {
     }
 
     /// Its state. An end counts from when its outcome is there.
-    pub(in crate::routes) fn state(&self) -> State {
+    pub(in crate::routes) fn state(&self) -> StatementState {
         match &*self.outcome.borrow() {
-            None if self.finished => State::Finished,
+            None if self.finished => StatementState::Finished,
             None => match self.handle.state() {
-                s if s.is_over() => State::Running,
+                s if s.is_over() => StatementState::Running,
                 s => s,
             },
             Some(o) => match &**o {
-                Outcome::Finished(_) | Outcome::Gone => State::Finished,
-                Outcome::Failed(e) => State::of_error(e),
+                Outcome::Finished(_) | Outcome::Gone => StatementState::Finished,
+                Outcome::Failed(e) => StatementState::of_error(e),
             },
         }
     }

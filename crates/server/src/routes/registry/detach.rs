@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs work in tasks of its own.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct Detach {
     left: Arc<Semaphore>,
 }
 
@@ -44,9 +44,9 @@ pub(super) enum Ended<T> {
     Overdue(Duration),
 }
 
-impl Apart {
+impl Detach {
     pub(super) fn new() -> Self {
-        Apart { left: Arc::new(Semaphore::new(LEFT_MAX)) }
+        Detach { left: Arc::new(Semaphore::new(LEFT_MAX)) }
     }
 
     /// Runs work until it ends, is cancelled by the handle, or `too_long` comes.
@@ -165,7 +165,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn work_that_computes_is_left_behind_and_work_that_waits_is_heard() {
-        let apart = Apart::new();
+        let apart = Detach::new();
         let handle = Handle::default();
         let done = apart.run(async { 7 }, &handle, never()).await;
         assert!(matches!(done, Ended::Itself(Ok(7))));

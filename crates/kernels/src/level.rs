@@ -55,17 +55,17 @@ macro_rules! leveled {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
             unsafe fn avx512<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps the contract of the body, on a machine that has the level.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps the contract of the body, on a machine that has the level.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             unsafe fn baseline<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller's promise is the body's.
+                // SAFETY: the caller keeps the contract of the body.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             match level {

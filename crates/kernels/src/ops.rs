@@ -75,7 +75,7 @@ pub(crate) enum TileOp {
 /// As of [`OpFn`].
 #[inline(always)]
 unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives `N * tiles` aligned cells that nobody writes meanwhile, as of [`OpFn`].
     unsafe { std::slice::from_raw_parts(from.cast(), N * tiles) }
 }
 
@@ -85,7 +85,7 @@ unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
 /// As of [`OpFn`].
 #[inline(always)]
 unsafe fn cells_mut<'a, A>(to: *mut u8, tiles: usize) -> &'a mut [A] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives `N * tiles` aligned cells that nobody else has, as of [`OpFn`].
     unsafe { std::slice::from_raw_parts_mut(to.cast(), N * tiles) }
 }
 

@@ -93,7 +93,7 @@ mod x86 {
         const HALF: isize = SQUARE as isize / 2;
         for square in 0..count as isize {
             for (i, j) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
-                // SAFETY: the caller's promise: these are quarters of its squares.
+                // SAFETY: the caller gives `count` squares on both sides, and these are quarters of them.
                 unsafe {
                     let f = from.offset((square * SQUARE as isize + i) * 8 + j * from_step);
                     let t = to.offset((square * SQUARE as isize + i) * to_step + j * 8);
@@ -121,7 +121,7 @@ mod x86 {
         count: usize,
     ) {
         for square in 0..count as isize {
-            // SAFETY: the caller's promise: these are rows of its squares.
+            // SAFETY: the caller gives `count` squares on both sides, and these are rows of them.
             unsafe {
                 let f = from.offset(square * SQUARE as isize * 4);
                 let t = to.offset(square * SQUARE as isize * to_step);

@@ -100,7 +100,7 @@ const CELLS: usize = 16 * WIDTH;
 #[inline(always)]
 unsafe fn tile<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
     let whole = t.columns == N * V::LANES;
-    // SAFETY: the caller's promise: `k` columns of `R` cells and rows of `N` registers are read; `R` rows of `columns`
+    // SAFETY: a tile is good for what is touched: `k` columns of `R` cells and rows of `N` registers are read; `R` rows of `columns`
     // cells are the target's.
     unsafe {
         let row = |r: usize| t.c.wrapping_offset(r as isize * t.c_row);
@@ -155,13 +155,13 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
     unsafe fn avx512<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller gives a tile whose pointers are good for its rows and columns, on a machine with these features.
         unsafe { tile::<V, R, N>(t) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller gives a tile whose pointers are good for its rows and columns, on a machine with these features.
         unsafe { tile::<V, R, N>(t) }
     }
 
@@ -172,32 +172,32 @@ mod x86 {
                 const LANES: usize = $lanes;
                 #[inline(always)]
                 unsafe fn zero() -> $v {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller checked that the machine has the register's features.
                     unsafe { $zero() }
                 }
                 #[inline(always)]
                 unsafe fn repeat(from: *const $t) -> $v {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller gives a readable cell, on a machine with the register's features.
                     unsafe { $repeat(*from) }
                 }
                 #[inline(always)]
                 unsafe fn load(from: *const $t) -> $v {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller gives `LANES` readable cells, on a machine with the register's features.
                     unsafe { $load(from) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut $t) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller gives `LANES` writable cells, on a machine with the register's features.
                     unsafe { $store(to, self) }
                 }
                 #[inline(always)]
                 unsafe fn plus(self, other: $v) -> $v {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller checked that the machine has the register's features.
                     unsafe { $plus(self, other) }
                 }
                 #[inline(always)]
                 unsafe fn mul_add(self, a: $v, b: $v) -> $v {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller checked that the machine has the register's features.
                     unsafe { $mul_add(self, a, b) }
                 }
                 #[inline(always)]
@@ -426,7 +426,7 @@ pub(super) unsafe fn product<T: Float>(
                             columns: (p.width * kernels.lanes).min(columns - p.column),
                             add: to.add || k0 > 0,
                         };
-                        // SAFETY: the caller's promise; both sides were packed, or lie so in their memory.
+                        // SAFETY: both sides were packed, or lie so in their memory; the caller gives a target of the product's rows and columns.
                         unsafe { kernels.tiles[p.width - 1][high - 1](&tile) };
                     }
                 }

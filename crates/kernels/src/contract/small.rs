@@ -96,7 +96,7 @@ pub(super) unsafe fn product<T: Real>(
     } else {
         return false;
     };
-    // SAFETY: the caller's promise; the machine has the level.
+    // SAFETY: the caller gives sides and a target of the block's extents; the machine has the level.
     unsafe { run(&job) };
     true
 }

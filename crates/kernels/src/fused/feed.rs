@@ -349,7 +349,7 @@ impl Feed {
 /// # Safety
 /// `p + i * step` is readable for `i < m`; `to` is aligned and has `k + m` cells.
 unsafe fn gather<T: Copy>(p: *const u8, step: i64, to: *mut u8, k: usize, m: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `m` cells `step` bytes apart are readable, and `to` has room for `k + m`.
     unsafe {
         let to = to.cast::<T>().add(k);
         if step == size_of::<T>() as i64 {
@@ -373,7 +373,7 @@ unsafe fn gather<T: Copy>(p: *const u8, step: i64, to: *mut u8, k: usize, m: usi
 /// `p.offset(i * S)` is readable for `i < m`; `to` is aligned and has `m` cells.
 unsafe fn strided<T: Copy, const S: isize>(p: *const T, to: *mut T, m: usize) {
     for i in 0..m {
-        // SAFETY: the caller's promise.
+        // SAFETY: `m` cells `S` apart are readable, and `to` has room for `m`.
         unsafe { *to.add(i) = p.offset(S * i as isize).read_unaligned() };
     }
 }

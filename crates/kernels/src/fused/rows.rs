@@ -346,7 +346,7 @@ pub(super) fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
 /// `from` is good for a cell of `size` bytes, `to` for GROUP * N of them.
 unsafe fn repeat(from: *const u8, to: *mut u8, size: usize) {
     for i in 0..GROUP * N {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i` is below GROUP * N, for which `to` has room; `from` is one cell.
         unsafe { std::ptr::copy_nonoverlapping(from, to.add(i * size), size) };
     }
 }

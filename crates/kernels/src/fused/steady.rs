@@ -81,7 +81,7 @@ impl Loop {
         let ptr = ptr.as_ptr();
         for i in &self.code {
             // SAFETY: every slot points to aligned cells: a buffer of its own, or memory that was checked; a
-            // destination is no source; instructions name slots of the program only; the caller's promise.
+            // destination is no source; instructions name slots of the program only; the caller gives no more tiles than slots have room for.
             unsafe {
                 let at = |s: u16| *ptr.add(s as usize);
                 (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm, tiles);

@@ -144,7 +144,7 @@ const FEW: usize = 4;
 unsafe fn held<M: Mono, const L: usize>(s: &mut [M::S; L], rows: &[*const u8], from: usize) {
     let mut held = *s;
     for v in rows {
-        // SAFETY: the caller's promise.
+        // SAFETY: every row has `from + L` cells.
         let v = unsafe { &*v.cast::<M::T>().add(from).cast::<[M::T; L]>() };
         for i in 0..L {
             held[i] = M::put(held[i], v[i]);

@@ -362,7 +362,7 @@ unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
 /// `out` is a cell of the four fields.
 #[inline(always)]
 unsafe fn var_mean(p: &Piece) -> Option<f64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four fields have a cell at this place.
     unsafe {
         let n = *p.fields[0].cast::<i64>().add(p.out);
         let field = |f: usize| *p.fields[f].cast::<f64>().add(p.out);
@@ -375,7 +375,7 @@ unsafe fn var_mean(p: &Piece) -> Option<f64> {
 /// `out` is a cell of the four fields.
 #[inline(always)]
 unsafe fn var_point(p: &Piece, first: f64) -> f64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four fields have a cell at this place.
     unsafe {
         let n = *p.fields[0].cast::<i64>().add(p.out);
         if n > 0 { *p.fields[1].cast::<f64>().add(p.out) } else { first }
@@ -449,7 +449,7 @@ unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
 /// `out` is a cell of the four fields.
 #[inline(always)]
 unsafe fn var_merge(p: &Piece, out: usize, b: Moments) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four fields have a cell at this place.
     unsafe {
         let n = p.fields[0].cast::<i64>().add(out);
         let [point, away, m2] = [1, 2, 3].map(|f: usize| p.fields[f].cast::<f64>().add(out));

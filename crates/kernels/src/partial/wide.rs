@@ -171,7 +171,7 @@ unsafe fn wide_lines<W: Wide>(p: &Piece, len: usize, many: usize) {
 /// `out` is a cell of both fields.
 #[inline(always)]
 unsafe fn add_wide(p: &Piece, out: usize, v: i128) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both fields have a cell at `out`.
     unsafe {
         let (lo, hi) = (p.fields[0].cast::<u64>().add(out), p.fields[1].cast::<i64>().add(out));
         let s = (i128::from(*hi) << 64 | i128::from(*lo)) + v;
@@ -230,7 +230,7 @@ unsafe fn held<W: Wide, const L: usize>(
     rows: &[*const u8],
     from: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: every row has `from + L` cells.
     let cells = |v: &*const u8| unsafe { &*v.cast::<W::T>().add(from).cast::<[W::T; L]>() };
     if W::NARROW {
         let mut sums = [0i64; L];

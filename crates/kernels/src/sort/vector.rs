@@ -68,7 +68,7 @@ trait Lanes {
 /// # Safety
 /// The machine has AVX2.
 pub(super) unsafe fn place_u32(keys: &mut [u32], wanted: Wanted<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller checked that the machine has AVX2.
     unsafe { place::<Eight>(keys, wanted) }
 }
 
@@ -77,7 +77,7 @@ pub(super) unsafe fn place_u32(keys: &mut [u32], wanted: Wanted<'_>) {
 /// # Safety
 /// The machine has AVX2.
 pub(super) unsafe fn place_u64(keys: &mut [u64], wanted: Wanted<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller checked that the machine has AVX2.
     unsafe { place::<Four>(keys, wanted) }
 }
 
@@ -103,7 +103,7 @@ unsafe fn quick<V: Lanes>(
 ) {
     while wanted.some(from, to) {
         let n = to - from;
-        // SAFETY: the caller's promise: there are n keys from here on.
+        // SAFETY: the caller gives the keys up to `to`: there are n from here on.
         let low = unsafe {
             let here = keys.add(from);
             if n <= ROWS * V::LANES {
@@ -126,7 +126,7 @@ unsafe fn quick<V: Lanes>(
             low
         };
         let at = from + low;
-        // SAFETY: the caller's promise.
+        // SAFETY: the keys from `from` to `at` are a part of those that the caller gave, on a machine with AVX2.
         unsafe { quick::<V>(keys, (from, at), room, wanted, splits) };
         from = at;
     }
@@ -176,7 +176,7 @@ unsafe fn split<V: Lanes>(
     pivot: V::Key,
     room: &mut [V::Key; ROOM],
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are n keys, more than a network takes, on a machine with AVX2.
     unsafe {
         if n <= NEAR {
             split_near::<V>(keys, n, pivot, room.as_mut_ptr())
@@ -283,7 +283,7 @@ struct Free {
 /// As [`Lanes`], for as many vectors.
 #[inline(always)]
 unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
-    // SAFETY: the caller's promise. Not by a closure, which would be compiled for the baseline.
+    // SAFETY: there are `UNROLL` vectors of keys. Not by a closure, which would be compiled for the baseline.
     unsafe {
         let mut v = [V::load(from); UNROLL];
         for (i, v) in v.iter_mut().enumerate() {
@@ -303,7 +303,7 @@ unsafe fn store_group<V: Lanes>(
     free: &mut Free,
 ) {
     for v in v {
-        // SAFETY: the caller's promise. Where no more than one vector is free, both stores are the same one.
+        // SAFETY: `UNROLL` vectors of keys are free. Where no more than one vector is free, both stores are the same one.
         unsafe {
             let bits = V::below(v, pivot);
             let sorted = V::first(v, bits);
@@ -343,7 +343,7 @@ macro_rules! rows {
 /// There are n keys; the machine has AVX2.
 #[inline(always)]
 unsafe fn few<V: Lanes>(keys: *mut V::Key, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are n keys, and the masks leave out what lies behind them; the machine has AVX2.
     unsafe {
         let mut v = [V::splat(V::MAX); ROWS];
         macro_rules! load {

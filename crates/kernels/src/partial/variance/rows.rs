@@ -94,7 +94,7 @@ unsafe fn var_all_held<T: Float>(
     let (squares, last_squares) = m2.as_chunks_mut::<HELD>();
     let done = points.len() * HELD;
     for (part, ((point, away), m2)) in points.iter().zip(aways).zip(squares).enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the parts lie side by side in the state, and every row has a cell for each of the state's.
         unsafe { var_held::<T, HELD>(before, point, away, m2, rows, part * HELD) };
     }
     for (k, ((point, away), m2)) in last_points.iter().zip(last_aways).zip(last_squares).enumerate()
@@ -120,7 +120,7 @@ unsafe fn var_held<T: Float, const L: usize>(
 ) {
     let (points, mut aways, mut squares) = (*point, *away, *m2);
     for (n, v) in (before..).zip(rows) {
-        // SAFETY: the caller's promise.
+        // SAFETY: every row has `from + L` cells.
         let v = unsafe { &*v.cast::<T>().add(from).cast::<[T; L]>() };
         let w = 1.0 / (n + 1) as f64;
         let grown = n as f64 * w;

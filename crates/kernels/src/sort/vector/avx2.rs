@@ -77,7 +77,7 @@ impl Lanes for Eight {
     const MAX: u32 = u32::MAX;
     #[inline(always)]
     unsafe fn load(from: *const u32) -> __m256i {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: `from` is good for a vector, here and below, as of [`Lanes`].
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
@@ -189,7 +189,7 @@ impl Lanes for Four {
     const MAX: u64 = u64::MAX;
     #[inline(always)]
     unsafe fn load(from: *const u64) -> __m256i {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: `from` is good for a vector, here and below, as of [`Lanes`].
         unsafe { Self::flip(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]

@@ -13,16 +13,30 @@ const UNUSED_MAX: u64 = 64 << 20;
 /// Time between two looks at the size of the heap.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Lets the allocator have no more arenas than threads compute; eight for each core are usual.
-pub fn limit_arenas(threads: usize) {
+/// Below this limit of memory each large block is a mapping of its own.
+const SMALL_LIMIT: u64 = 1 << 30;
+/// Bytes of such a block.
+const LARGE_BLOCK: libc::c_int = 1 << 20;
+
+/// Sets the allocator up for a process that computes with so many threads within a limit of memory.
+///
+/// There are no more arenas than threads; eight for each core are usual. Where the limit is small, large blocks go back
+/// to the system when they are freed: else the first one of up to 32 MiB that is freed raises the size from which blocks
+/// are mappings, and those below it stay in arenas that fray.
+pub fn configure(threads: usize, limit: u64) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
         // SAFETY: mallopt takes two integers and may be called at any time; an unknown value is refused by it.
-        unsafe { libc::mallopt(libc::M_ARENA_MAX, threads.max(2)) };
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, threads.max(2));
+            if limit < SMALL_LIMIT {
+                libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
+            }
+        }
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let _ = threads;
+    let _ = (threads, limit, SMALL_LIMIT, LARGE_BLOCK);
 }
 
 /// True if the process holds much more memory than the `used` bytes of a quota of `limit` bytes that are accounted for, so

@@ -165,7 +165,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let config = Config::load(&flags, variables, cli.common.config.as_deref())?;
     start_log(&config);
-    tessera_exec::heap::limit_arenas(config.threads);
+    tessera_exec::heap::configure(config.threads, config.memory_limit_bytes);
     tessera_storage::fail::check().map_err(|reason| Error::Config {
         key: "fail".into(),
         origin: "TESSERA_FAIL".into(),

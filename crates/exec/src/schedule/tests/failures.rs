@@ -32,7 +32,7 @@ fn cancel_at_any_moment_leaves_nothing() {
             Err(e) => {
                 early += 1;
                 assert_eq!(e.code(), "cancelled");
-                assert_eq!(states.entered(State::Cancelling), states.now(State::Cancelled));
+                assert_eq!(states.entered(OperandState::Cancelling), states.now(OperandState::Cancelled));
             }
         }
         b.is_empty();
@@ -79,7 +79,7 @@ fn a_panic_is_an_error_that_names_the_operand() {
     assert_eq!(error.to_string(), "sum 3 [5] panicked: a fault");
     assert_eq!((error.code(), error.class().name()), ("internal", "internal"));
     // The operand, and the one found that would have read it, up to the root.
-    assert_eq!(outcome.stats.states.now(State::Fatal), 4);
+    assert_eq!(outcome.stats.states.now(OperandState::Fatal), 4);
     assert_eq!(outcome.stats.states.live(), 0);
     b.is_empty();
     // The threads live on.

@@ -32,7 +32,10 @@ fn cancel_at_any_moment_leaves_nothing() {
             Err(e) => {
                 early += 1;
                 assert_eq!(e.code(), "cancelled");
-                assert_eq!(states.entered(OperandState::Cancelling), states.now(OperandState::Cancelled));
+                assert_eq!(
+                    states.entered(OperandState::Cancelling),
+                    states.now(OperandState::Cancelled)
+                );
             }
         }
         b.is_empty();

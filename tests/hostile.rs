@@ -392,6 +392,10 @@ fn what_doubles_with_each_step_is_made_once() {
         code(&server, &format!("{first}{failing} SELECT count(*) FROM a12")),
         "memory_exceeded"
     );
+    let many = steps(24, &|i| format!("SELECT x FROM a{i} UNION ALL SELECT x + 1 FROM a{i}"));
+    let little = Server::start(&["--memory-limit", "64MiB", "--spill-limit", "8MiB"], &[]);
+    let sql = format!("{cells}{many} SELECT count(*) FROM a24");
+    assert_eq!(code(&little, &sql), "scratch_full");
     let wide = "WITH a0 AS (SELECT x FROM CELLS(arange(3000)) AS t(i, x))";
     let pairs = steps(12, &|i| format!("SELECT l.x + r.x AS x FROM a{i} l, a{i} r"));
     let begun = Instant::now();

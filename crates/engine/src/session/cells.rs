@@ -404,7 +404,12 @@ impl SharedError {
             if let Some(Error::Stage(ours)) = error.downcast_ref::<Error>() {
                 return Some(&*ours.0);
             }
-            next = error.source();
+            // An error of a file hides what it was made of from its chain of sources.
+            let file = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
+            next = match file {
+                Some(inside) => Some(inside),
+                None => error.source(),
+            };
         }
         None
     }

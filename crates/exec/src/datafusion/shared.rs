@@ -65,9 +65,9 @@ impl SharedTable {
                     let missing =
                         || DataFusionError::Internal(format!("{} has no plan", self.name));
                     let plan = self.plan.get().ok_or_else(missing)?.clone();
-                    let (name, files) = (self.name.clone(), files.clone());
+                    let files = files.clone();
                     let task = SpawnedTask::spawn(async move {
-                        write(&name, plan, &files, context).await.map_err(Arc::new)
+                        write(plan, &files, context).await.map_err(Arc::new)
                     });
                     let joined = task.map(|ended| match ended {
                         Ok(made) => made,
@@ -99,12 +99,11 @@ impl SharedTable {
 
 /// Writes the rows of a plan to a file.
 async fn write(
-    name: &str,
     plan: Arc<dyn ExecutionPlan>,
     files: &SpillManager,
     context: Arc<TaskContext>,
 ) -> Result<Option<Arc<dyn SpillFile>>> {
-    let mut file = files.create_in_progress_file(name)?;
+    let mut file = files.create_in_progress_file("storing rows that are read several times")?;
     let mut rows = execute_stream(plan, context)?;
     while let Some(batch) = rows.next().await {
         file.append_batch(&batch?)?;

@@ -135,3 +135,7 @@ same(f, f"WITH b1 AS (SELECT n, lat FROM stations), {steps} SELECT n, lat FROM b
 f.note("Under names of their own.")
 steps = ", ".join(f"a{i}(u, v) AS (SELECT l.u, r.v FROM a{i - 1} l JOIN a{i - 1} r ON l.u = r.u)" for i in range(1, 12))
 same(f, f"WITH a0(u, v) AS (SELECT n, lat FROM stations), {steps} SELECT u, v FROM a11 WHERE v > 52.4 ORDER BY u", ("v > 52.4", "v > 52.4::FLOAT"))
+f.note("CTEs that are called as our own tables are.")
+same(f, "WITH cells_0 AS (SELECT 7 AS x), CELLS_1 AS (SELECT 8 AS y) SELECT n, x, y FROM stations, cells_0, cells_1 WHERE n < 3 ORDER BY n")
+steps = ", ".join(f"a{i} AS (SELECT l.n FROM a{i - 1} l JOIN a{i - 1} r ON l.n = r.n)" for i in range(1, 13))
+same(f, f"WITH shared_0 AS (SELECT 100 AS x), a0 AS (SELECT n FROM stations), {steps} SELECT sum(n) AS s, max(x) AS m FROM a12, shared_0")

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Bytes beyond those that are accounted for that a process may always hold.
+/// Bytes that a process may hold beside what it accounts for.
 const UNUSED_MAX: u64 = 64 << 20;
 /// Time between two looks at the size of the heap.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -21,8 +21,8 @@ const LARGE_BLOCK: libc::c_int = 1 << 20;
 /// Sets the allocator up for a process that computes with so many threads within a limit of memory.
 ///
 /// There are no more arenas than threads; eight for each core are usual. Where the limit is small, large blocks go back
-/// to the system when they are freed: else the first one of up to 32 MiB that is freed raises the size from which blocks
-/// are mappings, and those below it stay in arenas that fray.
+/// to the system when they are freed. By default glibc raises the size of such blocks to that of the largest one freed so
+/// far, up to 32 MiB, and smaller ones fragment the arenas.
 pub fn configure(threads: usize, limit: u64) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

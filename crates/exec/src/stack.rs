@@ -26,7 +26,7 @@ pub(crate) fn give_back() {
     if let Some((low, high)) = bounds() {
         let here = std::hint::black_box(&low) as *const usize as usize;
         let end = here.saturating_sub(MARGIN) & !(PAGE - 1);
-        // Elsewhere than in its stack is a thread that was given another one for a deep recursion.
+        // A deep recursion may have moved the thread to another stack: then there is nothing to give back.
         if (low..high).contains(&here) && end > low {
             // SAFETY: the range lies inside the mapping of this thread's stack and ends MARGIN bytes below a local
             // variable of this frame; the stack grows down, so that no live frame, nor the red zone of one, is in it.

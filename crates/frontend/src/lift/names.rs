@@ -378,7 +378,7 @@ impl Relations<'_> {
             block.known.push(Known::new(called, &*source, also));
         }
         self.names.insert(name.value.clone());
-        let table = format!("cells_{}", self.tables.len());
+        let table = self.free_name();
         self.tables.insert(table.clone(), source);
         let alias = Some(alias.unwrap_or_else(|| plain_alias(name)));
         *factor = table_factor(Ident::new(table), alias);
@@ -402,6 +402,19 @@ impl Relations<'_> {
             }
         }
         None
+    }
+
+    /// A name for a table that no CTE in sight has: the CTE would be read instead.
+    fn free_name(&self) -> String {
+        let is_cte = |name: &str| {
+            let mut ctes = self.scopes.iter().flat_map(|level| level.ctes.keys());
+            ctes.any(|cte| cte.eq_ignore_ascii_case(name))
+        };
+        let mut name = format!("cells_{}", self.tables.len());
+        while is_cte(&name) || self.tables.contains_key(&name) {
+            name.push('_');
+        }
+        name
     }
 
     /// What the innermost open query sees, as it was written.

@@ -76,7 +76,10 @@ pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
             && size.walked <= 1
             && named[at].keys().all(|name| !sizes.contains_key(name));
         let is_taken = uses > 1 && !reads_one_table;
-        let table = format!("shared_{}", taken.len());
+        let mut table = format!("shared_{}", taken.len());
+        while ctes.iter().any(|cte| cte.alias.name.value.eq_ignore_ascii_case(&table)) {
+            table.push('_');
+        }
         let (true, Some(mut own), Some(rest)) = (is_taken, rows_of(&name), rows_of(&table)) else {
             sizes.insert(name, size);
             continue;

@@ -85,7 +85,8 @@ impl Relations<'_> {
         if let ControlFlow::Break(error) = walked {
             return Err(error);
         }
-        let name = Ident::new(format!("view_{}", self.views.ctes.len()));
+        // No name that a query has for a CTE of its own, unless in quotes.
+        let name = Ident::new(format!("view:{}", self.views.ctes.len()));
         self.views.names.insert(text, name.clone());
         self.views.ctes.push(Cte {
             alias: plain_alias(name.clone()),

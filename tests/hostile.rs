@@ -418,3 +418,32 @@ fn subqueries_in_expressions_are_bounded() {
     }
     assert_eq!(code(&server, &nested(10)), "ok");
 }
+
+/// A disk that takes seconds to write keeps those waiting who write, and nobody else.
+#[test]
+fn a_busy_disk_stops_nobody_else() {
+    let environment = [("TESSERA_FAIL", "catalog.stored=stall"), ("TOKIO_WORKER_THREADS", "2")];
+    let server = Server::start(&["--threads", "2"], &environment);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|i| format!("CREATE TENSOR x{i} AS SELECT arange(100000) + {i} AS x"))
+            .map(|sql| json!({"sql": sql, "wait_ms": 60_000}))
+            .map(|body| scope.spawn(|| (Instant::now(), server.submit(&{ body }).json())))
+            .collect();
+        let (mut asked, mut longest) = (0, Duration::ZERO);
+        while writers.iter().any(|w| !w.is_finished()) {
+            let begun = Instant::now();
+            assert_eq!(server.get("/healthz").status, 200);
+            assert_eq!(code(&server, "SELECT 1"), "ok");
+            longest = longest.max(begun.elapsed());
+            asked += 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for writer in writers {
+            let (begun, end) = writer.join().unwrap();
+            assert_eq!(end["state"], "FINISHED", "{end}");
+            assert!(begun.elapsed() > Duration::from_secs(3), "the disk was not busy");
+        }
+        assert!(asked > 5 && longest < Duration::from_secs(2), "{asked} times, {longest:?}");
+    });
+}

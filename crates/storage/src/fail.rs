@@ -8,6 +8,7 @@
 //!   enospc    the step fails as on a full device
 //!   error     the step fails otherwise
 //!   sleep     the step takes 100 ms more
+//!   stall     the step takes 3 s more, as on a disk that is busy
 //! ```
 //! `operand.sort`, with the name of any kind of stage, is where its operands run. `@n` is the n-th time that the place is reached, and no other; without it each time is meant. A release build has
 //! nothing of this.
@@ -99,6 +100,7 @@ mod debug {
     use std::io::{Error, ErrorKind, Result};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum What {
@@ -106,6 +108,7 @@ mod debug {
         NoSpace,
         Error,
         Sleep,
+        Stall,
     }
 
     #[derive(Debug)]
@@ -156,9 +159,10 @@ mod debug {
                     "enospc" => What::NoSpace,
                     "error" => What::Error,
                     "sleep" => What::Sleep,
+                    "stall" => What::Stall,
                     _ => {
                         return Err(format!(
-                            "`{what}` in `{part}` is none of abort, enospc, error, sleep"
+                            "`{what}` in `{part}` is none of abort, enospc, error, sleep, stall"
                         ));
                     }
                 };
@@ -180,7 +184,11 @@ mod debug {
                 What::NoSpace => Err(Error::from(ErrorKind::StorageFull)),
                 What::Error => Err(Error::other(format!("the fail-point `{name}`"))),
                 What::Sleep => {
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+                What::Stall => {
+                    std::thread::sleep(Duration::from_secs(3));
                     continue;
                 }
             };

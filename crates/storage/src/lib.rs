@@ -16,6 +16,7 @@
 //!
 //! Invariants: storage does not know plans, operands or SQL; writers never hold an array whole; tokio does I/O only.
 
+mod disk;
 pub mod fail;
 pub mod manifest;
 pub mod sink;

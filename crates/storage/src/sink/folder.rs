@@ -10,6 +10,7 @@ pub use versions::Version;
 use super::SinkError;
 use super::place::{Place, join, make_all, new, remove_tree};
 use super::target::{Target, staging};
+use crate::disk;
 use crate::fail;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
@@ -148,7 +149,7 @@ impl Folder {
                     }
                     Ok(names)
                 };
-                match list() {
+                match disk::wait(list) {
                     Err(e)
                         if matches!(
                             e.kind(),
@@ -206,7 +207,7 @@ impl Folder {
         match &self.place {
             Place::Local { root, .. } => {
                 let path = root.join(key);
-                put_local(&path, key, &self.place.show(key), &bytes, &mode)?;
+                disk::wait(|| put_local(&path, key, &self.place.show(key), &bytes, &mode))?;
                 Ok(Version::default())
             }
             Place::Object { client, .. } => {
@@ -238,7 +239,7 @@ impl Folder {
             |step| fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e));
         point("remove")?;
         let there = match &self.place {
-            Place::Local { root, .. } => match fs::remove_file(root.join(key)) {
+            Place::Local { root, .. } => match disk::wait(|| fs::remove_file(root.join(key))) {
                 Ok(()) => true,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => false,
                 Err(e) => return Err(SinkError::io(self.place.show(key), &e)),

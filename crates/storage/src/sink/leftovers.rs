@@ -10,6 +10,7 @@
 use super::SinkError;
 use super::folder::Folder;
 use super::place::{Place, join, make_all, new};
+use crate::disk;
 use crate::fail;
 use futures::TryStreamExt;
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ impl Folder {
             fail::point("data.claim")?;
             Ok(file)
         };
-        match make() {
+        match disk::wait(make) {
             Ok(file) => Ok(Some(Claim { path, _file: file })),
             Err(e) => Err(SinkError::io(self.place.show(key), &e)),
         }
@@ -92,7 +93,7 @@ impl Folder {
     /// Whatever storage says.
     pub async fn leftovers(&self, key: &str, age: Duration) -> Result<Vec<Leftover>, SinkError> {
         match &self.place {
-            Place::Local { root, .. } => match local(&root.join(key), key, age) {
+            Place::Local { root, .. } => match disk::wait(|| local(&root.join(key), key, age)) {
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
                 other => other.map_err(|e| SinkError::io(self.place.show(key), &e)),
             },

@@ -1,6 +1,7 @@
 //! Where objects are put: files below a directory, or objects below a prefix of a bucket.
 
 use super::SinkError;
+use crate::disk;
 use crate::fail;
 use crate::source::store::Store;
 use bytes::Bytes;
@@ -59,7 +60,7 @@ impl Place {
     /// to appear at once renames the directory around it. `sync` waits until the file is on the device.
     pub(super) async fn put(&self, key: &str, bytes: Bytes, sync: bool) -> Result<(), SinkError> {
         match self {
-            Place::Local { .. } => self.put_local(key, &bytes, sync),
+            Place::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
             Place::Object { client, .. } => {
                 fail::point("zarr.object").map_err(|e| SinkError::io(self.show(key), &e))?;
                 let path = self.key(key)?;
@@ -95,7 +96,7 @@ impl Place {
         match self {
             Place::Local { root, .. } => {
                 let path = if key.is_empty() { root.clone() } else { root.join(key) };
-                remove_tree(&path).map_err(|e| SinkError::io(self.show(key), &e))
+                disk::wait(|| remove_tree(&path)).map_err(|e| SinkError::io(self.show(key), &e))
             }
             Place::Object { client, .. } => {
                 let below = self.key(key)?;

@@ -2,6 +2,7 @@
 
 use super::place::{Place, make_all, remove_tree};
 use super::{Host, Promise, SinkError};
+use crate::disk;
 use crate::fail;
 use crate::manifest::ManifestRef;
 use crate::source::location::{Location, Options, Place as Storage};
@@ -120,7 +121,8 @@ impl Target {
     async fn existing(&self, file: bool) -> Result<Existing, SinkError> {
         match &self.place {
             Place::Local { root, .. } => {
-                local_existing(root).map_err(|e| SinkError::io(self.display.clone(), &e))
+                let found = disk::wait(|| local_existing(root));
+                found.map_err(|e| SinkError::io(self.display.clone(), &e))
             }
             Place::Object { client, store, .. } => {
                 if file {
@@ -159,12 +161,14 @@ impl Target {
             return Ok((self.place.clone(), Publish::InPlace));
         };
         if in_place {
-            make_all(root, *private).map_err(|e| SinkError::io(self.display.clone(), &e))?;
+            disk::wait(|| make_all(root, *private))
+                .map_err(|e| SinkError::io(self.display.clone(), &e))?;
             return Ok((self.place.clone(), Publish::InPlace));
         }
         let staging = staging(root, &self.display)?;
-        let promise = host.store.promise(&staging, root);
-        fs::create_dir(&staging).map_err(|e| missing_parent(root, &self.display, &e))?;
+        let (promise, made) =
+            disk::wait(|| (host.store.promise(&staging, root), fs::create_dir(&staging)));
+        made.map_err(|e| missing_parent(root, &self.display, &e))?;
         let display = self.display.as_str().into();
         let place = Place::Local { root: staging.clone(), display, private: *private };
         let to = root.clone();
@@ -251,6 +255,6 @@ impl Publish {
             }
             Ok(())
         };
-        run().map_err(|e| SinkError::io(display, &e))
+        disk::wait(run).map_err(|e| SinkError::io(display, &e))
     }
 }

@@ -12,6 +12,7 @@ pub use counters::Counters;
 pub use failure::passing;
 pub(crate) use local::LocalFile;
 
+use crate::disk;
 use crate::manifest::{Manifest, ManifestRef, Seal};
 use crate::source::dataset_cache::{self, Seen, Version};
 use crate::source::error::SourceError;
@@ -243,7 +244,7 @@ impl Store {
     /// What tells the object of a key from others that had it or will have it; `None` if there is none.
     pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => match std::fs::metadata(join_path(root, key)) {
+            Kind::Local(root) => match disk::wait(|| join_path(root, key).metadata()) {
                 Ok(meta) if meta.is_file() => Ok(Some(versions::of_file(&meta))),
                 Ok(_) => Ok(None),
                 Err(e) if is_nothing(&e) => Ok(None),
@@ -264,7 +265,7 @@ impl Store {
                 let names = self.list(directory).await.ok()?.directories;
                 Some(Version::Names(names))
             }
-            (Kind::Local(root), None) => match std::fs::metadata(join_path(root, key)) {
+            (Kind::Local(root), None) => match disk::wait(|| join_path(root, key).metadata()) {
                 Ok(meta) if meta.is_file() => dataset_cache::of_file(&meta),
                 Ok(_) => Some(Version::Absent),
                 Err(e) if is_nothing(&e) => Some(Version::Absent),
@@ -326,7 +327,7 @@ impl Store {
     pub(crate) async fn get(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
-            Kind::Local(root) => {
+            Kind::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 if file.len > limit {
                     return Err(too_large(file.len));
@@ -335,7 +336,7 @@ impl Store {
                 self.check_same(&file)?;
                 self.note_stamp(key, || file.version);
                 Ok(Some(bytes))
-            }
+            }),
             Kind::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let options = GetOptions { if_match: self.tag(key), ..GetOptions::default() };
@@ -375,7 +376,7 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
         match &self.kind {
-            Kind::Local(_) => self.get_ranges_local(key, ranges),
+            Kind::Local(_) => disk::wait(|| self.get_ranges_local(key, ranges)),
             Kind::Object { client, prefix } => {
                 let one = async |r: Range<u64>| match r.is_empty() {
                     true => Ok(Some(Bytes::new())),
@@ -394,12 +395,12 @@ impl Store {
     /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => {
+            Kind::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let bytes = self.read_at(&file, file.len - n.min(file.len)..file.len)?;
                 self.check_same(&file)?;
                 Ok(Some(bytes))
-            }
+            }),
             Kind::Object { client, prefix } => {
                 self.fetch(client, prefix, key, GetRange::Suffix(n)).await
             }
@@ -412,11 +413,11 @@ impl Store {
         key: &str,
     ) -> Result<Option<(u64, Option<String>)>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => {
+            Kind::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let meta = self.io(key, file.file.metadata())?;
                 Ok(Some((meta.len(), local_version(&meta))))
-            }
+            }),
             Kind::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
@@ -433,7 +434,7 @@ impl Store {
     /// True if nothing can be seen at the place or below it: neither objects nor prefixes.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {
-            Kind::Local(root) => !root.exists(),
+            Kind::Local(root) => disk::wait(|| !root.exists()),
             Kind::Object { client, prefix } => {
                 let Ok(path) = self.path(prefix, "") else { return true };
                 match self.guard("", client.list_with_delimiter(Some(&path))).await {
@@ -448,7 +449,7 @@ impl Store {
     pub(crate) async fn list(&self, key: &str) -> Result<Listing, SourceError> {
         let mut out = Listing::default();
         match &self.kind {
-            Kind::Local(root) => {
+            Kind::Local(root) => disk::wait(|| -> Result<(), SourceError> {
                 let directory = join_path(root, key);
                 if let Some(fence) = &self.fence {
                     fence.listed(&directory, &self.show(key))?;
@@ -463,7 +464,8 @@ impl Store {
                         out.directories.push(name);
                     }
                 }
-            }
+                Ok(())
+            })?,
             Kind::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let listed = self.guard(key, client.list_with_delimiter(Some(&path))).await?;

@@ -1,6 +1,7 @@
 //! Locks of processes: who looks before it writes holds one meanwhile ([`Folder::hold`]).
 
 use super::Folder;
+use crate::disk;
 use crate::sink::SinkError;
 use crate::sink::place::{Place, make_all, new};
 use std::fs::{File, TryLockError};
@@ -24,14 +25,15 @@ impl Folder {
         let Place::Local { root, .. } = &self.place else { return Ok(None) };
         let path = root.join(key);
         let failed = |e: io::Error| SinkError::io(self.place.show(key), &e);
-        if let Some(parent) = path.parent() {
-            make_all(parent, true).map_err(failed)?;
-        }
-        let file = new(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed)?;
+        let open = || {
+            path.parent().map_or(Ok(()), |parent| make_all(parent, true))?;
+            new(true).create(true).truncate(false).open(&path)
+        };
+        let file = disk::wait(open).map_err(failed)?;
         let start = Instant::now();
         loop {
-            match if alone { file.try_lock() } else { file.try_lock_shared() } {
+            let lock = || if alone { file.try_lock() } else { file.try_lock_shared() };
+            match disk::wait(lock) {
                 Ok(()) => return Ok(Some(Held(file))),
                 Err(TryLockError::Error(e)) => return Err(failed(e)),
                 Err(TryLockError::WouldBlock) if start.elapsed() < HOLD_MAX => {

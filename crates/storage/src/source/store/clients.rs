@@ -2,6 +2,7 @@
 
 use super::region::Regional;
 use super::{Counters, Kind, Store};
+use crate::disk;
 use crate::source::dataset_cache::Kept;
 use crate::source::error::SourceError;
 use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
@@ -147,7 +148,7 @@ impl Stores {
         let store = self.at(&location, options, Access::Read)?;
         let not_found = || SourceError::NotFound { what: location.display.clone() };
         match &store.kind {
-            Kind::Local(path) => match std::fs::metadata(path) {
+            Kind::Local(path) => match disk::wait(|| path.metadata()) {
                 Ok(meta) => Ok(Found { is_directory: meta.is_dir() }),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Err(not_found()),
                 Err(e) => {

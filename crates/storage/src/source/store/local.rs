@@ -1,6 +1,7 @@
 //! Objects that are files.
 
 use super::{Kind, Store};
+use crate::disk;
 use crate::source::dataset_cache::{self, Version};
 use crate::source::error::SourceError;
 use crate::source::versions::{self, ABSENT};
@@ -101,7 +102,7 @@ impl Store {
     /// True if something is at the root: a file, a directory, or an object below the prefix.
     pub(crate) fn local_exists(&self) -> Option<bool> {
         match &self.kind {
-            Kind::Local(root) => Some(root.exists()),
+            Kind::Local(root) => Some(disk::wait(|| root.exists())),
             Kind::Object { .. } => None,
         }
     }

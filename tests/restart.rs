@@ -341,7 +341,7 @@ fn a_statement_that_runs_again_uses_what_it_had_kept() {
     let status = end(&s, &id);
     let durable = &status["durable"];
     // Of what was computed for others that are kept only the last is read.
-    assert!(durable["reused"].as_u64() >= Some(written / 3), "{written} written, {durable}");
+    assert!(durable["reused"].as_u64() >= Some(written / 3), "{written} written, {status}");
     assert!(durable["seconds_reused"].as_f64() > Some(0.0), "{durable}");
     assert_eq!(durable["corrupt"], 0, "{durable}");
     let reused = durable["reused"].as_f64().unwrap();

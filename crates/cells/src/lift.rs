@@ -37,7 +37,7 @@ mod nan;
 mod operators;
 mod optimizer;
 mod order;
-
+mod planner;
 mod relation;
 mod relations;
 mod rows;
@@ -62,7 +62,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-pub(crate) use datafusion::execution::SessionState;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
 };
@@ -72,18 +72,18 @@ use tessera_planner::config::Config;
 
 pub use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
-pub use labelled::{Dense, DenseKey, Labelled, coordinate, labelled, origins};
-pub use relations::plan_cells;
-pub(crate) use scan::flatten;
+pub(crate) use labelled::{coordinate, origins};
+pub use planner::{Planner, RowTables};
 pub use scan::{ScanColumn, ScanSource, TensorScan, Top};
 pub use shared::SharedRows;
 use shared::{SharedSource, Taken};
-pub use table::{calendar, dtype_of_field, field};
+pub(crate) use table::dtype_of_field;
+pub use table::{calendar, field};
 
-use crate::ast::Relation;
-use crate::error::Error;
-use crate::scope::Scope;
 use table::CellSource;
+use tessera_frontend::ast::Relation;
+use tessera_frontend::error::Error;
+use tessera_frontend::scope::Scope;
 
 /// What a relation of a cell block is.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ pub enum CellRelation {
     Query {
         /// The query, which sees nothing of what is around it.
         query: Box<Query>,
-        /// Its text: see [`crate::bind::View::text`].
+        /// Its text: see [`tessera_frontend::bind::View::text`].
         text: u64,
     },
     /// Left as it is written: a subquery or CTE of rows.
@@ -204,7 +204,7 @@ pub(crate) fn plan_in(
     because: &str,
     density: Density,
 ) -> Result<CellPlan, Error> {
-    crate::limits::with_stack(|| {
+    tessera_frontend::limits::with_stack(|| {
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
         let taken = match expansion::check(&query) {
             Ok(()) => Vec::new(),
@@ -404,7 +404,8 @@ impl Lift<'_> {
 
 /// Is planning to go on?
 fn go_on() -> datafusion::error::Result<()> {
-    crate::interrupt::check().map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
+    tessera_frontend::interrupt::check()
+        .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
 }
 
 /// Does a plan read a table of cells, so that the reason why it is not dense is worth telling?

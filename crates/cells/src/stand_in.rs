@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use arrow::array::Array;
+use datafusion::execution::SessionState;
+use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, VALUES_MAX, Work};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -15,37 +17,34 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::{Done, Island, RowsColumn, RowsToTensor, VALUES_MAX, Work};
-use crate::lift::{self, SessionState};
+use crate::lift::{self, CellPlan};
 
-impl Island {
-    /// A stand-in for its result; `number` tells it from those of other islands. `None` where nothing can be said.
-    pub fn stand_in(&self, number: usize, state: &SessionState) -> Option<Done> {
-        match &self.work {
-            Work::Values(rooted) => {
-                let node = first(rooted)?;
-                let length = cells(&node.shape).filter(|n| *n <= VALUES_MAX)?;
-                // A condition that is met somewhere, and the first of all positions.
-                let one = match node.dtype {
-                    DType::Bool => Scalar::bool(true),
-                    other => Scalar::zero(other),
-                };
-                let values = vec![Some(one); length as usize];
-                Some(Done::Values(ConstArray::new(node.dtype, &node.shape, &values)))
-            }
-            Work::Compress(rooted) => {
-                let node = first(rooted)?;
-                let array = array(number, 0, node.dtype, &node.shape, node.nullable);
-                Some(Done::Arrays(vec![Arc::new(array)]))
-            }
-            Work::Distinct(rooted) => {
-                let node = first(rooted)?;
-                let values = array(number, 0, node.dtype, &node.shape, false);
-                let counts = array(number, 1, DType::Int64, &node.shape, false);
-                Some(Done::Arrays(vec![Arc::new(values), Arc::new(counts)]))
-            }
-            Work::Rows(rows) => dataset(number, rows, state),
+/// A stand-in for the result of an island; `number` tells it from those of other islands. `None` where nothing can be said.
+pub fn stand_in(island: &Island, number: usize, state: &SessionState) -> Option<Done> {
+    match &island.work {
+        Work::Values(rooted) => {
+            let node = first(rooted)?;
+            let length = cells(&node.shape).filter(|n| *n <= VALUES_MAX)?;
+            // A condition that is met somewhere, and the first of all positions.
+            let one = match node.dtype {
+                DType::Bool => Scalar::bool(true),
+                other => Scalar::zero(other),
+            };
+            let values = vec![Some(one); length as usize];
+            Some(Done::Values(ConstArray::new(node.dtype, &node.shape, &values)))
         }
+        Work::Compress(rooted) => {
+            let node = first(rooted)?;
+            let array = array(number, 0, node.dtype, &node.shape, node.nullable);
+            Some(Done::Arrays(vec![Arc::new(array)]))
+        }
+        Work::Distinct(rooted) => {
+            let node = first(rooted)?;
+            let values = array(number, 0, node.dtype, &node.shape, false);
+            let counts = array(number, 1, DType::Int64, &node.shape, false);
+            Some(Done::Arrays(vec![Arc::new(values), Arc::new(counts)]))
+        }
+        Work::Rows(rows) => dataset(number, rows, state),
     }
 }
 
@@ -68,8 +67,9 @@ fn array(number: usize, at: usize, dtype: DType, shape: &[u64], nullable: bool) 
 
 /// Tensors over the labels that the keys come from: rows may be missing, labels are never others.
 fn dataset(number: usize, rows: &RowsToTensor, state: &SessionState) -> Option<Done> {
-    let labels = lift::origins(&rows.plan, state)?;
-    let fields = rows.plan.logical.schema().fields();
+    let plan = CellPlan::of(rows).ok()?;
+    let labels = lift::origins(plan, state)?;
+    let fields = plan.logical.schema().fields();
     let (mut coords, mut values) = (Vec::new(), Vec::new());
     for ((column, field), labels) in rows.columns.iter().zip(fields).zip(labels) {
         match column {

@@ -10,7 +10,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::context::SessionConfig;
 
 use super::labels::{BLOCK, Kept};
-use crate::error::Error;
+use tessera_frontend::error::Error;
 
 /// Labels along a dimension.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSou
 
 use super::casts::Casts;
 use super::time::Since;
-use crate::error::Position;
+use tessera_frontend::error::Position;
 
 /// The tables of one query and the functions of a session.
 pub(crate) struct Context<'a> {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use tessera_frontend::Lowered;
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
 use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error;
-use tessera_planner::ir::{Graph, NodeId};
+use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 
 /// A relation that is a tensor or a dataset: labelled variables over shared dimensions.
@@ -51,8 +52,8 @@ pub enum Cells {
     },
     /// A tensor that a tensor block computes.
     Planned {
-        /// The graph of the block.
-        graph: Arc<Graph>,
+        /// The block.
+        block: Arc<Lowered>,
         /// The tensor.
         node: NodeId,
     },
@@ -97,7 +98,7 @@ impl CubeVariable {
     pub fn shape(&self) -> &[u64] {
         match &self.cells {
             Cells::Stored { source, .. } => &source.shape,
-            Cells::Planned { graph, node } => &graph.node(*node).shape,
+            Cells::Planned { block, node } => &block.rooted.graph.node(*node).shape,
         }
     }
 
@@ -111,8 +112,8 @@ impl CubeVariable {
                 let raw = b.load(source.clone())?;
                 b.decode(raw, decode)
             }
-            Cells::Planned { graph, node } => {
-                let from = Rooted { graph: Graph::clone(graph), roots: vec![*node] };
+            Cells::Planned { block, node } => {
+                let from = Rooted { graph: block.rooted.graph.clone(), roots: vec![*node] };
                 b.import(&from)?.first().copied().ok_or_else(|| Error::Unsupported {
                     construct: format!("the variable {}", self.name),
                 })

@@ -30,6 +30,7 @@ use datafusion::common::{DFSchemaRef, JoinType};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, TableScan};
+use tessera_frontend::flatten;
 use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::ir::NodeId;
@@ -40,7 +41,7 @@ use super::along::Along;
 use super::labels::Kept;
 use super::lower::{Lower, Reason, place, refused};
 use super::relation::{Column, Relation};
-use super::scan::{ROW, ScanColumn, TensorScan, Top, flatten, row_field};
+use super::scan::{ROW, ScanColumn, TensorScan, Top, row_field};
 use super::table::{self, CellSource, dtype_of};
 
 /// The dense form of a plan as a scan of that name, or why there is none.

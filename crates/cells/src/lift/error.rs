@@ -6,8 +6,8 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use crate::error::{Error, Position, nearest};
-use crate::functions::functions;
+use tessera_frontend::error::{Error, Position, nearest};
+use tessera_frontend::functions::functions;
 
 /// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {

@@ -8,16 +8,16 @@
 //! Its checks of a plan walk through a subquery of an expression three times, once for each way that leads there, and do
 //! so again for the subqueries inside of it: the work triples with each level of nesting.
 
-use crate::walk::walk;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use tessera_frontend::walk::walk;
 
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
-use crate::error::Error;
+use tessera_frontend::error::Error;
 
 /// The most relations that one query of rows is planned with.
 const RELATIONS_MAX: u64 = 1024;
@@ -254,7 +254,9 @@ mod tests {
     use super::*;
 
     fn size(sql: &str) -> Size {
-        let crate::Statement::Query(query) = crate::parse(sql).unwrap().remove(0).statement else {
+        let tessera_frontend::Statement::Query(query) =
+            tessera_frontend::parse(sql).unwrap().remove(0).statement
+        else {
             panic!("no query")
         };
         Count::of(&query)

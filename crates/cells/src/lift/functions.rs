@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use super::error;
 use super::names::{FLOOR_DIVIDE, POWER};
-use crate::error::Error;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
@@ -37,6 +36,7 @@ use percentile::Percentile;
 use root::Ieee;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
+use tessera_frontend::error::Error;
 pub(super) use time_text::TimeText;
 
 /// A session for cell blocks: DataFusion's functions and ours.

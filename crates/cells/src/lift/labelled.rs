@@ -20,56 +20,19 @@ use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan};
 use sqlparser::ast::{Expr, GroupByExpr, Query, Select, SelectItem, Spanned, Value};
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_planner::optimize::Rooted;
 
 use super::along::Along;
 use super::labels::Factors;
 use super::relations::plan_cells_in;
 use super::scan::ScanSource;
 use super::table::{calendar, dtype_of};
-use super::{CellPlan, Density, ScanColumn, TensorScan, error, order};
-use crate::ast;
-use crate::bind::Context;
-use crate::error::{BindError, Error, Position};
-use crate::island::{RowsColumn, RowsToTensor, Site};
-use crate::scope;
-
-/// A planned cell block that gives tensors.
-#[derive(Debug, Clone)]
-pub struct Labelled {
-    /// How its rows become tensors.
-    pub rows: RowsToTensor,
-    /// The tensors themselves, if no rows are needed.
-    pub dense: Option<Dense>,
-    /// The names of the values: `AS`, or the column's own; `None` for other expressions.
-    pub names: Vec<Option<Arc<str>>>,
-}
-
-/// The result of a cell block that stayed dense.
-#[derive(Debug, Clone)]
-pub struct Dense {
-    /// The graph; its roots are 1-d, the cells of `shape` in row-major order.
-    pub rooted: Rooted,
-    /// Lengths of the axes.
-    pub shape: Vec<u64>,
-    /// The root (`bool`) that is false for cells that are no rows.
-    pub presence: Option<usize>,
-    /// For each dimension of the result its axis and labels; other axes have length 1.
-    pub keys: Vec<DenseKey>,
-    /// The root of each value.
-    pub values: Vec<usize>,
-}
-
-/// A dimension of a dense result.
-#[derive(Debug, Clone)]
-pub struct DenseKey {
-    /// The axis.
-    pub axis: usize,
-    /// A label for each position, all different.
-    pub labels: CoordValues,
-    /// The labels are those of a source, and stay in its order; labels that were computed come ascending.
-    pub is_source: bool,
-}
+use super::{CellPlan, Density, Planner, ScanColumn, TensorScan, error, order};
+use tessera_frontend::ast;
+use tessera_frontend::bind::Context;
+use tessera_frontend::cells::{Dense, DenseKey, Labelled};
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::island::{RowsColumn, RowsToTensor, Site};
+use tessera_frontend::scope;
 
 /// Plans a cell block as tensors. `because` is the clause that made it one.
 ///
@@ -78,24 +41,21 @@ pub struct DenseKey {
 /// without a name.
 ///
 /// # Errors
-/// Those of [`super::plan_cells`]; `ambiguous_dims` if nothing says which of several columns are dimensions.
-pub fn labelled(
+/// Those of [`Planner::plan`]; `ambiguous_dims` if nothing says which of several columns are dimensions.
+pub(crate) fn labelled(
     query: &Query,
     text: u64,
     context: &mut Context<'_>,
+    planner: &Planner<'_>,
     because: &str,
-) -> Result<Arc<Labelled>, Error> {
-    let site = scope::site(text, query);
-    if let Some(known) = context.islands.labelled.get(site, query) {
-        return Ok(known);
-    }
+) -> Result<Labelled, Error> {
     let mut plain = query.clone();
     let written = columns(&mut plain)?;
-    let plan = plan_cells_in(&plain, text, context, because)?;
+    let plan = plan_cells_in(&plain, text, context, planner, because)?;
     let position = Position::of_span(query.span());
     let (columns, names) = match written {
         Some(written) => written,
-        None => by_labels(&plain, &plan, (context.state)()?)?,
+        None => by_labels(&plain, &plan, (planner.state)()?)?,
     };
     if plan.logical.schema().fields().len() != columns.len() {
         return Err(Error::Cells {
@@ -109,15 +69,14 @@ pub fn labelled(
             hint: Some("write each column, dimensions in brackets".to_string()),
         });
     }
-    let dense = match context.density {
+    let dense = match planner.density {
         Density::Auto => dense(&plan, &columns),
         Density::Off => None,
     };
-    let place = site.unwrap_or(Site { text, start: (0, 0), end: (0, 0) });
-    let rows = RowsToTensor { plan, columns, site: place, query: Arc::new(query.clone()) };
-    let labelled = Arc::new(Labelled { rows, dense, names });
-    context.islands.labelled.insert(site, query, labelled.clone());
-    Ok(labelled)
+    let nowhere = Site { text, start: (0, 0), end: (0, 0) };
+    let site = scope::site(text, query).unwrap_or(nowhere);
+    let rows = RowsToTensor { plan: Arc::new(plan), columns, site, query: Arc::new(query.clone()) };
+    Ok(Labelled { rows, dense, names })
 }
 
 /// The names of values that have one.
@@ -214,7 +173,7 @@ fn text_of(item: &SelectItem) -> Option<Arc<str>> {
 }
 
 /// For each column of a plan the different labels that it can have, if it comes from labels.
-pub fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Option<ArrayRef>>> {
+pub(crate) fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Option<ArrayRef>>> {
     let labels = order::labels(&plan.logical, state).ok()?;
     let different = |values: Along| {
         let values = values.array(state).ok()?;
@@ -404,7 +363,7 @@ fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s Tensor
 }
 
 /// Labels as a coordinate; `None` for types that coordinates do not have, and for NULLs.
-pub fn coordinate(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
+pub(crate) fn coordinate(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
     if array.null_count() > 0 {
         return None;
     }

@@ -17,10 +17,10 @@ mod ours;
 mod used;
 mod views;
 
-use crate::walk::walk_mut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use tessera_frontend::walk::walk_mut;
 
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
@@ -31,14 +31,14 @@ use sqlparser::ast::{
 use super::cube::Cube;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
-use crate::ast::{self, Relation};
-use crate::error::{Error, Position};
-use crate::interrupt;
-use crate::scope::Scope;
-use crate::seasons;
 use columns::Columns;
 use known::Known;
 pub(super) use ours::call;
+use tessera_frontend::ast::{self, Relation};
+use tessera_frontend::error::{Error, Position};
+use tessera_frontend::interrupt;
+use tessera_frontend::scope::Scope;
+use tessera_frontend::seasons;
 use used::Used;
 use views::Views;
 

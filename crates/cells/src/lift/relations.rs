@@ -5,42 +5,36 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
 
-use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable};
-use crate::ast::Relation;
-use crate::bind::{self, CatalogNames, Context, RelationRef};
-use crate::error::{BindError, Error, Position};
-use crate::labels::coordinates;
-use crate::lower::{Lowered, lower_in};
-use crate::scope::{self, Scope};
-use crate::surface::{self, RelationKind};
+use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Planner, RowTables};
+use tessera_frontend::ast::Relation;
+use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::labels::coordinates;
+use tessera_frontend::limits;
+use tessera_frontend::scope::{self, Scope};
+use tessera_frontend::surface::{self, RelationKind};
+use tessera_frontend::{Lowered, lower_inside};
 
-/// Plans a cell block over what a statement is bound to. `because` is the clause that made it one.
+/// Plans a cell block that stands in that text.
 ///
 /// # Errors
 /// Those of [`super::plan`], and [`Error::Waiting`] if a part of it has to run first.
-pub fn plan_cells(
-    query: &Query,
-    context: &mut Context<'_>,
-    because: &str,
-) -> Result<CellPlan, Error> {
-    plan_cells_in(query, 0, context, because)
-}
-
-/// The same of a query in that text.
 pub(crate) fn plan_cells_in(
     query: &Query,
     text: u64,
     context: &mut Context<'_>,
+    planner: &Planner<'_>,
     because: &str,
 ) -> Result<CellPlan, Error> {
-    let (config, density) = (context.config.clone(), context.density);
-    let state = (context.state)()?;
-    let tables = Relations { context: RefCell::new(context) };
-    crate::limits::nested(|| super::plan_in(query, text, &tables, state, &config, because, density))
+    let (config, density) = (context.config.clone(), planner.density);
+    let state = (planner.state)()?;
+    let tables = Relations { context: RefCell::new(context), tables: planner.tables };
+    limits::nested(|| super::plan_in(query, text, &tables, state, &config, because, density))
 }
 
 struct Relations<'c, 'a> {
     context: RefCell<&'c mut Context<'a>>,
+    tables: &'c dyn RowTables,
 }
 
 impl CellTables for Relations<'_, '_> {
@@ -55,10 +49,10 @@ impl CellTables for Relations<'_, '_> {
             return subquery(query, scope, name, &mut context);
         }
         if let Relation::Cells { expr, alias, .. } = relation {
-            return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context);
+            return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context, self.tables);
         }
         let Some(name) = bind::relation_ref(relation)? else { return Ok(CellRelation::Sql) };
-        named(relation, &name, &mut context)
+        named(relation, &name, &mut context, self.tables)
     }
 }
 
@@ -74,13 +68,8 @@ fn subquery(
         return Ok(CellRelation::Sql);
     }
     let site = scope::site(scope.text, query);
-    if let Some(known) = context.islands.cubes.get(site, &whole) {
-        return Ok(CellRelation::Cube(Arc::new(Cube { name, ..Cube::clone(&known) })));
-    }
-    let lowered = lower_in(&whole, scope.text, context)?;
-    let cube = Arc::new(cube(name, lowered));
-    context.islands.cubes.insert(site, &whole, cube.clone());
-    Ok(CellRelation::Cube(cube))
+    let lowered = lower_inside(&whole, scope.text, site, context)?;
+    Ok(CellRelation::Cube(Arc::new(cube(name, &lowered))))
 }
 
 /// `CELLS(expr)`: a relation by its name, a query, or an expression over the relations that it names.
@@ -89,25 +78,26 @@ fn cells(
     alias: Option<&str>,
     scope: &Scope,
     context: &mut Context<'_>,
+    tables: &dyn RowTables,
 ) -> Result<CellRelation, Error> {
-    let position = Position::of_span(crate::lower::span_of(expr));
+    let position = Position::of_span(tessera_frontend::span_of(expr));
     let of_rows = |hint: &str| Error::Cells {
         code: "wrong_surface",
         message: "CELLS(…) takes a tensor, and this is rows already".to_string(),
         position,
         hint: Some(hint.to_string()),
     };
-    if let Some(url) = crate::ast::url_of(expr) {
+    if let Some(url) = tessera_frontend::ast::url_of(expr) {
         let reference = RelationRef::Url { url: url.to_string(), options: Vec::new() };
-        if context.catalog.rows(&reference).is_some() {
+        if context.catalog.is_rows(&reference) {
             return Err(of_rows(&format!("write FROM '{url}'")));
         }
         let (url, alias) = (Ident::with_quote('\'', url), alias.map(Ident::new));
         let relation = Relation::Url { url: &url, alias: alias.as_ref() };
-        return named(&relation, &reference, context);
+        return named(&relation, &reference, context, tables);
     }
     match expr {
-        Expr::Nested(inner) => return cells(inner, alias, scope, context),
+        Expr::Nested(inner) => return cells(inner, alias, scope, context, tables),
         Expr::Subquery(query) => {
             let name = alias.unwrap_or_default().to_string();
             return match subquery(query, scope, name, context)? {
@@ -124,11 +114,11 @@ fn cells(
             let name = ObjectName::from(parts);
             let relation = Relation::Name { name: &name, alias: None };
             let reference = RelationRef::Name(bind::dotted(&name));
-            if context.catalog.rows(&reference).is_some() {
+            if context.catalog.is_rows(&reference) {
                 return Err(of_rows("write FROM and its name"));
             }
             if is_known(&reference, context) {
-                return named(&relation, &reference, context);
+                return named(&relation, &reference, context, tables);
             }
         }
         _ => {}
@@ -142,7 +132,7 @@ fn cells(
     {
         let names = context.catalog.names();
         let words: Vec<&str> = names.iter().map(String::as_str).collect();
-        let near = crate::error::nearest(&name, &words).map(String::from);
+        let near = tessera_frontend::error::nearest(&name, &words).map(String::from);
         let candidates = near.into_iter().collect();
         return Err(Error::UnknownName { kind: "relation", name, candidates, position });
     }
@@ -158,8 +148,8 @@ fn cells(
     if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
         return Err(of_rows("write FROM (SELECT …)"));
     }
-    let lowered = lower_in(&whole, scope.text, context)?;
-    Ok(CellRelation::Cube(Arc::new(cube(alias.unwrap_or("cells").to_string(), lowered))))
+    let lowered = lower_inside(&whole, scope.text, None, context)?;
+    Ok(CellRelation::Cube(Arc::new(cube(alias.unwrap_or("cells").to_string(), &lowered))))
 }
 
 fn is_known(reference: &RelationRef, context: &Context<'_>) -> bool {
@@ -168,8 +158,8 @@ fn is_known(reference: &RelationRef, context: &Context<'_>) -> bool {
 
 /// `SELECT expr FROM names`.
 fn select(expr: &Expr, names: &[String]) -> Option<Query> {
-    let template = crate::parse("SELECT x FROM y").ok()?.into_iter().next()?;
-    let crate::Statement::Query(mut query) = template.statement else { return None };
+    let template = tessera_frontend::parse("SELECT x FROM y").ok()?.into_iter().next()?;
+    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
     let block = scope::innermost_mut(&mut query)?;
     block.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
     let from = block.from.pop()?;
@@ -188,12 +178,13 @@ fn named(
     relation: &Relation<'_>,
     name: &RelationRef,
     context: &mut Context<'_>,
+    tables: &dyn RowTables,
 ) -> Result<CellRelation, Error> {
     let alias = match relation {
         Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
         _ => None,
     };
-    if let Some(source) = context.catalog.rows(name) {
+    if let Some(source) = tables.rows(name) {
         let stem = name.text().rsplit('/').next().unwrap_or_default();
         let stem = stem.split('.').next().unwrap_or_default();
         let name = if stem.is_empty() { "rows" } else { stem };
@@ -234,12 +225,11 @@ fn position_of(relation: &Relation<'_>) -> Option<Position> {
 }
 
 /// What a tensor block gives, as a relation of cells.
-fn cube(name: String, lowered: Lowered) -> Cube {
-    let graph = Arc::new(lowered.rooted.graph);
+fn cube(name: String, lowered: &Arc<Lowered>) -> Cube {
     let mut cube = Cube { name, ..Cube::default() };
     let dataset = coordinates(&lowered.outputs);
-    let outputs = lowered.outputs.into_iter().zip(lowered.rooted.roots);
-    for (at, ((labels, node), is_coordinate)) in outputs.zip(dataset).enumerate() {
+    let outputs = lowered.outputs.iter().zip(&lowered.rooted.roots);
+    for (at, ((labels, &node), is_coordinate)) in outputs.zip(dataset).enumerate() {
         for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
             if !cube.coords.iter().any(|c| c.name == coord.name) {
                 cube.coords.push(coord.clone());
@@ -248,14 +238,14 @@ fn cube(name: String, lowered: Lowered) -> Cube {
         if is_coordinate {
             continue;
         }
-        let name: Arc<str> = labels.name.into();
+        let name: Arc<str> = labels.name.as_str().into();
         if !labels.named {
             cube.also.push((format!("v{at}").into(), name.clone()));
         }
         cube.variables.push(CubeVariable {
             name,
-            dims: labels.dims.into_iter().map(|d| d.name).collect(),
-            cells: Cells::Planned { graph: graph.clone(), node },
+            dims: labels.dims.iter().map(|d| d.name.clone()).collect(),
+            cells: Cells::Planned { block: lowered.clone(), node },
         });
     }
     cube

@@ -14,9 +14,10 @@ use tessera_planner::optimize::Rooted;
 use super::error;
 use super::labels::{Kept, Labels};
 use super::lower::place;
-use super::scan::{ScanColumn, TensorScan, flatten};
+use super::scan::{ScanColumn, TensorScan};
 use super::table::{CellSource, Column, dtype_of};
-use crate::error::Error;
+use tessera_frontend::error::Error;
+use tessera_frontend::flatten;
 
 /// The scan of a table's cells under its filters, projection and limit.
 pub(crate) fn rows(

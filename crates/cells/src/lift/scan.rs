@@ -13,11 +13,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::TableSource;
-use tessera_planner::build::Builder;
-use tessera_planner::error::Error;
-use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
-use tessera_planner::region::cells;
 
 use super::along::Along;
 
@@ -114,24 +110,6 @@ impl TableSource for ScanSource {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
-}
-
-/// Makes the nodes, broadcastable to `shape`, 1-d tensors of one grid.
-pub(crate) fn flatten(
-    b: &mut Builder,
-    nodes: &[NodeId],
-    shape: &[u64],
-) -> Result<Vec<NodeId>, Error> {
-    let rows = cells(shape).ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })?;
-    // Rows of eight-byte columns: the streams of all columns step together.
-    let chunk = (b.config.chunk_bytes_target / 8).clamp(1, rows.max(1));
-    let mut out = Vec::with_capacity(nodes.len());
-    for &node in nodes {
-        let wide = b.broadcast_to(node, shape)?;
-        let flat = b.reshape(wide, &[rows])?;
-        out.push(b.rechunk(flat, &[chunk])?);
-    }
-    Ok(out)
 }
 
 impl TensorScan {

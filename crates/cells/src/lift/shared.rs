@@ -21,8 +21,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
 use sqlparser::ast::{Cte, Ident, ObjectName, Query, TableFactor, Visitor, With};
 
 use super::expansion::{Size, name_of, size_beside};
-use crate::scope;
-use crate::walk::walk;
+use tessera_frontend::scope;
+use tessera_frontend::walk::walk;
 
 /// Rows of a query that its parts read by the name of a table.
 #[derive(Debug, Clone)]
@@ -111,8 +111,8 @@ fn with_what_it_reads(at: usize, ctes: &[Cte], named: &[BTreeMap<String, usize>]
 
 /// `SELECT * FROM name`.
 fn rows_of(name: &str) -> Option<Query> {
-    let parsed = crate::parse("SELECT * FROM x").ok()?.into_iter().next()?;
-    let crate::Statement::Query(mut query) = parsed.statement else { return None };
+    let parsed = tessera_frontend::parse("SELECT * FROM x").ok()?.into_iter().next()?;
+    let tessera_frontend::Statement::Query(mut query) = parsed.statement else { return None };
     let from = scope::innermost_mut(&mut query)?.from.first_mut()?;
     let TableFactor::Table { name: of, .. } = &mut from.relation else { return None };
     *of = ObjectName::from(vec![Ident::new(name)]);

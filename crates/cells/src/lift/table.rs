@@ -23,7 +23,7 @@ use super::along::Along;
 use super::cube::{Cube, CubeVariable};
 use super::scan::row_field;
 use super::{Density, error};
-use crate::error::{BindError, Error};
+use tessera_frontend::error::{BindError, Error};
 
 /// Key of a field's metadata under which Arrow names an extension type.
 const EXTENSION_NAME: &str = "ARROW:extension:name";
@@ -362,7 +362,7 @@ pub fn calendar(field: &Field) -> Option<Calendar> {
 }
 
 /// The element type that a tensor of a column's values has.
-pub fn dtype_of_field(field: &Field) -> Option<DType> {
+pub(crate) fn dtype_of_field(field: &Field) -> Option<DType> {
     calendar(field).map(DType::Datetime).or_else(|| dtype_of(field.data_type()))
 }
 

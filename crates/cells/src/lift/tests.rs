@@ -3,6 +3,7 @@
 
 mod data;
 mod errors;
+mod inside;
 mod queries;
 
 use std::fmt::Write;
@@ -11,17 +12,17 @@ use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
 use super::{CellPlan, Density, ScanColumn, plan, session_state};
-use crate::Statement;
-use crate::error::Error;
+use tessera_frontend::Statement;
+use tessera_frontend::error::Error;
 
 fn query(sql: &str) -> Query {
-    match crate::parse(sql).unwrap().remove(0).statement {
+    match tessera_frontend::parse(sql).unwrap().remove(0).statement {
         Statement::Query(query) => *query,
         other => panic!("not a query: {other:?}"),
     }
 }
 
-pub(crate) fn planned(sql: &str) -> Result<CellPlan, Error> {
+fn planned(sql: &str) -> Result<CellPlan, Error> {
     let state = session_state(1 << 30)?;
     plan(&query(sql), &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
 }
@@ -102,4 +103,15 @@ fn op(op: &tessera_planner::ir::Op) -> String {
         }
         other => format!("{other:?}"),
     }
+}
+
+#[test]
+fn the_optimiser_is_stopped() {
+    let plan = |is_stopped| {
+        tessera_planner::interrupt::interruptible(
+            move || is_stopped,
+            || planned("SELECT x FROM t WHERE x > 0"),
+        )
+    };
+    assert!(matches!(plan(true), Err(Error::Stopped)));
 }

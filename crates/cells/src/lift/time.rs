@@ -23,7 +23,7 @@ use tessera_planner::time::parse_period;
 use super::functions::TimeText;
 use super::table::calendar;
 use super::{float32, operators, unsigned, zones};
-use crate::error::{Error, Position};
+use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
 pub(crate) fn rewrite(

@@ -12,7 +12,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableSource};
 
 use super::table::{CellSource, CellTable, Column, UNREADABLE};
-use crate::error::BindError;
+use tessera_frontend::error::BindError;
 
 /// The error of a column that an expression of the plan names and that cannot be read.
 pub(crate) fn used(

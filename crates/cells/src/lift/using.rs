@@ -14,15 +14,15 @@
 mod columns;
 mod names;
 
-use crate::walk::walk_mut;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use tessera_frontend::walk::walk_mut;
 
 use datafusion::execution::SessionState;
 use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
 
 use super::names::Prepared;
-use crate::error::Error;
+use tessera_frontend::error::Error;
 
 /// Rewrites all blocks of a prepared query.
 pub(super) fn rewrite(

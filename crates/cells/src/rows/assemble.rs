@@ -12,13 +12,10 @@
 //! Both the rows and the chunks go to files when memory is short, so they may be larger than it; labels may not.
 
 mod blocks;
+mod heap;
 mod key;
 mod place;
 
-use crate::error::Error;
-use crate::quota::Charge;
-use crate::select::Room;
-use crate::store::Resident;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef, TimeUnit};
@@ -28,6 +25,10 @@ use key::{Key, key_kind};
 use place::Placing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_exec::error::Error;
+use tessera_exec::quota::Charge;
+use tessera_exec::select::Room;
+use tessera_exec::store::Resident;
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;

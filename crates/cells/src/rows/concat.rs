@@ -8,7 +8,6 @@
 //! it may be NULL, and leaves it out of ORDER BY. Of a concatenation it knows no constants.
 
 use super::single;
-use crate::quota::Quota;
 use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -29,6 +28,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
+use tessera_exec::quota::Quota;
 
 /// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants. What
 /// its readers of files hold is charged to the [`Quota`] that is an extension of the state's configuration.

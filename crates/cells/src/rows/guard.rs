@@ -10,7 +10,6 @@
 
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
-use crate::quota::Quota;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -42,6 +41,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tessera_exec::quota::Quota;
 use tessera_storage::source::SourceError;
 
 /// A format of tables whose readers may panic.

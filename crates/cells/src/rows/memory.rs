@@ -12,12 +12,12 @@
 //! Statements that use rows at the same time have equal parts of the share, but always the least that holds the rows
 //! of some batches. What that is beyond the shares of a tiny limit is not counted: plans would have nothing left.
 
-use crate::quota::{Account, Quota, Reservation};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_exec::quota::{Account, Quota, Reservation};
 
 /// One part of this many of the limit is what a statement may have, and twice that all of them together.
 const SHARE: u64 = 4;

@@ -12,7 +12,6 @@
 //! Source of the format: the Thrift definition of `PageHeader` (parquet.thrift of Apache Parquet).
 
 use super::thrift::Compact;
-use crate::quota::{Account, Charge, Quota};
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use datafusion::datasource::listing::PartitionedFile;
@@ -32,6 +31,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use tessera_exec::quota::{Account, Charge, Quota};
 
 /// The source, whose readers charge what they hold to the budget.
 pub(super) fn charged(

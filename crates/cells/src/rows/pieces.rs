@@ -4,15 +4,15 @@
 //! plan short of memory wait for its reader.
 
 use super::Piece;
-use crate::chunk::Chunk;
-use crate::error::Error;
-use crate::schedule::Sink;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use futures::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error;
+use tessera_exec::schedule::Sink;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

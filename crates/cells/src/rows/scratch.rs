@@ -1,7 +1,5 @@
 //! Where DataFusion puts rows aside: files in the process' own directory, within the limit of all that is spilled.
 
-use crate::error::Error;
-use crate::store::{Directory, Space, Store};
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -14,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_exec::error::Error;
+use tessera_exec::store::{Directory, Space, Store};
 
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
@@ -62,7 +62,7 @@ fn ours(e: Error) -> DataFusionError {
 impl TempFileFactory for RowsScratch {
     fn create_temp_file(&self, _: &str) -> Result<Arc<dyn SpillFile>> {
         let directory = self.store.directory().map_err(ours)?;
-        let path = directory.file(&format!("{}.rows", self.store.number()));
+        let path = directory.path().join(format!("{}.rows", self.store.number()));
         let space = Mutex::new(self.store.space(0).map_err(ours)?);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.map_err(|e| ours(self.store.io(&e)))?;

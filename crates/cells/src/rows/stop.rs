@@ -7,7 +7,6 @@
 //! A join that compares every row with every row looks at billions of pairs between two batches. Its condition is
 //! evaluated for some thousand pairs at a time, so the check is there, and the thread's other work is handed to others.
 
-use crate::error::Error;
 use crate::stack;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -25,6 +24,7 @@ use futures::StreamExt;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use tessera_exec::error::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Says that a statement was cancelled, or has taken its time.

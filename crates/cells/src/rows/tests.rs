@@ -4,7 +4,6 @@
 use super::{
     Column, Piece, RunTensor, SharedProvider, SharedTable, TableParts, TensorTable, attach,
 };
-use crate::error::Error;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::pretty::pretty_format_batches;
@@ -15,6 +14,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use tessera_exec::error::Error;
 use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::optimize::Rooted;

@@ -20,7 +20,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_exec::datafusion::{
+use tessera_cells::lift::{CellPlan, ScanColumn, SharedRows, TensorScan};
+use tessera_cells::rows::{
     BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, SharedProvider, SharedTable,
     TableParts, TensorTable, Top, attach, rows_of_batches, stoppable, tensor_scans,
     with_large_limits_sorted,
@@ -28,7 +29,6 @@ use tessera_exec::datafusion::{
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
-use tessera_frontend::lift::{self, CellPlan, ScanColumn, SharedRows, TensorScan};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::ir::NodeId;
@@ -100,7 +100,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<CellPlan, Error> {
         let because = decision.reason.to_string();
-        self.settle(binding, statement, |context| lift::plan_cells(query, context, &because)).await
+        self.settle(binding, statement, |context, cells| cells.plan(query, context, &because)).await
     }
 
     /// Names and types of the columns that a cell query gives.

@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
-use tessera_exec::datafusion::TableParts;
+use tessera_cells::lift::Planner;
+use tessera_cells::rows::TableParts;
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::Sources;
-use tessera_frontend::lift;
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface};
 use tessera_frontend::{Context, lower_any};
@@ -120,7 +120,7 @@ impl Session {
         mut binding: Binding<'a>,
         decision: &Decision,
         what: &Explain,
-        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
         statement: &Handle,
     ) -> Result<Lowered<'a, T>, Error> {
         if what.analyze {
@@ -145,7 +145,7 @@ impl Session {
         what: &Explain,
         statement: &Handle,
     ) -> Result<Reply, Error> {
-        let lower = |context: &mut Context<'_>| lower_any(query, context);
+        let lower = |context: &mut Context<'_>, _: &Planner<'_>| lower_any(query, context);
         let (binding, lowered) =
             match self.lowered(binding, decision, what, lower, statement).await? {
                 Lowered::Ready(binding, lowered) => (*binding, lowered),
@@ -175,7 +175,8 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let because = decision.reason.to_string();
-        let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
+        let lower =
+            |context: &mut Context<'_>, cells: &Planner<'_>| cells.plan(query, context, &because);
         let (binding, cells) = match self.lowered(binding, decision, what, lower, statement).await?
         {
             Lowered::Ready(binding, lowered) => (*binding, lowered),

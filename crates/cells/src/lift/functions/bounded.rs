@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::inner::of_inner;
-use crate::error::Error;
+use tessera_frontend::error::Error;
 
 /// The names of the functions.
 pub(super) const NAMES: [&str; 28] = [

@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
 
 use super::inner::of_inner;
 use super::sliding;
-use crate::error::Error;
+use tessera_frontend::error::Error;
 
 /// DataFusion's `sum`, but for integers.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use sqlparser::ast::{Expr, Query, Select, SelectItem, SetExpr, TableFactor, Tabl
 use super::super::CellRelation;
 use super::super::cube::Cube;
 use super::{Cte, Relations};
-use crate::ast::{self, Relation};
+use tessera_frontend::ast::{self, Relation};
 
 /// Names in lower case; `None` if they cannot be told from the text and the catalog.
 pub(super) type Columns = Option<BTreeSet<String>>;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
 
-use crate::ast;
+use tessera_frontend::ast;
 
 /// Names the items of the outermost block, of a set operation those of its first block.
 pub(super) fn name(query: &mut Query) {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
 
-use crate::error::{BindError, Error, Position};
-use crate::surface::walk;
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::surface::walk;
 
 /// The first item of a block that has no plan.
 pub(super) fn refused(select: &Select) -> Option<Error> {

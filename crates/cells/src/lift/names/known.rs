@@ -3,10 +3,10 @@
 //! DataFusion takes `l.lab` for a field inside a column `l` where the relation `l` has no column `lab`; what is meant
 //! is decided here.
 
-use crate::walk::walk_mut;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use tessera_frontend::walk::walk_mut;
 
 use arrow::datatypes::DataType;
 use datafusion::logical_expr::TableSource;
@@ -15,7 +15,7 @@ use sqlparser::ast::{
     VisitorMut,
 };
 
-use crate::error::{Error, Position, nearest};
+use tessera_frontend::error::{Error, Position, nearest};
 
 /// A relation whose columns are known.
 pub(super) struct Known {

@@ -10,8 +10,8 @@ use sqlparser::ast::{
 };
 use tessera_planner::dtype::DType;
 
-use crate::ast;
-use crate::functions::{functions, is_aggregate};
+use tessera_frontend::ast;
+use tessera_frontend::functions::{functions, is_aggregate};
 
 /// The relation of the items. No text can produce the name.
 const RELATION: &str = "[numbers]";
@@ -98,7 +98,7 @@ fn aggregates(item: &SelectItem) -> bool {
         }
         _ => None,
     };
-    !is_numeric(expr) && crate::surface::walk::find(expr, &is_one).is_some()
+    !is_numeric(expr) && tessera_frontend::surface::walk::find(expr, &is_one).is_some()
 }
 
 /// Whether an expression is made of numbers, truth values and functions that tensors have.
@@ -169,7 +169,7 @@ fn is_number_type(data_type: &DataType) -> bool {
 
 /// Whether the meaning may differ: sums, products and comparisons are alike on both surfaces.
 fn differs(expr: &Expr) -> bool {
-    let found = crate::surface::walk::find(expr, &|e| match e {
+    let found = tessera_frontend::surface::walk::find(expr, &|e| match e {
         Expr::Function(_) => Some(()),
         Expr::BinaryOp { op, .. } => matches!(
             op,

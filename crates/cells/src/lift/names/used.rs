@@ -6,9 +6,9 @@
 //! ```
 //! Names in subqueries of expressions count too where they mean this block: `x.lat`, or a name that nothing inside has.
 
-use crate::walk::walk;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use tessera_frontend::walk::walk;
 
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator, OrderBy,

@@ -8,8 +8,8 @@ use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{Cte, Ident, Query, TableAlias, TableFactor, With};
 
 use super::{Relations, plain_alias, table_factor};
-use crate::error::Error;
-use crate::walk::walk_mut;
+use tessera_frontend::error::Error;
+use tessera_frontend::walk::walk_mut;
 
 /// The most views whose queries take their places in one statement.
 const VIEWS_MAX: usize = 1024;

@@ -9,8 +9,8 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::time::parse_period;
 
 use super::super::{CellRelation, CellTables, Cube};
-use crate::ast::Relation;
-use crate::error::Error;
+use tessera_frontend::ast::Relation;
+use tessera_frontend::error::Error;
 
 pub(super) struct Tables;
 
@@ -100,7 +100,7 @@ impl CellTables for Tables {
     fn relation(
         &self,
         relation: &Relation<'_>,
-        _scope: &crate::scope::Scope,
+        _scope: &tessera_frontend::scope::Scope,
     ) -> Result<CellRelation, Error> {
         let cube = |d: &Dataset| Ok(CellRelation::Cube(Arc::new(Cube::from(d))));
         match relation {

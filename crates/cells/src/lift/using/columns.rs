@@ -11,7 +11,7 @@ use sqlparser::ast::{
 use super::super::names::call;
 use super::super::{context, error};
 use super::{Pass, names};
-use crate::error::{Error, Position};
+use tessera_frontend::error::{Error, Position};
 
 /// A column that a block sees.
 #[derive(Clone)]
@@ -187,7 +187,7 @@ fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Exp
         (Some(column), None) => Ok(column.expr.clone()),
         (None, _) => {
             let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-            let near = crate::error::nearest(name, &names).map(String::from);
+            let near = tessera_frontend::error::nearest(name, &names).map(String::from);
             let candidates = near.into_iter().collect();
             Err(Error::UnknownName { kind: "column", name: name.into(), candidates, position })
         }
@@ -279,8 +279,8 @@ impl Pass<'_> {
 
 /// `SELECT * FROM relation`.
 fn select_all(factor: &TableFactor) -> Option<Query> {
-    let template = crate::parse("SELECT * FROM y").ok()?.into_iter().next()?;
-    let crate::Statement::Query(mut query) = template.statement else { return None };
+    let template = tessera_frontend::parse("SELECT * FROM y").ok()?.into_iter().next()?;
+    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
     let SetExpr::Select(block) = &mut *query.body else { return None };
     debug_assert!(matches!(block.projection.as_slice(), [SelectItem::Wildcard(_)]));
     block.from.first_mut()?.relation = factor.clone();

@@ -1,7 +1,7 @@
 //! Names of merged columns, where a block uses them.
 
-use crate::walk::walk_mut;
 use std::ops::ControlFlow;
+use tessera_frontend::walk::walk_mut;
 
 use sqlparser::ast::{
     ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query,

@@ -5,10 +5,10 @@
 //! ```
 //! A code has 4 bytes, a validity one. Rows that came in one batch are one block.
 
-use crate::error::Error;
-use crate::quota::Charge;
-use crate::select::Room;
-use crate::store::Heap;
+use super::heap::Heap;
+use tessera_exec::error::Error;
+use tessera_exec::quota::Charge;
+use tessera_exec::select::Room;
 
 /// Rows stay in memory up to one part of this many of the limit.
 const SHARE: u64 = 16;

@@ -1,10 +1,10 @@
 //! Labels of a key column: their places, and the coordinate that they become.
 
 use super::{converted, number, plain_type, refused};
-use crate::error::Error;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{self as types, DataType, Field as ArrowField};
 use std::collections::BTreeMap;
+use tessera_exec::error::Error;
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 
@@ -116,7 +116,7 @@ impl Key {
             KeyKind::Time(calendar) => CoordValues::Time(calendar, ints()),
             KeyKind::Float(dtype) => {
                 let float = |l: &Label| match l {
-                    Label::Bits(v) => crate::distinct::unorder(*v),
+                    Label::Bits(v) => tessera_exec::distinct::unorder(*v),
                     _ => f64::NAN,
                 };
                 CoordValues::Float(dtype, labels.iter().map(|l| float(l)).collect())
@@ -142,7 +142,7 @@ fn each(kind: KeyKind, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(),
         KeyKind::Float(_) => {
             let wide = converted(array, &DataType::Float64)?;
             let values = wide.as_primitive::<types::Float64Type>().values();
-            values.iter().for_each(|&v| f(Label::Bits(crate::distinct::order(v))));
+            values.iter().for_each(|&v| f(Label::Bits(tessera_exec::distinct::order(v))));
         }
         KeyKind::Int(DType::UInt64) => {
             let wide = converted(array, &DataType::UInt64)?;

@@ -5,14 +5,14 @@
 //! nearly in the order of the result are read about twice in all.
 
 use super::blocks::Blocks;
-use crate::chunk::{Chunk, Field};
-use crate::error::Error;
-use crate::pool::PooledBuf;
-use crate::quota::Charge;
-use crate::select::Room;
-use crate::store::Resident;
 use std::ops::Range;
 use std::sync::Arc;
+use tessera_exec::chunk::{Chunk, Field};
+use tessera_exec::error::Error;
+use tessera_exec::pool::PooledBuf;
+use tessera_exec::quota::Charge;
+use tessera_exec::select::Room;
+use tessera_exec::store::Resident;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 

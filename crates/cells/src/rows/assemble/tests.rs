@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
-use crate::pool::Pool;
-use crate::quota::Quota;
-use crate::store::{Held, Store};
 use arrow::array::{Float32Array, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::Schema;
 use std::sync::atomic::AtomicU64;
+use tessera_exec::pool::Pool;
+use tessera_exec::quota::Quota;
+use tessera_exec::store::{Held, Store};
 
 fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
     let quota = Quota::new(limit);

@@ -42,10 +42,10 @@ pub use pieces::{PieceSink, Pieces};
 pub use scratch::RowsScratch;
 pub use shared::{SharedProvider, SharedTable};
 pub use stop::{IsStopped, await_in_place, in_place, stoppable};
-pub use table::{Column, TableParts, TensorTable, tensor_scans};
+pub use table::{TensorTable, tensor_scans};
 pub use thrift::check_parquet;
-pub use top::Top;
 
+use crate::lift::TensorScan;
 use arrow::array::ArrayRef;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::Transformed;
@@ -74,7 +74,7 @@ pub struct Piece {
 pub trait RunTensor: Send + Sync + std::fmt::Debug {
     /// The pieces of all roots of a scan, in any order; pieces of different roots begin at the same rows. Work begins
     /// at the first poll, and dropping the stream cancels it.
-    fn run(&self, scan: &TableParts) -> BoxStream<'static, std::result::Result<Piece, BoxError>>;
+    fn run(&self, scan: &TensorScan) -> BoxStream<'static, std::result::Result<Piece, BoxError>>;
 }
 
 /// Puts tables in the place of the placeholders of a logical plan.

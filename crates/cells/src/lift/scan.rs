@@ -39,7 +39,7 @@ pub struct TensorScan {
     /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
     /// dimension, whatever is kept of it.
     pub(crate) origins: BTreeMap<usize, (usize, Along)>,
-    /// The root (`bool`) that is false for rows that are not there.
+    /// The root (`bool`) that is false or masked for rows that are not there.
     pub presence: Option<usize>,
     /// The only rows that are wanted, if not all.
     pub top: Option<Top>,

@@ -1,8 +1,8 @@
 //! Pieces in any order → record batches in row-major order.
 
-use super::table::{Column, TableParts};
 use super::top::First;
 use super::{Piece, RunTensor};
+use crate::lift::{ScanColumn, TensorScan};
 use arrow::array::{
     Array, ArrayRef, AsArray, Int64Array, MutableArrayData, RecordBatch, RecordBatchOptions,
     UInt32Array, UInt64Array, make_array,
@@ -22,7 +22,7 @@ use tessera_planner::region::{cells, strides};
 /// What a stream of rows is made of.
 #[derive(Debug)]
 pub(super) struct Rows {
-    pub(super) parts: Arc<TableParts>,
+    pub(super) scan: Arc<TensorScan>,
     pub(super) runner: Arc<dyn RunTensor>,
     /// Where rows of cells are counted.
     pub(super) exploded: Option<Arc<AtomicU64>>,
@@ -36,7 +36,7 @@ pub(super) struct Rows {
 
 /// The rows of a table. The plan is started by the first poll.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
-    let schema = rows.parts.schema.clone();
+    let schema = rows.scan.schema.clone();
     let batches = stream::try_unfold(None, move |state: Option<State>| {
         let begun = match state {
             Some(state) => Ok(state),
@@ -51,7 +51,7 @@ pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
 }
 
 struct State {
-    parts: Arc<TableParts>,
+    scan: Arc<TensorScan>,
     schema: SchemaRef,
     pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
     exploded: Option<Arc<AtomicU64>>,
@@ -113,13 +113,13 @@ impl Numbers {
 
 impl State {
     fn begin(rows: &Rows) -> Result<Self> {
-        let parts = rows.parts.clone();
-        let total = cells(&parts.shape)
+        let scan = rows.scan.clone();
+        let total = cells(&scan.shape)
             .ok_or_else(|| DataFusionError::Internal("a table with too many rows".into()))?;
-        let is_labels_only = parts.rooted.roots.is_empty() || total == 0;
-        let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&parts) };
+        let is_labels_only = scan.rooted.roots.is_empty() || total == 0;
+        let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&scan) };
         Ok(State {
-            schema: parts.schema.clone(),
+            schema: scan.schema.clone(),
             pieces,
             exploded: rows.exploded.clone(),
             left: rows.limit.map_or(u64::MAX, |n| n as u64),
@@ -129,8 +129,8 @@ impl State {
             at: 0,
             waiting: BTreeMap::new(),
             ready: None,
-            first: parts.top.map(First::new),
-            parts,
+            first: scan.top.map(First::new),
+            scan,
         })
     }
 
@@ -147,7 +147,7 @@ impl State {
                 }
                 break;
             }
-            let ready = match self.parts.rooted.roots.is_empty() {
+            let ready = match self.scan.rooted.roots.is_empty() {
                 true => {
                     Ready { rows: Numbers::Range { start: 0, len: self.total }, cells: Vec::new() }
                 }
@@ -163,7 +163,7 @@ impl State {
 
     /// Takes pieces until the rows at `at` are complete.
     async fn fill(&mut self) -> Result<Ready> {
-        let roots = self.parts.rooted.roots.len();
+        let roots = self.scan.rooted.roots.len();
         loop {
             let is_complete = self
                 .waiting
@@ -201,13 +201,13 @@ impl State {
 
     /// The rows of a piece that are there and wanted: nothing is built for the others.
     fn present(&mut self, ready: Ready) -> Result<Ready> {
-        let presence = match self.parts.presence {
+        let presence = match self.scan.presence {
             Some(root) => Some(ready.cells[root].as_boolean_opt().ok_or_else(|| {
                 DataFusionError::Internal("the presence of rows is not a condition".into())
             })?),
             None => None,
         };
-        let chosen: UInt32Array = match (&mut self.first, self.parts.top, presence) {
+        let chosen: UInt32Array = match (&mut self.first, self.scan.top, presence) {
             (Some(first), Some(top), presence) => {
                 first.choose(&ready.cells[top.root], presence)?.into()
             }
@@ -252,21 +252,21 @@ impl State {
 
     /// Labels and cells of some rows.
     fn assemble(&self, rows: &UInt64Array, cells: &[ArrayRef]) -> Result<RecordBatch> {
-        let strides = strides(&self.parts.shape);
+        let strides = strides(&self.scan.shape);
         let along = |axis: usize| {
-            let (stride, n) = (strides[axis] as u64, self.parts.shape[axis]);
+            let (stride, n) = (strides[axis] as u64, self.scan.shape[axis]);
             rows.values().iter().map(move |row| row / stride % n)
         };
-        let mut columns = Vec::with_capacity(self.parts.columns.len());
-        for column in &self.parts.columns {
+        let mut columns = Vec::with_capacity(self.scan.columns.len());
+        for column in &self.scan.columns {
             columns.push(match column {
-                Column::Cells(root) => cells[*root].clone(),
-                Column::Row => Arc::new(rows.clone()),
-                Column::Label { axis, values } => {
+                ScanColumn::Cells(root) => cells[*root].clone(),
+                ScanColumn::Row => Arc::new(rows.clone()),
+                ScanColumn::Label { axis, values } => {
                     let positions: UInt64Array = along(*axis).collect();
                     take(values, &positions, None)?
                 }
-                Column::Position { axis, start } => {
+                ScanColumn::Position { axis, start } => {
                     let positions = along(*axis).map(|p| (start + p) as i64);
                     Arc::new(Int64Array::from_iter_values(positions))
                 }

@@ -1,9 +1,8 @@
 //! The provider: a tensor plan with labels as a table.
 
 use super::stream::{Rows, rows};
-use super::top::Top;
 use super::{RunTensor, single};
-use arrow::array::ArrayRef;
+use crate::lift::{ScanColumn, TensorScan, Top};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -14,60 +13,17 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 
-/// What fills a column.
-#[derive(Debug, Clone)]
-pub enum Column {
-    /// A label for each position along an axis.
-    Label {
-        /// The axis of the table's shape.
-        axis: usize,
-        /// One value for each position.
-        values: ArrayRef,
-    },
-    /// The position along an axis of the table's shape, counted from `start` (`int64`).
-    Position {
-        /// The axis.
-        axis: usize,
-        /// The first one.
-        start: u64,
-    },
-    /// The root with that number.
-    Cells(usize),
-    /// The number of the row (`uint64`).
-    Row,
-}
-
-/// What a table is made of.
-#[derive(Debug, Clone)]
-pub struct TableParts {
-    /// The name of its scans.
-    pub name: String,
-    /// The columns' names and types.
-    pub schema: SchemaRef,
-    /// Lengths of the dimensions: a row for each cell, row-major.
-    pub shape: Vec<u64>,
-    /// What fills each column.
-    pub columns: Vec<Column>,
-    /// The root (`bool`) that is false or masked for rows that are not there.
-    pub presence: Option<usize>,
-    /// The cells: every root is 1-d, with one cell for each row, and all have one grid.
-    pub rooted: Rooted,
-    /// The only rows that are wanted, if not all.
-    pub top: Option<Top>,
-    /// True if the rows are cells of a source, false if they are what a dense plan gives.
-    pub exploded: bool,
-}
-
 /// A tensor plan as a table.
 #[derive(Debug)]
 pub struct TensorTable {
-    parts: TableParts,
+    scan: TensorScan,
     runner: Arc<dyn RunTensor>,
     exploded: Arc<AtomicU64>,
 }
@@ -75,8 +31,8 @@ pub struct TensorTable {
 impl TensorTable {
     /// A table; `exploded` is added to for each row of cells that is built, and may be shared by the tables of a
     /// statement.
-    pub fn new(parts: TableParts, runner: Arc<dyn RunTensor>, exploded: Arc<AtomicU64>) -> Self {
-        TensorTable { parts, runner, exploded }
+    pub fn new(scan: TensorScan, runner: Arc<dyn RunTensor>, exploded: Arc<AtomicU64>) -> Self {
+        TensorTable { scan, runner, exploded }
     }
 
     /// Rows of cells built so far; what a dense plan gives does not count.
@@ -88,7 +44,7 @@ impl TensorTable {
 #[async_trait::async_trait]
 impl TableProvider for TensorTable {
     fn schema(&self) -> SchemaRef {
-        self.parts.schema.clone()
+        self.scan.schema.clone()
     }
 
     fn table_type(&self) -> TableType {
@@ -102,20 +58,20 @@ impl TableProvider for TensorTable {
         _: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let parts = project(&self.parts, projection)?;
+        let scan = project(&self.scan, projection)?;
         // Rows that turn out not to be there must not count toward the limit: the stream counts what it gives.
-        let exploded = parts.exploded.then(|| self.exploded.clone());
-        Ok(Arc::new(TensorExec::new(parts, self.runner.clone(), exploded, limit)))
+        let exploded = scan.exploded.then(|| self.exploded.clone());
+        Ok(Arc::new(TensorExec::new(scan, self.runner.clone(), exploded, limit)))
     }
 }
 
 /// The table with some of its columns, and the roots that these need.
-fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableParts> {
-    let Some(projection) = projection else { return Ok(parts.clone()) };
+fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorScan> {
+    let Some(projection) = projection else { return Ok(scan.clone()) };
     let mut roots: Vec<NodeId> = Vec::new();
     // A root of two uses is run once.
     let mut root = |i: usize| {
-        let wanted = parts.rooted.roots[i];
+        let wanted = scan.rooted.roots[i];
         roots.iter().position(|known| *known == wanted).unwrap_or_else(|| {
             roots.push(wanted);
             roots.len() - 1
@@ -123,32 +79,33 @@ fn project(parts: &TableParts, projection: Option<&Vec<usize>>) -> Result<TableP
     };
     let columns = projection
         .iter()
-        .map(|&i| match &parts.columns[i] {
-            Column::Cells(r) => Column::Cells(root(*r)),
+        .map(|&i| match &scan.columns[i] {
+            ScanColumn::Cells(r) => ScanColumn::Cells(root(*r)),
             label => label.clone(),
         })
         .collect();
-    let presence = parts.presence.map(&mut root);
-    let top = parts.top.map(|top| Top { root: root(top.root), ..top });
-    Ok(TableParts {
-        name: parts.name.clone(),
-        schema: Arc::new(parts.schema.project(projection)?),
-        shape: parts.shape.clone(),
+    let presence = scan.presence.map(&mut root);
+    let top = scan.top.map(|top| Top { root: root(top.root), ..top });
+    Ok(TensorScan {
+        name: scan.name.clone(),
+        schema: Arc::new(scan.schema.project(projection)?),
+        shape: scan.shape.clone(),
         columns,
+        origins: BTreeMap::new(),
         presence,
         top,
-        rooted: Rooted { graph: parts.rooted.graph.clone(), roots },
-        exploded: parts.exploded,
+        rooted: Rooted { graph: scan.rooted.graph.clone(), roots },
+        exploded: scan.exploded,
     })
 }
 
 /// What a physical plan reads of tensor tables: each scan with the columns and roots that are left of its table.
-pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TableParts>> {
+pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>> {
     let mut scans = Vec::new();
     let mut open = vec![plan];
     while let Some(node) = open.pop() {
-        if let Some(scan) = node.downcast_ref::<TensorExec>() {
-            scans.push(scan.parts.clone());
+        if let Some(exec) = node.downcast_ref::<TensorExec>() {
+            scans.push(exec.scan.clone());
         }
         open.extend(node.children().into_iter().rev());
     }
@@ -158,7 +115,7 @@ pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TableParts>> {
 /// The physical node: one partition, rows in row-major order.
 #[derive(Debug)]
 struct TensorExec {
-    parts: Arc<TableParts>,
+    scan: Arc<TensorScan>,
     runner: Arc<dyn RunTensor>,
     exploded: Option<Arc<AtomicU64>>,
     limit: Option<usize>,
@@ -167,21 +124,21 @@ struct TensorExec {
 
 impl TensorExec {
     fn new(
-        parts: TableParts,
+        scan: TensorScan,
         runner: Arc<dyn RunTensor>,
         exploded: Option<Arc<AtomicU64>>,
         limit: Option<usize>,
     ) -> Self {
-        let properties = single::properties(parts.schema.clone());
-        TensorExec { parts: Arc::new(parts), runner, exploded, limit, properties }
+        let properties = single::properties(scan.schema.clone());
+        TensorExec { scan: Arc::new(scan), runner, exploded, limit, properties }
     }
 }
 
 impl DisplayAs for TensorExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.parts.exploded { "cells as rows" } else { "dense rows" };
-        write!(f, "TensorExec: {kind} of shape {:?}", self.parts.shape)?;
-        if let Some(top) = &self.parts.top {
+        let kind = if self.scan.exploded { "cells as rows" } else { "dense rows" };
+        write!(f, "TensorExec: {kind} of shape {:?}", self.scan.shape)?;
+        if let Some(top) = &self.scan.top {
             write!(f, ", the first {} by a key", top.rows)?;
         }
         match self.limit {
@@ -233,7 +190,7 @@ impl ExecutionPlan for TensorExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         Ok(rows(Rows {
-            parts: self.parts.clone(),
+            scan: self.scan.clone(),
             runner: self.runner.clone(),
             exploded: self.exploded.clone(),
             limit: self.limit,

@@ -1,9 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! Tables over a runner that gives prepared pieces, in a shuffled order.
 
-use super::{
-    Column, Piece, RunTensor, SharedProvider, SharedTable, TableParts, TensorTable, attach,
-};
+use super::{Piece, RunTensor, SharedProvider, SharedTable, TensorTable, attach};
+use crate::lift::{ScanColumn, TensorScan};
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::pretty::pretty_format_batches;
@@ -12,6 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::error::Error;
@@ -29,7 +29,7 @@ struct Prepared {
 }
 
 impl RunTensor for Prepared {
-    fn run(&self, scan: &TableParts) -> BoxStream<'static, Result<Piece, super::BoxError>> {
+    fn run(&self, scan: &TensorScan) -> BoxStream<'static, Result<Piece, super::BoxError>> {
         if self.fails {
             let error = Error::Broken { what: "on purpose".into() };
             return stream::iter([Err(Box::new(error) as super::BoxError)]).boxed();
@@ -73,22 +73,23 @@ fn table(presence: bool, exploded: bool, fails: bool) -> Arc<TensorTable> {
     let there: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true, true, false, true]));
     let mut roots = vec![v];
     roots.extend(presence.then_some(p));
-    let parts = TableParts {
+    let scan = TensorScan {
         name: "t".into(),
         top: None,
         schema,
         shape: vec![2, 3],
         columns: vec![
-            Column::Label { axis: 0, values: Arc::new(Int64Array::from(vec![50, 40])) },
-            Column::Label { axis: 1, values: Arc::new(StringArray::from(vec!["a", "b", "c"])) },
-            Column::Cells(0),
+            ScanColumn::Label { axis: 0, values: Arc::new(Int64Array::from(vec![50, 40])) },
+            ScanColumn::Label { axis: 1, values: Arc::new(StringArray::from(vec!["a", "b", "c"])) },
+            ScanColumn::Cells(0),
         ],
+        origins: BTreeMap::new(),
         presence: presence.then_some(1),
         rooted: Rooted { graph: b.graph, roots },
         exploded,
     };
     let runner = Prepared { cells: vec![(v, values), (p, there)], chunk: 4, fails };
-    Arc::new(TensorTable::new(parts, Arc::new(runner), Arc::new(AtomicU64::new(0))))
+    Arc::new(TensorTable::new(scan, Arc::new(runner), Arc::new(AtomicU64::new(0))))
 }
 
 async fn query(table: Arc<TensorTable>, sql: &str) -> Result<String, DataFusionError> {

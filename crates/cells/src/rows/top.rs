@@ -6,26 +6,12 @@
 //! The rows that are left are sorted by whoever asked; what is left out is behind `rows` others whatever comes. Keys
 //! are compared as SQL's order does: NaN (which has no sign here) is above all numbers, and -0.0 is 0.0.
 
+use crate::lift::Top;
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::datatypes as t;
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use std::collections::BinaryHeap;
-
-/// Only rows that can be among the first are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Top {
-    /// The root with the key.
-    pub root: usize,
-    /// How many are the first.
-    pub rows: u64,
-    /// The greatest key is the first.
-    pub descending: bool,
-    /// NULL is before all others.
-    pub nulls_first: bool,
-    /// Other keys decide among equal ones, so all of them are wanted; else the earlier row is before the later.
-    pub ties: bool,
-}
 
 /// The first keys so far; the greatest is the last of them.
 #[derive(Debug)]

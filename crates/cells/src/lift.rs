@@ -1,4 +1,4 @@
-//! The cell surface: plain SQL over the cells of labelled arrays.
+//! The lift: from SQL over cells to tensor plans and what is relational above them.
 //!
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!

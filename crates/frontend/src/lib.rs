@@ -10,6 +10,13 @@
 //!    clause decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
 //!    [`ast::relation`], [`ast::bracket_dim`], [`ast::field`].
+//! 4. [`relations`] names what the query reads. The session opens it and hands it in through a [`Catalog`]; nothing here
+//!    does I/O.
+//! 5. [`lower_tensor`] resolves names and labels and builds the graph: [`Lowered`] has its roots and, beside them, the
+//!    [`Labels`] of each item.
+//! 6. What a shape depends on, and rows that become tensors, have to run first: lowering stops for an [`island`] and is
+//!    asked again.
+//! 7. Cell blocks are planned by the crate `tessera-cells`: [`cells`] is what lowering knows of them.
 //!
 //! Every place in an [`Error`] is a line and a column of the script as the user typed it.
 //!

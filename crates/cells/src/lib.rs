@@ -5,7 +5,7 @@
 //! 1. [`tessera_frontend::surface::decide`] said that this is a block of cells, because of `WHERE`. Its relations are open:
 //!    a [`Context`](tessera_frontend::Context) has the datasets, [`lift::RowTables`] the tables of files.
 //! 2. [`lift::Planner::plan`] resolves the relations: a dataset, or a tensor block that the frontend lowers
-//!    ([`tessera_frontend::lower_inside`]), becomes a [`lift::Cube`], a table of labels and cells. Blocks of cells inside
+//!    ([`tessera_frontend::lower_inside`]), becomes a cube, a table of labels and cells. Blocks of cells inside
 //!    tensor expressions come the same way: lowering asks the planner for them ([`tessera_frontend::cells`]).
 //! 3. DataFusion plans the SQL over that table. [`lift`] finds the `Aggregate`, which has a dense form, and replaces it by
 //!    a scan of `groups_0`: a tensor plan with a cell for each `lat`. What is left, the sort and the limit, stays

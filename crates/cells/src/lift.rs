@@ -70,11 +70,11 @@ use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
-pub use cube::{Cells, Cube, CubeVariable};
+pub(crate) use cube::{Cells, Cube, CubeVariable};
 pub use functions::session_state;
 pub(crate) use labelled::{coordinate, origins};
 pub use planner::{Planner, RowTables};
-pub use scan::{ScanColumn, ScanSource, TensorScan, Top};
+pub use scan::{ScanColumn, TensorScan, Top};
 pub use shared::SharedRows;
 use shared::{SharedSource, Taken};
 pub(crate) use table::dtype_of_field;
@@ -87,7 +87,7 @@ use tessera_frontend::scope::Scope;
 
 /// What a relation of a cell block is.
 #[derive(Clone)]
-pub enum CellRelation {
+pub(crate) enum CellRelation {
     /// A tensor or a dataset.
     Cube(Arc<Cube>),
     /// Rows from elsewhere, and how its columns are qualified without an alias.
@@ -109,7 +109,7 @@ pub enum CellRelation {
 }
 
 /// Resolves the relations of cell blocks; CTEs of rows are not asked for by name.
-pub trait CellTables {
+pub(crate) trait CellTables {
     /// What a relation is. Of a subquery (or the query of a CTE) it is asked whether it is a tensor block, which gives
     /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
     ///
@@ -178,24 +178,13 @@ impl FromStr for Density {
     }
 }
 
-/// Plans a cell block. `because` is the clause that made it one, for errors (`WHERE`, `GROUP BY`, …).
+/// Plans a cell block that stands in that text. `because` is the clause that made it one, for errors (`WHERE`,
+/// `GROUP BY`, …).
 ///
 /// # Errors
 /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
 /// and `plan_error`, with the place where DataFusion knows it.
-pub fn plan(
-    query: &Query,
-    tables: &dyn CellTables,
-    state: &SessionState,
-    config: &Config,
-    because: &str,
-    density: Density,
-) -> Result<CellPlan, Error> {
-    plan_in(query, 0, tables, state, config, because, density)
-}
-
-/// The same of a query in that text.
-pub(crate) fn plan_in(
+pub(crate) fn plan(
     query: &Query,
     text: u64,
     tables: &dyn CellTables,

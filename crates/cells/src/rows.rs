@@ -26,7 +26,7 @@ mod scratch;
 mod shared;
 mod single;
 mod stop;
-pub mod stream;
+mod stream;
 mod table;
 mod thrift;
 mod top;

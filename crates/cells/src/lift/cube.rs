@@ -13,7 +13,7 @@ use tessera_planner::optimize::Rooted;
 
 /// A relation that is a tensor or a dataset: labelled variables over shared dimensions.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Cube {
+pub(crate) struct Cube {
     /// How its columns are qualified where the query gives no alias.
     pub name: String,
     /// The data variables: they span the rows.
@@ -31,7 +31,7 @@ pub struct Cube {
 
 /// One variable of a cube.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CubeVariable {
+pub(crate) struct CubeVariable {
     /// The name of its column.
     pub name: Arc<str>,
     /// Its dimensions; `None` where they have no name.
@@ -42,7 +42,7 @@ pub struct CubeVariable {
 
 /// Where the cells of a variable come from.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Cells {
+pub(crate) enum Cells {
     /// A stored array and how its raw cells are read.
     Stored {
         /// The array.
@@ -95,7 +95,7 @@ impl From<&Variable> for CubeVariable {
 
 impl CubeVariable {
     /// Its lengths.
-    pub fn shape(&self) -> &[u64] {
+    pub(crate) fn shape(&self) -> &[u64] {
         match &self.cells {
             Cells::Stored { source, .. } => &source.shape,
             Cells::Planned { block, node } => &block.rooted.graph.node(*node).shape,

@@ -29,7 +29,7 @@ pub(crate) fn plan_cells_in(
     let (config, density) = (context.config.clone(), planner.density);
     let state = (planner.state)()?;
     let tables = Relations { context: RefCell::new(context), tables: planner.tables };
-    limits::nested(|| super::plan_in(query, text, &tables, state, &config, because, density))
+    limits::nested(|| super::plan(query, text, &tables, state, &config, because, density))
 }
 
 struct Relations<'c, 'a> {

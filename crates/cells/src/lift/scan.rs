@@ -100,7 +100,7 @@ impl ScanColumn {
 
 /// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
 #[derive(Debug)]
-pub struct ScanSource {
+pub(crate) struct ScanSource {
     pub(crate) schema: SchemaRef,
     /// For each field that is one, its dimension and the label at each position.
     pub(crate) labels: Vec<Option<(usize, Along)>>,

@@ -24,7 +24,7 @@ fn query(sql: &str) -> Query {
 
 fn planned(sql: &str) -> Result<CellPlan, Error> {
     let state = session_state(1 << 30)?;
-    plan(&query(sql), &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
+    plan(&query(sql), 0, &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
 }
 
 /// The plan as text.

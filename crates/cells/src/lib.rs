@@ -15,7 +15,7 @@
 //!    them, and workers are asked for them.
 //! 5. The plan runs ([`rows::await_in_place`]). The first row that DataFusion asks of a table starts its tensor plan:
 //!    [`rows::RunTensor`], which the session implements with the one function that runs plans. Its chunks are
-//!    [`rows::Piece`]s, which [`rows::stream`] puts in order, labels beside them, as record batches.
+//!    [`rows::Piece`]s, which `rows::stream` puts in order, labels beside them, as record batches.
 //! 6. Sorts and groups over rows are charged to the budget of the process ([`rows::RowsMemory`]) and put rows aside in its
 //!    directory ([`rows::RowsScratch`]). A statement that is cancelled stops at its next batch ([`rows::stoppable`]).
 //! 7. The batches are the answer; or, of a block inside a tensor expression, [`rows::assemble`] puts them together to

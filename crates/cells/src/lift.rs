@@ -14,7 +14,7 @@
 //! 4. `order` adds the sorts that dimension order needs; `nan` takes the sign of NaN from what rows compute; DataFusion
 //!    optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one row for each
 //!    cell, sliced by the filters that were pushed into it.
-//! 5. The [`CellPlan`] holds the relational plan over named placeholders ([`ScanSource`]) and a [`TensorScan`] for
+//! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
 //! Invariant: nothing here reads data; labels are known at bind.

@@ -19,7 +19,8 @@ use tessera_planner::scalar::Scalar;
 
 use crate::lift::{self, CellPlan};
 
-/// A stand-in for the result of an island; `number` tells it from those of other islands. `None` where nothing can be said.
+/// A stand-in for the result of an island; `number` tells it from those of other islands. `None` where nothing can be
+/// said.
 pub fn stand_in(island: &Island, number: usize, state: &SessionState) -> Option<Done> {
     match &island.work {
         Work::Values(rooted) => {

@@ -36,8 +36,8 @@ impl Planner<'_> {
     /// Plans a cell block. `because` is the clause that made it one.
     ///
     /// # Errors
-    /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported` and
-    /// `plan_error`, with the place where DataFusion knows it; [`Error::Waiting`] if a part of it has to run first.
+    /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
+    /// and `plan_error`, with the place where DataFusion knows it; [`Error::Waiting`] if a part of it has to run first.
     pub fn plan(
         &self,
         query: &Query,

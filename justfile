@@ -27,7 +27,7 @@ goldens:
 
 # Rewrites the snapshots of plans; read the diff.
 snapshots:
-    INSTA_UPDATE=always cargo test -p tessera-planner -p tessera-frontend
+    INSTA_UPDATE=always cargo test -p tessera-planner -p tessera-frontend -p tessera-cells
 
 # Builds the docs as CI does.
 docs:

@@ -173,7 +173,7 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
     if column.is_null(row) {
         return "NULL".into();
     }
-    if let Some(calendar) = tessera_frontend::lift::calendar(field)
+    if let Some(calendar) = tessera_cells::lift::calendar(field)
         && calendar != Calendar::Standard
     {
         let us = column.as_primitive::<t::Int64Type>().value(row);

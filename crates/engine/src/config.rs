@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
+use tessera_cells::lift::Density;
 use tessera_cluster::net::Security;
-use tessera_frontend::lift::Density;
 use tessera_planner::durable::Durability;
 
 /// A value of the configuration that must not be shown.

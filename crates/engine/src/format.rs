@@ -23,7 +23,6 @@ mod writer;
 
 pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
-pub use tessera_frontend::lift::field;
 pub use tiles::row_bytes;
 pub use writer::{Options, Writer};
 

@@ -57,10 +57,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tessera_cells::rows::{RowsMemory, RowsScratch};
 use tessera_cluster::Cluster;
 use tessera_cluster::net::Credentials;
 use tessera_cluster::registry::Limits;
-use tessera_exec::datafusion::{RowsMemory, RowsScratch};
 use tessera_exec::durable::DurableStore;
 use tessera_exec::quota::Quota;
 use tessera_exec::run::Runtime;
@@ -331,7 +331,7 @@ impl Host {
                 position: None,
                 hint: None,
             })?;
-        let state = tessera_frontend::lift::session_state(self.config.memory_limit_bytes)?;
+        let state = tessera_cells::lift::session_state(self.config.memory_limit_bytes)?;
         let config = state.config().clone().with_extension(self.runtime.quota().clone());
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())

@@ -202,7 +202,7 @@ impl Chunk {
     }
 
     /// Ties bytes of the quota to the life of the chunk.
-    pub(crate) fn charge(&mut self, charge: Charge) {
+    pub fn charge(&mut self, charge: Charge) {
         self.charge = Some(charge);
     }
 

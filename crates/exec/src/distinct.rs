@@ -170,7 +170,7 @@ impl Distinct {
 const SIGN: u64 = 1 << 63;
 
 /// Floats in their order: negative ones with all bits turned, others above them, any NaN above all.
-pub(crate) fn order(v: f64) -> u64 {
+pub fn order(v: f64) -> u64 {
     if v.is_nan() {
         return u64::MAX;
     }
@@ -180,7 +180,7 @@ pub(crate) fn order(v: f64) -> u64 {
 }
 
 /// The float that [`order`] made the key of.
-pub(crate) fn unorder(key: u64) -> f64 {
+pub fn unorder(key: u64) -> f64 {
     if key == u64::MAX {
         return f64::NAN;
     }

@@ -16,7 +16,6 @@
 pub mod cancel;
 pub mod chunk;
 pub mod config;
-pub mod datafusion;
 pub mod distinct;
 pub mod durable;
 pub mod error;
@@ -29,7 +28,6 @@ pub mod run;
 pub mod schedule;
 pub mod select;
 mod sink;
-mod stack;
 pub mod store;
 pub mod task;
 

@@ -102,11 +102,12 @@ impl Quota {
     }
 
     /// Bytes that are better left free: what runs beside plans and cannot wait for memory may ask for them.
-    pub(crate) fn aside(&self) -> u64 {
+    pub fn aside(&self) -> u64 {
         self.aside.load(Relaxed)
     }
 
-    pub(crate) fn set_aside(&self, bytes: u64) {
+    /// Asks to leave so many bytes free, in the place of what was asked before.
+    pub fn set_aside(&self, bytes: u64) {
         self.aside.store(bytes, Relaxed);
     }
 
@@ -304,7 +305,7 @@ impl Reservation {
     }
 
     /// Takes another one in, which is of the same account.
-    pub(crate) fn join(&mut self, mut other: Reservation) {
+    pub fn join(&mut self, mut other: Reservation) {
         debug_assert!(Arc::ptr_eq(&self.account, &other.account), "reservations of one account");
         self.bytes += std::mem::take(&mut other.bytes);
     }

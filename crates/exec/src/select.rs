@@ -33,11 +33,11 @@ pub struct Select {
 #[derive(Debug, Clone)]
 pub struct Room {
     /// The budget.
-    pub(crate) quota: Arc<Quota>,
+    pub quota: Arc<Quota>,
     /// Where buffers come from.
-    pub(crate) pool: Arc<Pool>,
+    pub pool: Arc<Pool>,
     /// Where chunks are put aside.
-    pub(crate) store: Arc<Store>,
+    pub store: Arc<Store>,
     /// What was taken of the budget here.
     account: Arc<Account>,
 }
@@ -52,7 +52,7 @@ impl Room {
     ///
     /// # Errors
     /// Those of [`Account::reserve`].
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
+    pub fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
         self.account.reserve(bytes)
     }
 
@@ -60,19 +60,14 @@ impl Room {
     ///
     /// # Errors
     /// Those of [`Resident::charged`].
-    pub(crate) fn array(&self, grid: Grid) -> Result<Arc<Resident>, Error> {
+    pub fn array(&self, grid: Grid) -> Result<Arc<Resident>, Error> {
         let array = Resident::charged(grid, &self.account)?;
         self.store.adopt(&array);
         Ok(array)
     }
 
     /// Puts a chunk of an array where there is room for it.
-    pub(crate) fn put(
-        &self,
-        array: &Resident,
-        number: u64,
-        chunk: Arc<Chunk>,
-    ) -> Result<(), Error> {
+    pub fn put(&self, array: &Resident, number: u64, chunk: Arc<Chunk>) -> Result<(), Error> {
         array.put_held(number, self.store.settle(chunk, &self.quota)?);
         Ok(())
     }

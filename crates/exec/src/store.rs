@@ -13,13 +13,11 @@
 
 mod directory;
 mod file;
-mod heap;
 mod resident;
 
 pub use directory::{Directory, PREFIX};
 pub(crate) use file::staging_of;
 pub use file::{Reader, Spilled};
-pub(crate) use heap::Heap;
 pub use resident::{Fill, Resident};
 pub(crate) use resident::{NOTE_BYTES, NOTES_FREE, counted_notes};
 
@@ -197,17 +195,17 @@ impl Store {
     }
 
     /// A number that nothing else in the directory has.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
     /// Counts bytes that were put aside, other than chunks.
-    pub(crate) fn count_spilled(&self, bytes: u64) {
+    pub fn count_spilled(&self, bytes: u64) {
         self.spilled.fetch_add(bytes, Relaxed);
     }
 
     /// Counts bytes that were read again, other than chunks.
-    pub(crate) fn count_read_back(&self, bytes: u64) {
+    pub fn count_read_back(&self, bytes: u64) {
         self.read_back.fetch_add(bytes, Relaxed);
     }
 
@@ -259,7 +257,7 @@ impl Store {
     }
 
     /// What the system said about a file there.
-    pub(crate) fn io(&self, e: &std::io::Error) -> Error {
+    pub fn io(&self, e: &std::io::Error) -> Error {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
             return self.full(self.used.load(Relaxed), 0, &e.to_string());

@@ -14,7 +14,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Span;
 
 pub use relation::{Relation, UrlKind, relation};
-pub(crate) use text::text;
+pub use text::text;
 
 /// `base[axes, …]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,7 +214,7 @@ pub(crate) fn numbers(expr: &Expr) -> Option<&Expr> {
 }
 
 /// Marks an item of numbers.
-pub(crate) fn numbers_of(expr: Expr) -> Expr {
+pub fn numbers_of(expr: Expr) -> Expr {
     let name = marker::name(marker::NUMBERS, expr.span());
     marker::call(name, vec![marker::positional(expr)])
 }

@@ -8,8 +8,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use datafusion::execution::SessionState;
-use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
     TableWithJoins, Value, Visit, Visitor,
@@ -18,9 +16,9 @@ use tessera_planner::catalog::Dataset;
 use tessera_planner::config::Config;
 
 use crate::ast::{self, Relation};
+use crate::cells::CellPlanner;
 use crate::error::{Error, Position};
 use crate::island::Islands;
-use crate::lift::Density;
 use crate::surface::{Names, RelationKind};
 
 /// A relation as `FROM` names it; what the session opens.
@@ -53,9 +51,9 @@ pub trait Catalog {
     /// The dataset, or `None` if there is none of that name.
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>>;
 
-    /// The table, if the relation is rows.
-    fn rows(&self, _relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
-        None
+    /// Is the relation rows?
+    fn is_rows(&self, _relation: &RelationRef) -> bool {
+        false
     }
 
     /// The view, if the relation is one.
@@ -115,7 +113,7 @@ pub struct CatalogNames<'a>(
 impl Names for CatalogNames<'_> {
     fn relation(&self, name: &ObjectName) -> RelationKind {
         let reference = RelationRef::Name(dotted(name));
-        if self.0.rows(&reference).is_some() {
+        if self.0.is_rows(&reference) {
             return RelationKind::Rows;
         }
         match self.0.view(&reference) {
@@ -142,10 +140,8 @@ pub struct Context<'a> {
     pub seed: u64,
     /// The parts of the statement that had to run first.
     pub islands: &'a mut Islands,
-    /// Do the cell blocks of the statement stay dense?
-    pub density: Density,
-    /// What plans the cell blocks of the statement; asked for at the first of them.
-    pub state: &'a dyn Fn() -> Result<&'a SessionState, Error>,
+    /// What plans the cell blocks of the statement.
+    pub cells: &'a dyn CellPlanner,
 }
 
 /// The relations that a query reads, each once, in the order in which they are written.
@@ -263,7 +259,7 @@ impl Search {
 }
 
 /// What the names in the expression of `CELLS(…)` may call as relations: whole names, and what stands before a dot.
-pub(crate) fn names_in(expr: &Expr) -> Vec<String> {
+pub fn names_in(expr: &Expr) -> Vec<String> {
     struct Names {
         found: Vec<String>,
         depth: usize,
@@ -380,7 +376,8 @@ pub fn unknown_relation(relation: &Relation<'_>, known: &[String]) -> Error {
     Error::UnknownName { kind: "relation", name, candidates, position }
 }
 
-pub(crate) fn dotted(name: &ObjectName) -> String {
+/// A qualified name as [`RelationRef::Name`] has it: its parts joined by dots.
+pub fn dotted(name: &ObjectName) -> String {
     let parts: Vec<String> = name
         .0
         .iter()

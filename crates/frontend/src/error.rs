@@ -226,7 +226,7 @@ impl Error {
     }
 
     /// The same error at another place: that of a view in the statement, for faults in the view's own text.
-    pub(crate) fn moved(mut self, to: Option<Position>) -> Self {
+    pub fn moved(mut self, to: Option<Position>) -> Self {
         match &mut self {
             Self::Syntax { position, .. }
             | Self::Token { position, .. }

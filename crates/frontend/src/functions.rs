@@ -185,7 +185,7 @@ const SQL_AGGREGATES: [&str; 22] = [
 ];
 
 /// Whether SQL aggregates rows with a function of that name.
-pub(crate) fn is_aggregate(name: &str) -> bool {
+pub fn is_aggregate(name: &str) -> bool {
     let known = SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name));
     let groups = [reduce::ROWS, order::ROWS];
     known || groups.iter().any(|rows| rows.iter().any(|f| f.row.name.eq_ignore_ascii_case(name)))

@@ -17,8 +17,6 @@
 //! run once. This holds as everything that could differ from one lowering to the next, seeds and `now()`, is fixed
 //! in [`crate::Context`] for the statement.
 
-mod stand_in;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,8 +25,9 @@ use tessera_planner::catalog::{Dataset, SourceRef};
 use tessera_planner::ir::ConstArray;
 use tessera_planner::optimize::Rooted;
 
+use crate::cells::{Labelled, RowsPlan};
 use crate::error::{Error, Position};
-use crate::lift::{CellPlan, Cube, Labelled};
+use crate::lower::Lowered;
 use crate::surface::Surface;
 
 /// The most islands of one statement: each of them is a run of its own, and a lowering.
@@ -82,7 +81,7 @@ pub enum Work {
 #[derive(Debug, Clone)]
 pub struct RowsToTensor {
     /// The block.
-    pub plan: CellPlan,
+    pub plan: Arc<dyn RowsPlan>,
     /// What each column is.
     pub columns: Vec<RowsColumn>,
     /// The place of the block and the block itself with the CTEs that it sees: they tell the island from others.
@@ -131,7 +130,7 @@ pub struct Islands {
     values: BTreeSet<usize>,
     /// Tensor blocks that cell blocks read, and cell blocks that give tensors: planned once for the statement, as a
     /// block at one place always means the same.
-    pub(crate) cubes: Planned<Cube>,
+    pub(crate) inside: Planned<Lowered>,
     pub(crate) labelled: Planned<Labelled>,
 }
 
@@ -214,7 +213,7 @@ impl Islands {
     }
 
     /// The islands whose arrays a computation loads.
-    pub fn read_by_graphs<'a>(&self, graphs: impl Iterator<Item = &'a Rooted>) -> Vec<usize> {
+    fn read_by_graphs<'a>(&self, graphs: impl Iterator<Item = &'a Rooted>) -> Vec<usize> {
         let mut found = std::collections::BTreeSet::new();
         for rooted in graphs {
             for (_, node) in rooted.graph.nodes() {
@@ -237,9 +236,7 @@ impl Islands {
             Work::Values(r) | Work::Compress(r) | Work::Distinct(r) => {
                 self.read_by_graphs(std::iter::once(r))
             }
-            Work::Rows(rows) => {
-                self.read_by_graphs(rows.plan.scans.iter().map(|scan| &scan.rooted))
-            }
+            Work::Rows(rows) => self.read_by_graphs(rows.plan.graphs().into_iter()),
         }
     }
 }

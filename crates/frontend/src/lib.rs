@@ -10,6 +10,13 @@
 //!    clause decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
 //!    [`ast::relation`], [`ast::bracket_dim`], [`ast::field`].
+//! 4. [`relations`] names what the query reads. The session opens it and hands it in through a [`Catalog`]; nothing here
+//!    does I/O.
+//! 5. [`lower_tensor`] resolves names and labels and builds the graph: [`Lowered`] has its roots and, beside them, the
+//!    [`Labels`] of each item.
+//! 6. What a shape depends on, and rows that become tensors, have to run first: lowering stops for an [`island`] and is
+//!    asked again.
+//! 7. Cell blocks are planned by the crate `tessera-cells`: [`cells`] is what lowering knows of them.
 //!
 //! Every place in an [`Error`] is a line and a column of the script as the user typed it.
 //!
@@ -20,21 +27,21 @@
 
 pub mod ast;
 pub mod bind;
+pub mod cells;
 mod check;
 mod dialect;
 pub mod error;
 pub mod functions;
-mod interrupt;
+pub mod interrupt;
 pub mod island;
 pub mod labels;
-pub mod lift;
 pub mod limits;
 mod lower;
 pub mod parameters;
 mod parse;
 pub mod paths;
 pub mod scope;
-mod seasons;
+pub mod seasons;
 pub mod secrets;
 pub mod statement;
 pub mod surface;
@@ -47,6 +54,6 @@ pub use error::{Class, Error, Position};
 pub use functions::{FunctionRow, functions};
 pub use island::Islands;
 pub use labels::Labels;
-pub use lower::{Lowered, lower_any, lower_tensor};
+pub use lower::{Lowered, flatten, lower_any, lower_inside, lower_tensor, span_of};
 pub use parse::{Parsed, is_complete, parse, parse_at_most};
 pub use statement::Statement;

@@ -62,7 +62,7 @@ thread_local! {
 ///
 /// # Errors
 /// [`Error::NestingTooDeep`] beyond [`NESTING_MAX`] blocks.
-pub(crate) fn nested<T>(plan: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+pub fn nested<T>(plan: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {

@@ -38,7 +38,7 @@ use tessera_planner::optimize::Rooted;
 use crate::ast::{self, Relation};
 use crate::bind::{self, CatalogNames, Context, RelationRef, View};
 use crate::error::{BindError, Error, Position};
-use crate::island::Island;
+use crate::island::{Island, Site};
 use crate::labels::Labels;
 use crate::scope::Scope;
 use crate::surface;
@@ -48,6 +48,7 @@ pub(crate) use consteval::evaluate;
 pub(crate) use expr::no_type;
 pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
+pub use runtime::flatten;
 pub(crate) use select::Method;
 pub(crate) use subscript::{Pick, unknown_dim};
 use value::{Item, Tensor, Value};
@@ -85,17 +86,31 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
 /// else the keys of GROUP BY, else the columns of labels, as in `tensor(SELECT …)`.
 ///
 /// # Errors
-/// Those of [`lower_tensor`] and of [`crate::lift::labelled()`].
+/// Those of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
 pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
     crate::limits::with_room(|| lower_here(query, 0, context, Rows::AsTensors))
 }
 
-/// The same as [`lower_tensor`] of a query in that text.
-pub(crate) fn lower_in(
+/// The same as [`lower_tensor`] of a query inside a cell block, which stands in that text. A query with a place of its
+/// own (`site`) is lowered once for the statement.
+///
+/// # Errors
+/// Those of [`lower_tensor`]; [`Error::NestingTooDeep`].
+pub fn lower_inside(
     query: &Query,
     text: u64,
+    site: Option<Site>,
     context: &mut Context<'_>,
-) -> Result<Lowered, Error> {
+) -> Result<Arc<Lowered>, Error> {
+    if let Some(known) = context.islands.inside.get(site, query) {
+        return Ok(known);
+    }
+    let lowered = Arc::new(lower_in(query, text, context)?);
+    context.islands.inside.insert(site, query, lowered.clone());
+    Ok(lowered)
+}
+
+fn lower_in(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Lowered, Error> {
     let lower = || lower_here(query, text, context, Rows::Refused);
     crate::limits::nested(|| crate::limits::with_room(lower))
 }
@@ -476,7 +491,7 @@ fn wrong_surface<T>(construct: &str, clause: &str, span: Span) -> Result<T, Erro
 
 /// The place of an expression. sqlparser's own walk recurses with large frames, so chains of
 /// operators are walked here and the rest has a stack of its own where little is left.
-pub(crate) fn span_of(expr: &Expr) -> Span {
+pub fn span_of(expr: &Expr) -> Span {
     let mut found: Option<Span> = None;
     let mut add = |span: Span| {
         if span.start.line > 0 {

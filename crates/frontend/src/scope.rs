@@ -31,7 +31,7 @@ impl Scope {
     }
 
     /// Enters a query: its CTEs become visible one after the other.
-    pub(crate) fn enter(&mut self, with: Option<&With>) {
+    pub fn enter(&mut self, with: Option<&With>) {
         self.levels.push(Level {
             with_token: with.map_or_else(AttachedToken::empty, |with| with.with_token.clone()),
             recursive: with.is_some_and(|with| with.recursive),
@@ -40,7 +40,7 @@ impl Scope {
     }
 
     /// Makes a CTE of the innermost query visible.
-    pub(crate) fn define(&mut self, cte: &Cte) {
+    pub fn define(&mut self, cte: &Cte) {
         if let Some(level) = self.levels.last_mut() {
             level.ctes.push(Arc::new(cte.clone()));
         }
@@ -52,13 +52,13 @@ impl Scope {
     }
 
     /// True if a CTE of that name is in sight.
-    pub(crate) fn knows(&self, name: &str) -> bool {
+    pub fn knows(&self, name: &str) -> bool {
         let is = |cte: &Arc<Cte>| cte.alias.name.value.eq_ignore_ascii_case(name);
         self.levels.iter().any(|level| level.ctes.iter().any(is))
     }
 
     /// The same query with all that it sees, so that it means the same anywhere.
-    pub(crate) fn close(&self, query: &Query) -> Query {
+    pub fn close(&self, query: &Query) -> Query {
         let visible = self.levels.iter().rev().filter(|level| !level.ctes.is_empty());
         visible.fold(query.clone(), |inner, level| Query {
             with: Some(With {
@@ -80,7 +80,7 @@ impl Scope {
 }
 
 /// The place of a query in its text; `None` if it stands in none.
-pub(crate) fn site(text: u64, query: &Query) -> Option<Site> {
+pub fn site(text: u64, query: &Query) -> Option<Site> {
     let mut body = &*query.body;
     while let SetExpr::Query(inner) = body {
         body = &inner.body;
@@ -94,7 +94,7 @@ pub(crate) fn site(text: u64, query: &Query) -> Option<Site> {
 }
 
 /// The block of a query that is one, without set operations.
-pub(crate) fn innermost(query: &Query) -> Option<&Select> {
+pub fn innermost(query: &Query) -> Option<&Select> {
     match &*query.body {
         SetExpr::Select(select) => Some(select),
         SetExpr::Query(inner) => innermost(inner),
@@ -103,7 +103,7 @@ pub(crate) fn innermost(query: &Query) -> Option<&Select> {
 }
 
 /// The same, to change it.
-pub(crate) fn innermost_mut(query: &mut Query) -> Option<&mut Select> {
+pub fn innermost_mut(query: &mut Query) -> Option<&mut Select> {
     match &mut *query.body {
         SetExpr::Select(select) => Some(select),
         SetExpr::Query(inner) => innermost_mut(inner),

@@ -13,7 +13,7 @@ const NAMES: [&str; 4] = ["DJF", "MAM", "JJA", "SON"];
 ///
 /// # Errors
 /// `invalid_argument` for a text that names no season.
-pub(crate) fn numbered(expr: &Expr) -> Result<Option<Expr>, Error> {
+pub fn numbered(expr: &Expr) -> Result<Option<Expr>, Error> {
     let is_asked = match expr {
         Expr::BinaryOp { left, op: BinaryOperator::Eq | BinaryOperator::NotEq, right } => {
             is_season(left) && is_text(right) || is_season(right) && is_text(left)

@@ -15,7 +15,7 @@ use sqlparser::tokenizer::Span;
 use crate::ast::{self, Relation, UrlKind};
 use crate::error::Position;
 
-pub(crate) mod walk;
+pub mod walk;
 
 /// The two surfaces of the dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use arrow::array::{
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use tessera_frontend::lift::calendar;
+use tessera_cells::lift::calendar;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{format_micros, split};
 
@@ -235,7 +235,7 @@ mod tests {
         // Day 59 of a noleap year is 1 March.
         let day = 86_400_000_000;
         let t = Int64Array::from(vec![(365 * 2 + 59) * day]);
-        let noleap = tessera_frontend::lift::field("t", DType::Datetime(Calendar::NoLeap), false);
+        let noleap = tessera_cells::lift::field("t", DType::Datetime(Calendar::NoLeap), false);
         assert_eq!(texts(&t, &noleap), ["1972-03-01T00:00:00"]);
         assert_eq!(type_name(&noleap), "datetime64[us, noleap]");
     }

@@ -21,7 +21,7 @@ use arrow::buffer::{MutableBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use std::sync::Arc;
-use tessera_frontend::lift::field;
+use tessera_cells::lift::field;
 use tessera_planner::region::{Dims, Region};
 
 const EXTENSION: &str = "arrow.variable_shape_tensor";

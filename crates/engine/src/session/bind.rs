@@ -16,14 +16,14 @@ use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_cells::lift::{CellPlan, Density, Planner};
+use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
-use tessera_exec::datafusion::assemble::{Assemble, Assembled, Role};
 use tessera_exec::distinct::Distinct;
 use tessera_exec::schedule::Stats;
 use tessera_exec::select::{Room, Select};
 use tessera_exec::task::{Origin, Resident, Sources};
 use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, Work};
-use tessera_frontend::lift::Density;
 use tessera_frontend::surface::{self, Decision, RelationKind};
 use tessera_frontend::{CatalogNames, Context, Islands};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
@@ -86,22 +86,22 @@ impl Binding<'_> {
     /// Calls `lower` with what the statement is bound to.
     pub(super) fn lower<T>(
         &mut self,
-        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
     ) -> Result<Settled<T>, Error> {
         let opener = &self.opener;
         let state = || opener.state();
+        let cells = Planner { tables: opener, state: &state, density: self.density };
         let lowered = self.stop.plan(|| {
             tessera_frontend::limits::with_stack(|| {
                 let mut context = Context {
-                    catalog: &self.opener,
+                    catalog: opener,
                     config: self.config.clone(),
                     now_us: self.now_us,
                     seed: self.seed,
                     islands: &mut self.islands,
-                    density: self.density,
-                    state: &state,
+                    cells: &cells,
                 };
-                lower(&mut context)
+                lower(&mut context, &cells)
             })
         });
         match (lowered, self.islands.wanted()) {
@@ -161,7 +161,7 @@ impl Session {
         &self,
         binding: &mut Binding<'_>,
         statement: &Handle,
-        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
     ) -> Result<T, Error> {
         loop {
             match binding.lower(&mut lower)? {
@@ -256,7 +256,8 @@ impl Session {
         rows: &RowsToTensor,
         statement: &Handle,
     ) -> Result<Done, Error> {
-        let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
+        let plan = CellPlan::of(rows).map_err(Error::stage)?;
+        let planned = PlannedCells::of_island(binding, plan.clone())?;
         let measured = Measured::default();
         let run = async {
             let cells = self.physical_cells(planned, &measured, statement).await?;
@@ -273,7 +274,7 @@ impl Session {
                 .collect();
             let mut assemble =
                 Assemble::new(&schema, &roles, self.room(statement)).map_err(Error::stage)?;
-            for (field, labels) in rows.plan.orders.iter().enumerate() {
+            for (field, labels) in plan.orders.iter().enumerate() {
                 if let Some(labels) = labels {
                     assemble.in_order(field, labels).map_err(Error::stage)?;
                 }
@@ -290,10 +291,10 @@ impl Session {
             () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        let logical = rows.plan.logical_text();
+        let logical = plan.logical_text();
         let mut text = format!("{logical}\n");
         let mut tensor_plans = serde_json::Map::new();
-        for scan in &rows.plan.scans {
+        for scan in &plan.scans {
             let runs = measured.runs(&scan.name);
             text.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
             let runs: serde_json::Value = runs.iter().map(as_json).collect();
@@ -312,7 +313,7 @@ impl Session {
 
 /// The calendar of a column that counts microseconds and is no timestamp.
 fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
-    tessera_frontend::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
+    tessera_cells::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
 }
 
 /// What was assembled, as a dataset whose arrays are in memory.

@@ -20,15 +20,14 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_exec::datafusion::{
-    BoxError, Column, IsStopped, Piece, PieceSink, RunTensor, SharedProvider, SharedTable,
-    TableParts, TensorTable, Top, attach, rows_of_batches, stoppable, tensor_scans,
-    with_large_limits_sorted,
+use tessera_cells::lift::{CellPlan, SharedRows, TensorScan};
+use tessera_cells::rows::{
+    BoxError, IsStopped, Piece, PieceSink, RunTensor, SharedProvider, SharedTable, TensorTable,
+    attach, rows_of_batches, stoppable, tensor_scans, with_large_limits_sorted,
 };
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
-use tessera_frontend::lift::{self, CellPlan, ScanColumn, SharedRows, TensorScan};
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::ir::NodeId;
@@ -54,7 +53,7 @@ pub(super) struct PhysicalCells {
 
 impl PhysicalCells {
     /// The scans of tensor plans of all its plans.
-    pub(super) fn scans(&self) -> Vec<Arc<TableParts>> {
+    pub(super) fn scans(&self) -> Vec<Arc<TensorScan>> {
         let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
         plans.flat_map(tensor_scans).collect()
     }
@@ -100,7 +99,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<CellPlan, Error> {
         let because = decision.reason.to_string();
-        self.settle(binding, statement, |context| lift::plan_cells(query, context, &because)).await
+        self.settle(binding, statement, |context, cells| cells.plan(query, context, &because)).await
     }
 
     /// Names and types of the columns that a cell query gives.
@@ -176,7 +175,7 @@ impl Session {
         });
         let table = |scan: TensorScan| {
             let name = scan.name.clone();
-            let table = TensorTable::new(parts(scan), runner.clone(), measured.rows.clone());
+            let table = TensorTable::new(scan, runner.clone(), measured.rows.clone());
             (name, Arc::new(table) as Arc<dyn TableProvider>)
         };
         let mut tables: BTreeMap<String, Arc<dyn TableProvider>> =
@@ -223,35 +222,6 @@ impl Session {
     }
 }
 
-fn parts(scan: TensorScan) -> TableParts {
-    let columns = scan
-        .columns
-        .into_iter()
-        .map(|c| match c {
-            ScanColumn::Label { axis, values } => Column::Label { axis, values },
-            ScanColumn::Position { axis, start } => Column::Position { axis, start },
-            ScanColumn::Cells(root) => Column::Cells(root),
-            ScanColumn::Row => Column::Row,
-        })
-        .collect();
-    TableParts {
-        name: scan.name,
-        schema: scan.schema,
-        shape: scan.shape,
-        columns,
-        presence: scan.presence,
-        top: scan.top.map(|top| Top {
-            root: top.root,
-            rows: top.rows,
-            descending: top.descending,
-            nulls_first: top.nulls_first,
-            ties: top.ties,
-        }),
-        rooted: scan.rooted,
-        exploded: scan.exploded,
-    }
-}
-
 /// What a cell query took.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measured {
@@ -276,7 +246,7 @@ impl Measured {
 
     /// What the runs of the plan below a scan took: none if no row was asked for, several if the query reads it several
     /// times.
-    pub(super) fn runs_of(&self, scan: &TableParts) -> Vec<ExecStats> {
+    pub(super) fn runs_of(&self, scan: &TensorScan) -> Vec<ExecStats> {
         let is_it = |ran: &&ScanRan| ran.name == scan.name && ran.roots == scan.rooted.roots;
         self.plans().iter().filter(is_it).map(|ran| ran.stats.clone()).collect()
     }
@@ -311,7 +281,7 @@ impl fmt::Debug for Runner {
 type Pieces = BoxStream<'static, Result<Piece, BoxError>>;
 
 impl Runner {
-    fn pieces(self, scan: &TableParts) -> Result<Pieces, Error> {
+    fn pieces(self, scan: &TensorScan) -> Result<Pieces, Error> {
         let tiling = self.stop.compile(scan.rooted.clone(), &self.config, &mut |_, _| {})?;
         let tiling = Arc::new(tiling);
         debug_assert!(tiling.stages() > 0, "a scan has a column");
@@ -331,7 +301,7 @@ impl Runner {
 }
 
 impl RunTensor for Runner {
-    fn run(&self, scan: &TableParts) -> Pieces {
+    fn run(&self, scan: &TensorScan) -> Pieces {
         match self.clone().pieces(scan) {
             Ok(pieces) => pieces,
             Err(e) => stream::iter([Err(Box::new(e) as BoxError)]).boxed(),

@@ -144,7 +144,7 @@ impl Session {
 fn columns(schema: &Schema) -> Result<Reply, Error> {
     let rows = schema.fields().iter().map(|f| {
         // A time of another calendar than Arrow's is no integer.
-        let dtype = match tessera_frontend::lift::calendar(f) {
+        let dtype = match tessera_cells::lift::calendar(f) {
             Some(calendar) if calendar != Calendar::Standard => DType::Datetime(calendar).name(),
             _ => f.data_type().to_string(),
         };

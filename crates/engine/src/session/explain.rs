@@ -26,10 +26,9 @@ use serde_json::{Value, json};
 use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
-use tessera_exec::datafusion::TableParts;
+use tessera_cells::lift::{Planner, TensorScan};
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::Sources;
-use tessera_frontend::lift;
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
 use tessera_frontend::surface::{Decision, Surface};
 use tessera_frontend::{Context, lower_any};
@@ -91,7 +90,7 @@ enum Lowered<'a, T> {
 
 struct ScanExplained {
     name: String,
-    parts: Arc<TableParts>,
+    scan: Arc<TensorScan>,
     plan: PlanExplained,
 }
 
@@ -120,7 +119,7 @@ impl Session {
         mut binding: Binding<'a>,
         decision: &Decision,
         what: &Explain,
-        mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+        mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
         statement: &Handle,
     ) -> Result<Lowered<'a, T>, Error> {
         if what.analyze {
@@ -145,7 +144,7 @@ impl Session {
         what: &Explain,
         statement: &Handle,
     ) -> Result<Reply, Error> {
-        let lower = |context: &mut Context<'_>| lower_any(query, context);
+        let lower = |context: &mut Context<'_>, _: &Planner<'_>| lower_any(query, context);
         let (binding, lowered) =
             match self.lowered(binding, decision, what, lower, statement).await? {
                 Lowered::Ready(binding, lowered) => (*binding, lowered),
@@ -175,7 +174,8 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let because = decision.reason.to_string();
-        let lower = |context: &mut Context<'_>| lift::plan_cells(query, context, &because);
+        let lower =
+            |context: &mut Context<'_>, cells: &Planner<'_>| cells.plan(query, context, &because);
         let (binding, cells) = match self.lowered(binding, decision, what, lower, statement).await?
         {
             Lowered::Ready(binding, lowered) => (*binding, lowered),
@@ -194,28 +194,28 @@ impl Session {
         let measured = Measured::default();
         let cells = self.physical_cells(planned, &measured, statement).await?;
         let mut scans = Vec::new();
-        for parts in cells.scans() {
-            let is_same = |scan: &ScanExplained| {
-                scan.parts.name == parts.name && scan.parts.rooted.roots == parts.rooted.roots
+        for scan in cells.scans() {
+            let is_same = |known: &ScanExplained| {
+                known.scan.name == scan.name && known.scan.rooted.roots == scan.rooted.roots
             };
             if scans.iter().any(is_same) {
                 continue;
             }
             let mut passes = Passes::new();
             let tiling =
-                stop.compile(parts.rooted.clone(), &config, &mut |name, graph: &Rooted| {
+                stop.compile(scan.rooted.clone(), &config, &mut |name, graph: &Rooted| {
                     if what.verbose {
                         passes.push((name, explain::graph(graph)));
                     }
                 })?;
-            let results = Results::of_rows(parts.exploded);
+            let results = Results::of_rows(scan.exploded);
             let passes = what.verbose.then_some(passes);
             let plan = self.explained(&Arc::new(tiling), &sources, passes, results, statement)?;
-            let name = match scans.iter().filter(|scan| scan.parts.name == parts.name).count() {
-                0 => parts.name.clone(),
-                before => format!("{} ({})", parts.name, before + 1),
+            let name = match scans.iter().filter(|known| known.scan.name == scan.name).count() {
+                0 => scan.name.clone(),
+                before => format!("{} ({})", scan.name, before + 1),
             };
-            scans.push(ScanExplained { name, parts, plan });
+            scans.push(ScanExplained { name, scan, plan });
         }
         // By the numbers in their names, as the notes have them.
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
@@ -223,8 +223,8 @@ impl Session {
         if what.analyze {
             self.rows_of_cells(cells, statement).await?;
             rows = Some(measured.rows());
-            for scan in &mut scans {
-                scan.plan.runs = Some(measured.runs_of(&scan.parts));
+            for known in &mut scans {
+                known.plan.runs = Some(measured.runs_of(&known.scan));
             }
         }
         let rest = Rest::Cells(CellsExplained { notes, logical, graphviz, scans, rows });
@@ -352,13 +352,13 @@ impl fmt::Display for PlanExplained {
 
 impl CellsExplained {
     fn json(&self) -> Value {
-        let plans = self.scans.iter().map(|scan| {
-            let mut json = scan.plan.json();
-            json["rows_of_cells"] = scan.parts.exploded.into();
-            if let Some(runs) = &scan.plan.runs {
+        let plans = self.scans.iter().map(|ScanExplained { name, scan, plan }| {
+            let mut json = plan.json();
+            json["rows_of_cells"] = scan.exploded.into();
+            if let Some(runs) = &plan.runs {
                 json["measured"] = runs.iter().map(measured_json).collect();
             }
-            (scan.name.clone(), json)
+            (name.clone(), json)
         });
         let mut json = json!({
             "notes": self.notes,

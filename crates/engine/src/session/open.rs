@@ -15,6 +15,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_cells::lift::RowTables;
 use tessera_exec::task::{Origin, Place, Resident, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
@@ -404,8 +405,8 @@ impl Catalog for Opener<'_> {
         self.opened.get(relation).cloned()
     }
 
-    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
-        self.tables.get(relation).map(|table| provider_as_source(table.clone()))
+    fn is_rows(&self, relation: &RelationRef) -> bool {
+        self.tables.contains_key(relation)
     }
 
     fn view(&self, relation: &RelationRef) -> Option<Arc<View>> {
@@ -414,6 +415,12 @@ impl Catalog for Opener<'_> {
 
     fn names(&self) -> Vec<String> {
         self.known.clone()
+    }
+}
+
+impl RowTables for Opener<'_> {
+    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
+        self.tables.get(relation).map(|table| provider_as_source(table.clone()))
     }
 }
 

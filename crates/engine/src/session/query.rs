@@ -187,7 +187,7 @@ impl Session {
     ) -> Result<Planned, Error> {
         let decision = binding.decide(query);
         let lowered = self
-            .settle(&mut binding, statement, |context| {
+            .settle(&mut binding, statement, |context, _| {
                 tessera_frontend::lower_tensor(query, context)
             })
             .await?;
@@ -204,7 +204,9 @@ impl Session {
         let mut binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
         let mut lowered = self
-            .settle(&mut binding, statement, |context| tessera_frontend::lower_any(query, context))
+            .settle(&mut binding, statement, |context, _| {
+                tessera_frontend::lower_any(query, context)
+            })
             .await?;
         shape(&mut lowered)?;
         planned(binding, &decision, lowered, false)

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::session::failure::Failure;
 use crate::session::spread::Spread;
 use std::collections::BTreeMap;
-use tessera_frontend::lift::Density;
+use tessera_cells::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::durable::Durability;
 

@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::stream::{self, StreamExt};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_exec::datafusion::{await_in_place, in_place, physical};
+use tessera_cells::rows::{await_in_place, in_place, physical};
 use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::error::Error as PlanError;

@@ -23,7 +23,7 @@ use object_store::ObjectMeta;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tessera_exec::datafusion::{Guarded, IpcFormat, check_parquet};
+use tessera_cells::rows::{Guarded, IpcFormat, check_parquet};
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
 use tessera_storage::source::{Options, SourceError, TableStore, passing};

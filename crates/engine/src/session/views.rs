@@ -10,7 +10,7 @@ use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
 use sqlparser::ast::Query;
 use tessera_frontend::statement::CreateView;
-use tessera_frontend::{Context, RelationRef, lift, paths};
+use tessera_frontend::{RelationRef, paths};
 
 impl Session {
     /// `CREATE [OR REPLACE] VIEW`. It is bound: what no query could read, or a view made of itself, is refused now and
@@ -54,9 +54,9 @@ fn can_be_bound(mut binding: Binding<'_>, query: &Query) -> Result<(), Error> {
     let because = binding.decide(query).reason.to_string();
     let is_tensor = binding.is_tensor(query);
     binding
-        .lower(|context: &mut Context<'_>| match is_tensor {
+        .lower(|context, cells| match is_tensor {
             true => tessera_frontend::lower_tensor(query, context).map(drop),
-            false => lift::plan_cells(query, context, &because).map(drop),
+            false => cells.plan(query, context, &because).map(drop),
         })
         .map(drop)
 }

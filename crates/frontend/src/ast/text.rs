@@ -11,7 +11,7 @@ use super::{Axis, Selection, Slice};
 const LENGTH_MAX: usize = 200;
 
 /// The text of an expression, in the words of the dialect; `None` if it is too long for a name.
-pub(crate) fn text(expr: &Expr) -> Option<String> {
+pub fn text(expr: &Expr) -> Option<String> {
     let mut expr = expr.clone();
     // From the leaves on, so that what is inside is text already.
     let _ = walk_mut(&mut expr, &mut Spell);

@@ -193,7 +193,7 @@ impl BindError {
 
 impl BindError {
     /// The error of using an array that cannot be read.
-    pub(crate) fn unreadable(of: &Unreadable) -> Self {
+    pub fn unreadable(of: &Unreadable) -> Self {
         Self::Unreadable {
             what: format!("`{}`", of.name),
             code: of.code,
@@ -205,7 +205,7 @@ impl BindError {
     }
 
     /// The error of using the labels of a dimension, if they cannot be read.
-    pub(crate) fn no_labels(coord: &Coord) -> Option<Self> {
+    pub fn no_labels(coord: &Coord) -> Option<Self> {
         let of = coord.values.unreadable()?;
         Some(Self::Unreadable {
             what: format!("the labels of dimension `{}`", coord.dim),

@@ -16,9 +16,9 @@ use tessera_planner::reduce::ReduceKind;
 use super::value::{Dim, Item, Tensor, Value};
 use super::{At, Lowerer, unsupported};
 use crate::bind::CatalogNames;
+use crate::cells::{Dense, DenseKey, Labelled};
 use crate::error::{Error, Position};
-use crate::island::{Done, RowsColumn, Work};
-use crate::lift::{Dense, DenseKey, Labelled};
+use crate::island::{Done, Work};
 use crate::scope;
 use crate::surface::{self, Surface};
 
@@ -105,10 +105,7 @@ impl Lowerer<'_, '_> {
         because: &str,
         span: Span,
     ) -> Result<Vec<Item>, Error> {
-        let text = self.scope.text;
-        let labelled = stacker::maybe_grow(super::RED_ZONE, super::STACK, || {
-            crate::lift::labelled(whole, text, self.context, because)
-        })?;
+        let labelled = self.labelled(whole, because)?;
         let items = match &labelled.dense {
             Some(dense) => self.dense_cells(dense, &labelled, span)?,
             None => {
@@ -137,6 +134,20 @@ impl Lowerer<'_, '_> {
         };
         let items = items.into_iter().zip(labelled.texts());
         Ok(items.map(|(tensor, text)| Item { tensor, text: Some(text.clone()) }).collect())
+    }
+
+    /// The plan of a block, made once for the statement.
+    fn labelled(&mut self, whole: &Query, because: &str) -> Result<Arc<Labelled>, Error> {
+        let text = self.scope.text;
+        let site = scope::site(text, whole);
+        if let Some(known) = self.context.islands.labelled.get(site, whole) {
+            return Ok(known);
+        }
+        let planner = self.context.cells;
+        let plan = || planner.labelled(whole, text, self.context, because);
+        let labelled = Arc::new(stacker::maybe_grow(super::RED_ZONE, super::STACK, plan)?);
+        self.context.islands.labelled.insert(site, whole, labelled.clone());
+        Ok(labelled)
     }
 
     /// The tensors of a dense block: its columns of cells in the shape of its axes, labels in the order of
@@ -220,29 +231,6 @@ impl Lowerer<'_, '_> {
             items.push(t);
         }
         Ok(items)
-    }
-}
-
-impl Labelled {
-    /// Names of the dimensions.
-    fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.rows.columns.iter().filter_map(|column| match column {
-            RowsColumn::Key(name) => Some(name),
-            RowsColumn::Value(_) => None,
-        })
-    }
-
-    /// What the values are called, those without a name by what they are.
-    fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.rows.columns.iter().filter_map(|column| match column {
-            RowsColumn::Key(_) => None,
-            RowsColumn::Value(name) => Some(name),
-        })
-    }
-
-    /// The name of a value, if it has one of its own.
-    fn value_name(&self, at: usize) -> Option<Arc<str>> {
-        self.names.get(at).cloned().flatten()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use sqlparser::tokenizer::Span;
+use tessera_planner::build::Builder;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{ConstArray, NodeId};
@@ -72,7 +73,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<NodeId, Error> {
         let shape = self.b.shape(x);
-        let flat = crate::lift::flatten(&mut self.b, &[x, keep], &shape).at(span)?;
+        let flat = flatten(&mut self.b, &[x, keep], &shape).at(span)?;
         let work = Work::Compress(self.rooted(&flat));
         let done = self.island(work, || what.to_string(), span)?;
         let nodes = self.arrays(done, span)?;
@@ -87,7 +88,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<[NodeId; 2], Error> {
         let shape = self.b.shape(x);
-        let flat = crate::lift::flatten(&mut self.b, &[x], &shape).at(span)?;
+        let flat = flatten(&mut self.b, &[x], &shape).at(span)?;
         let work = Work::Distinct(self.rooted(&flat));
         let done = self.island(work, || what.to_string(), span)?;
         match self.arrays(done, span)?.as_slice() {
@@ -207,6 +208,23 @@ impl Lowerer<'_, '_> {
         let node = self.b.map(ScalarOp::Ne, &[t.node, zero]).at(span)?;
         Ok(Tensor::new(node, t.dims))
     }
+}
+
+/// Makes the nodes, broadcastable to `shape`, 1-d tensors of one grid: a row for each cell, row-major.
+///
+/// # Errors
+/// [`PlanError::TooLarge`] if the cells cannot be counted; those of the builder for nodes that do not fit the shape.
+pub fn flatten(b: &mut Builder, nodes: &[NodeId], shape: &[u64]) -> Result<Vec<NodeId>, PlanError> {
+    let rows = cells(shape).ok_or_else(|| PlanError::TooLarge { shape: shape.to_vec() })?;
+    // Rows of eight-byte columns: the streams of all columns step together.
+    let chunk = (b.config.chunk_bytes_target / 8).clamp(1, rows.max(1));
+    let mut out = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        let wide = b.broadcast_to(node, shape)?;
+        let flat = b.reshape(wide, &[rows])?;
+        out.push(b.rechunk(flat, &[chunk])?);
+    }
+    Ok(out)
 }
 
 fn other<T>(span: Span) -> Result<T, Error> {

@@ -8,7 +8,7 @@ use sqlparser::ast::{Expr, Query, Visitor};
 /// The first node, from the root down and from left to right, for which `look` has an answer.
 ///
 /// A subquery inside the expression is a block of its own and is not searched.
-pub(crate) fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
+pub fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
     let mut search = Search { look, subqueries: 0 };
     match walk(expr, &mut search) {
         ControlFlow::Break(found) => Some(*found),

@@ -1,7 +1,7 @@
 //! EXPLAIN of statements with islands: which parts run first, on which surface, and what waits for what.
 //!
 //! Nothing runs for EXPLAIN alone. Islands that wait for no other are shown with their plans; for what comes after, a
-//! stand-in takes the place of each result ([`Island::stand_in`]), so that lowering goes on and names the rest.
+//! stand-in takes the place of each result ([`stand_in`]), so that lowering goes on and names the rest.
 
 use super::{measured_json, measurements};
 use crate::Handle;
@@ -13,6 +13,8 @@ use crate::session::cells::{Measured, PlannedCells};
 use crate::session::run::Results;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use tessera_cells::lift::{CellPlan, Planner};
+use tessera_cells::stand_in;
 use tessera_frontend::Context;
 use tessera_frontend::island::{Island, Work};
 use tessera_frontend::statement::{Explain, ExplainFormat};
@@ -123,7 +125,7 @@ pub(super) async fn explain_waiting<T>(
     first: Box<Island>,
     decision: &Decision,
     what: &Explain,
-    mut lower: impl FnMut(&mut Context<'_>) -> Result<T, tessera_frontend::Error>,
+    mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
     statement: &Handle,
 ) -> Result<Reply, Error> {
     let mut outline = Outline { islands: Vec::new(), edges: Vec::new(), cut: None };
@@ -138,7 +140,7 @@ pub(super) async fn explain_waiting<T>(
         outline.islands.push(show(number, &next, plan));
         outline.edges.push(next.waits_for.clone());
         let state = binding.opener.state().map_err(Error::stage)?;
-        let Some(done) = next.stand_in(number, state) else {
+        let Some(done) = stand_in(&next, number, state) else {
             outline.cut = Some(format!("island {}", number + 1));
             break;
         };
@@ -228,11 +230,12 @@ async fn plan_of(
             vec![rooted.clone()]
         }
         Work::Rows(rows) => {
-            for note in &rows.plan.notes {
+            let plan = CellPlan::of(rows).map_err(Error::stage)?;
+            for note in &plan.notes {
                 let _ = writeln!(text, "{note}");
             }
-            let _ = writeln!(text, "{}", rows.plan.logical_text());
-            let planned = PlannedCells::of_island(binding, rows.plan.clone())?;
+            let _ = writeln!(text, "{}", plan.logical_text());
+            let planned = PlannedCells::of_island(binding, plan.clone())?;
             let cells = session.physical_cells(planned, &Measured::default(), statement).await?;
             let scans = cells.scans();
             results = Results::of_rows(scans.iter().any(|scan| scan.exploded));

@@ -103,7 +103,6 @@ fn what_is_to_come() {
     insta::assert_snapshot!(each(
         "
         SELECT fft(x) FROM cases
-        SELECT x FROM (SELECT [lat], avg(t2m) AS x FROM era5 GROUP BY lat) s
         SELECT count(DISTINCT x) FROM cases
         SELECT x || x FROM cases
         ",

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use sqlparser::ast::Query;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::config::Config;
 use tessera_planner::dtype::{Calendar, DType};
@@ -11,7 +12,23 @@ use tessera_planner::ir::{AxisReduce, Graph, MapOp, NodeId, Op};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::parse_period;
 
+use crate::cells::{CellPlanner, Labelled};
 use crate::{Catalog, Context, Error, Lowered, RelationRef, Statement, lower_tensor, parse};
+
+/// No test here has blocks of cells: what plans them knows this crate.
+struct NoCells;
+
+impl CellPlanner for NoCells {
+    fn labelled(
+        &self,
+        query: &Query,
+        _: u64,
+        _: &mut Context<'_>,
+        _: &str,
+    ) -> Result<Labelled, Error> {
+        panic!("a block of cells: {query}")
+    }
+}
 
 pub(super) struct Fixture;
 
@@ -132,19 +149,13 @@ pub(super) fn lower(sql: &str) -> Result<Lowered, Error> {
     let parsed = parse(sql)?;
     let Statement::Query(query) = &parsed[0].statement else { panic!("no query: {sql}") };
     let mut islands = crate::Islands::new();
-    let cell = std::cell::OnceCell::new();
-    let state = || {
-        let state = crate::lift::session_state(1 << 30)?;
-        Ok(cell.get_or_init(|| state))
-    };
     let mut context = Context {
         catalog: &Fixture,
         config: Config::default(),
         now_us: 1_600_000_000_000_000,
         seed: 100,
         islands: &mut islands,
-        density: crate::lift::Density::Auto,
-        state: &state,
+        cells: &NoCells,
     };
     lower_tensor(query, &mut context)
 }

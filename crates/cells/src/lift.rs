@@ -1,0 +1,439 @@
+//! The lift: from SQL over cells to tensor plans and what is relational above them.
+//!
+//! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
+//!
+//! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
+//!    labels, known at bind, and variables. `using` writes out what joins make one column.
+//!    CTEs that make a query too large are planned by themselves, once (`shared`).
+//! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
+//!    analyser coerces types.
+//! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
+//!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
+//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
+//!    meaning or not at all.
+//! 4. `order` adds the sorts that dimension order needs; `nan` takes the sign of NaN from what rows compute; DataFusion
+//!    optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one row for each
+//!    cell, sliced by the filters that were pushed into it.
+//! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
+//!    each.
+//!
+//! Invariant: nothing here reads data; labels are known at bind.
+
+mod along;
+mod casts;
+mod context;
+mod cube;
+mod dense;
+mod error;
+mod expansion;
+mod float32;
+mod functions;
+mod grouping;
+mod labelled;
+mod labels;
+mod lower;
+mod names;
+mod nan;
+mod operators;
+mod optimizer;
+mod order;
+mod planner;
+mod relation;
+mod relations;
+mod rows;
+mod scan;
+mod shared;
+mod table;
+mod time;
+mod unreadable;
+mod unsigned;
+mod using;
+mod widen;
+mod window_keys;
+mod zones;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
+};
+use datafusion::sql::planner::{ParserOptions, SqlToRel};
+use sqlparser::ast::{Query, Statement};
+use tessera_planner::config::Config;
+
+pub(crate) use cube::{Cells, Cube, CubeVariable};
+pub use functions::session_state;
+pub(crate) use labelled::{coordinate, origins};
+pub use planner::{Planner, RowTables};
+pub use scan::{ScanColumn, TensorScan, Top};
+pub use shared::SharedRows;
+use shared::{SharedSource, Taken};
+pub(crate) use table::dtype_of_field;
+pub use table::{calendar, field};
+
+use table::CellSource;
+use tessera_frontend::ast::Relation;
+use tessera_frontend::error::Error;
+use tessera_frontend::scope::Scope;
+
+/// What a relation of a cell block is.
+#[derive(Clone)]
+pub(crate) enum CellRelation {
+    /// A tensor or a dataset.
+    Cube(Arc<Cube>),
+    /// Rows from elsewhere, and how its columns are qualified without an alias.
+    Rows {
+        /// The table.
+        source: Arc<dyn TableSource>,
+        /// Its name.
+        name: String,
+    },
+    /// A view of cells: its query takes its place.
+    Query {
+        /// The query, which sees nothing of what is around it.
+        query: Box<Query>,
+        /// Its text: see [`tessera_frontend::bind::View::text`].
+        text: u64,
+    },
+    /// Left as it is written: a subquery or CTE of rows.
+    Sql,
+}
+
+/// Resolves the relations of cell blocks; CTEs of rows are not asked for by name.
+pub(crate) trait CellTables {
+    /// What a relation is. Of a subquery (or the query of a CTE) it is asked whether it is a tensor block, which gives
+    /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
+    ///
+    /// # Errors
+    /// The binder's, for names that nothing is called by.
+    fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
+
+    /// What `now()` is: microseconds since 1970.
+    fn now_us(&self) -> i64;
+}
+
+/// A planned cell block.
+#[derive(Debug, Clone)]
+pub struct CellPlan {
+    /// The optimised relational plan; its table scans are named placeholders or the caller's own sources.
+    pub logical: LogicalPlan,
+    /// Rows that the plan reads by the names of tables, and that are made once; each reads only those before it.
+    pub shared: Vec<SharedRows>,
+    /// What fills the placeholders of all these plans.
+    pub scans: Vec<TensorScan>,
+    /// What stayed dense, and which clause forced rows: sentences for EXPLAIN.
+    pub notes: Vec<String>,
+    /// For each column that is a dimension's labels as its source has them: these labels, in the source's order.
+    pub orders: Vec<Option<ArrayRef>>,
+}
+
+impl CellPlan {
+    /// The relational plans for EXPLAIN: those of rows that are made once, then the query's.
+    pub fn logical_text(&self) -> String {
+        let shared = self.shared.iter().map(|SharedRows { name, logical }| {
+            let plan = logical.display_indent().to_string();
+            plan.lines().fold(format!("{name}:\n"), |text, line| text + "  " + line + "\n")
+        });
+        shared.collect::<String>() + &self.logical.display_indent().to_string()
+    }
+}
+
+/// Do cell blocks stay dense? The answer is the same either way; `Off` is there to show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Density {
+    /// Dense wherever it can be.
+    #[default]
+    Auto,
+    /// Every cell that a block reads becomes a row, and DataFusion does the rest.
+    Off,
+}
+
+impl fmt::Display for Density {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Density::Auto => "auto",
+            Density::Off => "off",
+        })
+    }
+}
+
+impl FromStr for Density {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Density::Auto),
+            "off" => Ok(Density::Off),
+            _ => Err(format!("`{text}` is neither `auto` nor `off`")),
+        }
+    }
+}
+
+/// Plans a cell block that stands in that text. `because` is the clause that made it one, for errors (`WHERE`,
+/// `GROUP BY`, …).
+///
+/// # Errors
+/// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
+/// and `plan_error`, with the place where DataFusion knows it.
+pub(crate) fn plan(
+    query: &Query,
+    text: u64,
+    tables: &dyn CellTables,
+    state: &SessionState,
+    config: &Config,
+    because: &str,
+    density: Density,
+) -> Result<CellPlan, Error> {
+    tessera_frontend::limits::with_stack(|| {
+        let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
+        let taken = match expansion::check(&query) {
+            Ok(()) => Vec::new(),
+            Err(_) => shared::take_out(&mut query),
+        };
+        let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
+        if density == Density::Off {
+            lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
+        }
+        let mut shared = Vec::new();
+        for Taken { table: name, cte, uses, query } in taken {
+            go_on().map_err(error::plan)?;
+            let (logical, _) = lift.planned(query, &prepared, because, density)?;
+            let logical = shared::with_distinct_names(logical).map_err(error::plan)?;
+            lift.notes.push(format!("once: {cte}, which is named {uses} times"));
+            let source = SharedSource(logical.schema().inner().clone());
+            prepared.tables.insert(name.clone(), Arc::new(source));
+            shared.push(SharedRows { name, logical });
+        }
+        let (logical, orders) = lift.planned(query, &prepared, because, density)?;
+        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders })
+    })
+}
+
+/// The analysed plan of a prepared query.
+fn logical(
+    query: Query,
+    prepared: &names::Prepared,
+    state: &SessionState,
+) -> datafusion::error::Result<LogicalPlan> {
+    let context = context::Context::new(state, &prepared.tables, &prepared.texts);
+    let options = ParserOptions::from(&state.config_options().sql_parser);
+    let planner = SqlToRel::new_with_options(&context, options);
+    let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    let plan = grouping::rewrite(plan)?;
+    let plan = time::rewrite(plan, &prepared.texts, state)?;
+    let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    widen::rewrite(time::as_texts(plan)?)
+}
+
+struct Lift<'a> {
+    state: &'a SessionState,
+    config: &'a Config,
+    scans: Vec<TensorScan>,
+    notes: Vec<String>,
+}
+
+impl Lift<'_> {
+    /// The plan of a prepared query, and [`CellPlan::orders`].
+    fn planned(
+        &mut self,
+        mut query: Query,
+        prepared: &names::Prepared,
+        because: &str,
+        density: Density,
+    ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
+        expansion::check(&query)?;
+        let state = self.state;
+        using::rewrite(&mut query, prepared, state)?;
+        let logical = match logical(query, prepared, state) {
+            Ok(logical) => logical,
+            Err(e) => {
+                // A type that does not fit is no news of a column that has none.
+                return Err(match unreadable::named(&prepared.tables) {
+                    Some(error) => Error::Bind { error, position: None },
+                    None => {
+                        let error = error::of_surface(error::plan(e), because);
+                        let error = error::of_text(error, &prepared.texts);
+                        error::near(error, &prepared.variables)
+                    }
+                });
+            }
+        };
+        let told = |e| error::of_text(error::plan(e), &prepared.texts);
+        if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
+            return Err(Error::Bind { error, position: None });
+        }
+        expansion::check_expressions(&logical)?;
+        let orders = order::sources(&logical);
+        let logical = match density {
+            Density::Auto => self.dense(logical).map_err(told)?,
+            Density::Off => logical,
+        };
+        let logical = order::ordered(logical, state).map_err(told)?;
+        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
+        let logical = state.optimize(&logical).map_err(told)?;
+        error::correlated(&logical)?;
+        let logical = self.rows(logical).map_err(told)?;
+        Ok((logical, orders))
+    }
+
+    /// Replaces what has a dense form by scans of its rows.
+    fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        plan.transform_down_with_subqueries(|node| {
+            go_on()?;
+            if let LogicalPlan::Limit(limit) = &node
+                && let Some(sort) = dense::sort_below(limit)
+                && reads_cells(&sort.input)
+            {
+                return self.top(&node, limit, sort);
+            }
+            let is_tried = matches!(
+                node,
+                LogicalPlan::Aggregate(_)
+                    | LogicalPlan::Distinct(Distinct::All(_))
+                    | LogicalPlan::Window(_)
+                    | LogicalPlan::Join(_)
+            ) || matches!(&node, LogicalPlan::Filter(f) if matches!(&*f.input, LogicalPlan::Join(_)) || reads_values(f));
+            if !is_tried || !reads_cells(&node) {
+                return Ok(Transformed::no(node));
+            }
+            let name = format!("groups_{}", self.scans.len());
+            match dense::dense(&node, self.state, self.config, name) {
+                Ok(scan) => {
+                    let what = node.display();
+                    self.notes.push(format!("dense: {what}"));
+                    let plan = replacement(&scan, node.schema())?;
+                    self.scans.push(scan);
+                    Ok(Transformed::yes(plan))
+                }
+                Err(reason) => {
+                    self.notes.push(format!("rows: {}, because {reason}", node.display()));
+                    Ok(Transformed::no(node))
+                }
+            }
+        })
+        .map(|t| t.data)
+    }
+
+    /// `ORDER BY … LIMIT k` over a plan that has a dense form: the sort reads only the rows that can be among the first.
+    fn top(
+        &mut self,
+        node: &LogicalPlan,
+        limit: &Limit,
+        sort: &Sort,
+    ) -> datafusion::error::Result<Transformed<LogicalPlan>> {
+        let name = format!("groups_{}", self.scans.len());
+        let shown = format!("{}, {}", node.display(), LogicalPlan::Sort(sort.clone()).display());
+        match dense::top(limit, sort, self.state, self.config, name) {
+            Ok(scan) => {
+                self.notes.push(format!("dense: {shown}"));
+                self.tell_below(&sort.input);
+                let input = Arc::new(replacement(&scan, sort.input.schema())?);
+                self.scans.push(scan);
+                let plan = node.clone().transform_down(|plan| match plan {
+                    LogicalPlan::Sort(sort) => {
+                        let sort = LogicalPlan::Sort(Sort { input: input.clone(), ..sort });
+                        Ok(Transformed::new(sort, true, TreeNodeRecursion::Stop))
+                    }
+                    other => Ok(Transformed::no(other)),
+                })?;
+                // Nothing of what is below is left.
+                Ok(Transformed::new(plan.data, true, TreeNodeRecursion::Jump))
+            }
+            Err(reason) => {
+                self.notes.push(format!("rows: {shown}, because {reason}"));
+                Ok(Transformed::no(node.clone()))
+            }
+        }
+    }
+
+    /// Notes of the operators that stayed dense below another one.
+    fn tell_below(&mut self, plan: &LogicalPlan) {
+        if matches!(
+            plan,
+            LogicalPlan::Aggregate(_)
+                | LogicalPlan::Distinct(_)
+                | LogicalPlan::Window(_)
+                | LogicalPlan::Join(_)
+        ) {
+            self.notes.push(format!("dense: {}", plan.display()));
+        }
+        plan.inputs().into_iter().for_each(|input| self.tell_below(input));
+    }
+
+    /// Replaces what is left of the tables of cells by scans of their rows.
+    fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+            let Some(source) = scan.source.downcast_ref::<CellSource>() else {
+                return Ok(Transformed::no(node));
+            };
+            let name = format!("rows_{}", self.scans.len());
+            let new = rows::rows(scan, source, self.state, self.config, name.clone())
+                .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
+            self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
+            let placeholder =
+                TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
+            let placeholder = LogicalPlan::TableScan(placeholder);
+            let out = rename(placeholder, &scan.projected_schema)?;
+            self.scans.push(new);
+            Ok(Transformed::yes(out))
+        })
+        .map(|t| t.data)
+    }
+}
+
+/// Is planning to go on?
+fn go_on() -> datafusion::error::Result<()> {
+    tessera_frontend::interrupt::check()
+        .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
+}
+
+/// Does a plan read a table of cells, so that the reason why it is not dense is worth telling?
+fn reads_cells(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.source.is::<CellSource>(),
+        other => other.inputs().iter().any(|input| reads_cells(input)),
+    }
+}
+
+/// Is a filter on values of cells, not on labels alone?
+fn reads_values(filter: &Filter) -> bool {
+    let mut plan = &*filter.input;
+    while let LogicalPlan::SubqueryAlias(alias) = plan {
+        plan = &alias.input;
+    }
+    let LogicalPlan::TableScan(scan) = plan else { return false };
+    let Some(source) = scan.source.downcast_ref::<CellSource>() else { return false };
+    source.table.dependence(&filter.predicate).is_some_and(|on| on.cells)
+}
+
+/// The scan of a dense aggregate under the aggregate's own column names.
+fn replacement(scan: &TensorScan, schema: &DFSchema) -> datafusion::error::Result<LogicalPlan> {
+    let table = TableScanBuilder::new(scan.name.clone(), scan.source()).build()?;
+    rename(LogicalPlan::TableScan(table), schema)
+}
+
+/// The plan's columns, one by one, under the names of `schema`.
+fn rename(plan: LogicalPlan, schema: &DFSchema) -> datafusion::error::Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    if columns.is_empty() {
+        return Ok(plan);
+    }
+    let exprs = columns
+        .into_iter()
+        .zip(schema.iter())
+        .map(|(column, (relation, field))| {
+            Expr::Column(column).alias_qualified(relation.cloned(), field.name())
+        })
+        .collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
+}

@@ -1,0 +1,305 @@
+//! DataFusion's and the planner's errors in the frontend's words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use tessera_frontend::error::{Error, Position, nearest};
+use tessera_frontend::functions::functions;
+
+/// An error of the planner's constructors.
+pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
+    Error::Cells {
+        code: error.code(),
+        message: error.to_string(),
+        position: None,
+        hint: error.hint(),
+    }
+}
+
+/// An error of DataFusion's planning; one of ours that travelled through it comes out as it went in.
+pub(crate) fn plan(error: DataFusionError) -> Error {
+    let mut position = None;
+    read(error, &mut position)
+}
+
+/// Refuses subqueries that the optimiser could not make joins of: nothing runs them for each row.
+pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
+    let mut position = None;
+    let mut is_found = false;
+    let walk = logical.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|e| {
+                let inner = match e {
+                    Expr::ScalarSubquery(inner) => inner,
+                    Expr::Exists(exists) => &exists.subquery,
+                    Expr::InSubquery(list) => &list.subquery,
+                    Expr::SetComparison(comparison) => &comparison.subquery,
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                if inner.outer_ref_columns.is_empty() {
+                    return Ok(TreeNodeRecursion::Continue);
+                }
+                is_found = true;
+                position = inner.spans.first().map(place);
+                Ok(TreeNodeRecursion::Stop)
+            })
+        })
+    });
+    walk.map_err(plan)?;
+    if !is_found {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        construct: "a value of a subquery that compares with a column outside by anything but `=`"
+            .to_string(),
+        position,
+        hint: Some(
+            "join and aggregate instead: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`"
+                .to_string(),
+        ),
+    })
+}
+
+/// A column that the plan does not know is perhaps a variable along other dimensions.
+pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
+    match error {
+        Error::UnknownName { kind: "column", name, candidates, position }
+            if candidates.is_empty() =>
+        {
+            let words: Vec<&str> = variables.iter().map(String::as_str).collect();
+            let last = name.rsplit('.').next().unwrap_or(&name);
+            let candidates = nearest(last, &words).map(str::to_string).into_iter().collect();
+            Error::UnknownName { kind: "column", name, candidates, position }
+        }
+        other => other,
+    }
+}
+
+/// A text that no type but its own can be made of, where the query has it.
+pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error {
+    let Error::Cells { code: "type_error", message, position, hint: None } = &error else {
+        return error;
+    };
+    let of_cast = message.strip_prefix("Cannot cast string '");
+    let Some((text, rest)) = of_cast.and_then(|rest| rest.rsplit_once("' to value of ")) else {
+        return error;
+    };
+    let wanted = rest.strip_suffix(" type").unwrap_or(rest).to_lowercase();
+    Error::Cells {
+        code: "type_error",
+        message: format!("cannot convert '{text}' to {wanted}"),
+        position: position.or_else(|| texts.get(text).copied()),
+        hint: Some(
+            "compare with a value of that type, or convert the other side with `::text`"
+                .to_string(),
+        ),
+    }
+}
+
+/// A function that the plan does not know is perhaps one of tensors.
+pub(crate) fn of_surface(error: Error, because: &str) -> Error {
+    let Error::UnknownName { kind: "function", name, position, .. } = &error else { return error };
+    if !functions().iter().any(|row| row.name.eq_ignore_ascii_case(name)) {
+        return error;
+    }
+    let over = ["cumsum", "cumprod", "diff", "shift", "rolling", "ffill"];
+    let hint = match over.contains(&name.to_ascii_lowercase().as_str()) {
+        true => {
+            "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
+        }
+        false => "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`",
+    };
+    Error::Cells {
+        code: "wrong_surface",
+        message: format!(
+            "the function {name} belongs to the tensor surface, and {because} makes this a cell block"
+        ),
+        position: *position,
+        hint: Some(hint.to_string()),
+    }
+}
+
+fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
+    match error {
+        DataFusionError::Diagnostic(diagnostic, inner) => {
+            if let Some(span) = diagnostic.span {
+                *position = Some(place(span));
+            }
+            read(*inner, position)
+        }
+        DataFusionError::Context(_, inner) => read(*inner, position),
+        DataFusionError::Collection(mut errors) if !errors.is_empty() => {
+            read(errors.remove(0), position)
+        }
+        DataFusionError::External(inner) => match inner.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(other) => failed("plan_error", other.to_string(), *position),
+        },
+        DataFusionError::SchemaError(inner, _) => schema(*inner, *position),
+        DataFusionError::NotImplemented(message) => {
+            failed("unsupported", sentence(&message), *position)
+        }
+        DataFusionError::Plan(message) => message_of_plan(&message, *position),
+        DataFusionError::Internal(message) if message.contains("failed to match any signature") => {
+            message_of_plan(&message, *position)
+        }
+        DataFusionError::ArrowError(error, _) => {
+            let text = error.to_string();
+            let cast = text.strip_prefix("Cast error: ");
+            failed(
+                if cast.is_some() { "type_error" } else { "plan_error" },
+                sentence(cast.unwrap_or(&text)),
+                *position,
+            )
+        }
+        other => failed("plan_error", sentence(&other.strip_backtrace()), *position),
+    }
+}
+
+fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            position = position.or_else(|| field.spans().first().map(place));
+            let names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
+            let elsewhere = valid_fields.iter().find(|known| known.name == field.name);
+            let candidates = match elsewhere {
+                Some(known) => Some(known.flat_name()),
+                None => nearest(&field.name, &names).map(str::to_string),
+            };
+            Error::UnknownName {
+                kind: "column",
+                name: field.flat_name(),
+                candidates: candidates.into_iter().collect(),
+                position,
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            position = position.or_else(|| field.spans().first().map(place));
+            Error::Cells {
+                code: "ambiguous_name",
+                message: format!("`{}` may be several columns", field.name),
+                position,
+                hint: Some(format!(
+                    "write `relation.{}`, and give a result that is called like a column another name with `AS`",
+                    field.name
+                )),
+            }
+        }
+        SchemaError::DuplicateQualifiedField { qualifier, name } => Error::Cells {
+            code: "duplicate_name",
+            message: format!("two relations called `{qualifier}` have a column `{name}`"),
+            position,
+            hint: Some("give one of them another name, as in `FROM x AS a, x AS b`".to_string()),
+        },
+        SchemaError::DuplicateUnqualifiedField { name } => Error::Cells {
+            code: "duplicate_name",
+            message: format!("two columns are called `{name}`"),
+            position,
+            hint: Some("give one of them another name with `AS`".to_string()),
+        },
+    }
+}
+
+/// Functions that exist only with OVER.
+const WINDOW: [&str; 9] = [
+    "lag",
+    "lead",
+    "row_number",
+    "rank",
+    "dense_rank",
+    "percent_rank",
+    "cume_dist",
+    "ntile",
+    "nth_value",
+];
+
+fn message_of_plan(message: &str, position: Option<Position>) -> Error {
+    if let Some(rest) = message.strip_prefix("Invalid function '") {
+        let mut parts = rest.split('\'');
+        let name = parts.next().unwrap_or_default().to_string();
+        if WINDOW.contains(&name.to_ascii_lowercase().as_str()) {
+            return Error::Cells {
+                code: "plan_error",
+                message: format!("{name} is about rows in an order, which OVER gives"),
+                position,
+                hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
+            };
+        }
+        // DataFusion offers a function however far it is from the name.
+        let offered: Vec<&str> = parts.nth(1).into_iter().collect();
+        let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
+        return Error::UnknownName { kind: "function", name, candidates, position };
+    }
+    if message.contains("require unique expression names") {
+        return Error::Cells {
+            code: "duplicate_name",
+            message: match message.split('"').nth(1) {
+                Some(column) => format!("two columns are called `{column}`"),
+                None => "two columns have the same name".to_string(),
+            },
+            position,
+            hint: Some("give one of them another name with `AS`".to_string()),
+        };
+    }
+    if let Some(signature) = no_signature(message) {
+        return failed("type_error", signature, position);
+    }
+    if message.contains("GROUP BY") && message.contains("must ") {
+        return Error::Cells {
+            code: "not_grouped",
+            message: not_grouped(message),
+            position,
+            hint: Some("add it to GROUP BY, or aggregate it with avg, min, max, …".to_string()),
+        };
+    }
+    let lower = message.to_lowercase();
+    let is_type = ["coerc", "type signature", "cannot infer common", "data type", "cannot cast"]
+        .iter()
+        .any(|part| lower.contains(part));
+    failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
+}
+
+/// Which function takes which types not, if the message says so: DataFusion lists every signature that it tried.
+fn no_signature(message: &str) -> Option<String> {
+    let (before, after) = message.split_once("' failed to match any signature")?;
+    let name = before.rsplit('\'').next()?;
+    let received = after.split_once("received ").map(|(_, rest)| rest);
+    let of = received.and_then(|rest| rest.split([' ', ',', '.']).next()).unwrap_or("these types");
+    Some(format!("{name} takes no {of}"))
+}
+
+/// The column that stands outside, if the message quotes it.
+fn not_grouped(message: &str) -> String {
+    match message.split("olumn \"").nth(1).and_then(|rest| rest.split('"').next()) {
+        Some(column) => format!("`{column}` stands neither in GROUP BY nor in an aggregate"),
+        None => sentence(message),
+    }
+}
+
+fn failed(code: &'static str, message: String, position: Option<Position>) -> Error {
+    Error::Cells { code, message, position, hint: None }
+}
+
+/// The first line of a message without its final stop, so that it reads as one sentence. Where it prints a tree of the
+/// parser, it ends before that.
+fn sentence(message: &str) -> String {
+    let mut line = message.lines().next().unwrap_or_default();
+    if ["Ident {", "Span(", "relation: "].iter().any(|part| line.contains(part))
+        && let Some(end) = line.find(['(', '{', '['])
+    {
+        line = line[..end].trim_end();
+    }
+    line.trim_end_matches('.').to_string()
+}
+
+fn place(span: datafusion::common::Span) -> Position {
+    let length = if span.start.line == span.end.line {
+        span.end.column.saturating_sub(span.start.column).max(1)
+    } else {
+        0
+    };
+    Position { line: span.start.line, column: span.start.column, length }
+}

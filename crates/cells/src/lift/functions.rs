@@ -1,0 +1,214 @@
+//! Functions where the definition is ours, so that the dense and the row path share it: `//`, `^`, parts of dates in
+//! other calendars, roots without errors, sums of integers that do not wrap.
+
+mod bounded;
+mod date_part;
+mod extreme;
+mod inner;
+mod opaque;
+mod percentile;
+mod root;
+mod sliding;
+mod sum;
+mod time_text;
+
+use std::sync::Arc;
+
+use super::error;
+use super::names::{FLOOR_DIVIDE, POWER};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use bounded::Bounded;
+pub(super) use bounded::check_size;
+use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+use datafusion::prelude::SessionConfig;
+use date_part::DatePartOf;
+use extreme::Extreme;
+pub(super) use opaque::opaque;
+use percentile::Percentile;
+use root::Ieee;
+use sliding::{Mean, Spread};
+use sum::CheckedSum;
+use tessera_frontend::error::Error;
+pub(super) use time_text::TimeText;
+
+/// A session for cell blocks: DataFusion's functions and ours.
+///
+/// One partition, so that rows keep the order of the dimensions and floats add up in one order; names are spelled
+/// out before planning, so DataFusion does not lower their case.
+///
+/// Planning writes out labels of at most a quarter of `memory` bytes where a dimension has none but its positions.
+///
+/// # Errors
+/// `internal` if DataFusion does not take a function of ours.
+pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
+    let config = SessionConfig::new().with_target_partitions(1);
+    let mut config = super::along::bounded(config, memory);
+    let options = config.options_mut();
+    options.sql_parser.enable_ident_normalization = false;
+    options.sql_parser.collect_spans = true;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    // What is never NULL may be told as nullable by the physical plan (`b IS TRUE` over a left join), which refuses it.
+    options.execution.skip_physical_aggregate_schema_check = true;
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_optimizer_rules(super::optimizer::rules())
+        .with_analyzer_rules(super::optimizer::analyzer_rules())
+        .build();
+    let mut ours: Vec<ScalarUDF> =
+        [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
+    if let Some(inner) = state.scalar_functions().get("date_part") {
+        ours.push(DatePartOf::new(inner.clone()).into());
+    }
+    for name in ["sqrt", "power"] {
+        if let Some(inner) = state.scalar_functions().get(name) {
+            ours.push(Ieee::new(inner.clone()).into());
+        }
+    }
+    for name in bounded::NAMES {
+        if let Some(inner) = state.scalar_functions().get(name) {
+            ours.push(Bounded::new(inner.clone(), memory / 4).into());
+        }
+    }
+    ours.extend(super::operators::functions(memory / 4));
+    for udf in ours {
+        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+    }
+    if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
+        let sum = Arc::new(CheckedSum::new(inner).into());
+        state.register_udaf(sum).map_err(error::plan)?;
+    }
+    if let Some(inner) = state.aggregate_functions().get("avg").cloned() {
+        state.register_udaf(Arc::new(Mean::new(inner).into())).map_err(error::plan)?;
+    }
+    for name in ["var", "var_pop", "stddev", "stddev_pop"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            state.register_udaf(Arc::new(Spread::new(inner).into())).map_err(error::plan)?;
+        }
+    }
+    if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
+        let ours = Arc::new(Percentile::new(inner).into());
+        state.register_udaf(ours).map_err(error::plan)?;
+    }
+    for name in ["min", "max"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            let ours = Arc::new(Extreme::new(inner).into());
+            state.register_udaf(ours).map_err(error::plan)?;
+        }
+    }
+    Ok(state)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Operation {
+    FloorDivide,
+    Power,
+}
+
+/// `//` and `^`: of integers an `int64`, of anything else a `float64`.
+///
+/// `//` rounds toward negative infinity; an integer divided by 0 is an error, as with SQL's `/`. `^` of integers wraps
+/// and refuses negative exponents, as NumPy does.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Arithmetic {
+    op: Operation,
+    signature: Signature,
+}
+
+impl Arithmetic {
+    fn new(op: Operation) -> Self {
+        let exact = |t: DataType| TypeSignature::Exact(vec![t.clone(), t]);
+        let signature = Signature::one_of(
+            vec![exact(DataType::Int64), exact(DataType::Float64)],
+            Volatility::Immutable,
+        );
+        Self { op, signature }
+    }
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        match self.op {
+            Operation::FloorDivide => FLOOR_DIVIDE,
+            Operation::Power => POWER,
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types.first().cloned().unwrap_or(DataType::Float64))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let [x, y] = arrays.as_slice() else {
+            return exec_err!("{} takes two arguments", self.name());
+        };
+        let out: ArrayRef = match (x.data_type(), y.data_type()) {
+            (DataType::Int64, DataType::Int64) => {
+                let (x, y) = (x.as_primitive::<Int64Type>(), y.as_primitive::<Int64Type>());
+                let mut out = Vec::with_capacity(x.len());
+                for pair in x.iter().zip(y.iter()) {
+                    out.push(match pair {
+                        (Some(x), Some(y)) => Some(self.int(x, y)?),
+                        _ => None,
+                    });
+                }
+                Arc::new(Int64Array::from(out))
+            }
+            _ => {
+                let (x, y) = (cast(x, &DataType::Float64)?, cast(y, &DataType::Float64)?);
+                let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
+                let float = |x: f64, y: f64| match self.op {
+                    Operation::FloorDivide => (x / y).floor(),
+                    Operation::Power => x.powf(y),
+                };
+                let cells = x.iter().zip(y.iter()).map(|(x, y)| Some(float(x?, y?)));
+                Arc::new(cells.collect::<Float64Array>())
+            }
+        };
+        if scalar {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
+        }
+        Ok(ColumnarValue::Array(out))
+    }
+}
+
+impl Arithmetic {
+    fn int(&self, x: i64, y: i64) -> Result<i64> {
+        match self.op {
+            Operation::FloorDivide if y == 0 => Err(arrow::error::ArrowError::DivideByZero.into()),
+            Operation::FloorDivide => {
+                let q = x.wrapping_div(y);
+                let is_inexact = x.wrapping_rem(y) != 0;
+                Ok(if is_inexact && (x < 0) != (y < 0) { q - 1 } else { q })
+            }
+            Operation::Power if y < 0 => {
+                exec_err!("`^` of integers: the exponent {y} is negative; convert with `x::double`")
+            }
+            Operation::Power => {
+                let (mut base, mut left, mut out) = (x, y, 1i64);
+                while left > 0 {
+                    if left & 1 == 1 {
+                        out = out.wrapping_mul(base);
+                    }
+                    base = base.wrapping_mul(base);
+                    left >>= 1;
+                }
+                Ok(out)
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Functions of rows whose result may be far larger than their arguments: `repeat('x', 2000000000)`.
+//!
+//! DataFusion counts the memory of sorts, groups and joins, and not that of one expression. So what these functions are
+//! going to make of a batch is estimated from their arguments, and refused beyond a share of the memory limit. Those
+//! that only put their arguments together are among them: thirty of them, each over the one before twice, double thirty
+//! times.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
+use arrow::datatypes::{
+    DataType, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
+};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+};
+
+use super::inner::of_inner;
+use tessera_frontend::error::Error;
+
+/// The names of the functions.
+pub(super) const NAMES: [&str; 28] = [
+    "array_append",
+    "array_concat",
+    "array_has_all",
+    "array_has_any",
+    "array_insert",
+    "array_prepend",
+    "array_repeat",
+    "array_resize",
+    "array_to_string",
+    "array_union",
+    "concat",
+    "concat_ws",
+    "encode",
+    "generate_series",
+    "levenshtein",
+    "lpad",
+    "make_array",
+    "map",
+    "named_struct",
+    "overlay",
+    "range",
+    "regexp_replace",
+    "repeat",
+    "replace",
+    "rpad",
+    "string_to_array",
+    "strpos",
+    "struct",
+];
+
+/// How many pairs, of characters of two texts or of elements of two lists, a function may compare for one batch: nobody
+/// can stop it meanwhile.
+const PAIRS_MAX: f64 = 1e9;
+/// How many characters are compared in the time of a pair where they lie side by side.
+const AT_ONCE: f64 = 100.0;
+
+/// The most parts of a type: whoever compares or prints one looks at each, and `named_struct('a', x, 'b', x)` of that of
+/// that … has twice as many with each step.
+const TYPE_MAX: usize = 1000;
+
+/// Has a type no more than so many?
+fn has_few_parts(of: &DataType, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match of {
+        DataType::Struct(fields) => fields.iter().all(|f| has_few_parts(f.data_type(), left)),
+        DataType::List(f)
+        | DataType::LargeList(f)
+        | DataType::FixedSizeList(f, _)
+        | DataType::Map(f, _) => has_few_parts(f.data_type(), left),
+        _ => true,
+    }
+}
+
+/// DataFusion's function with a bound on the bytes that it makes of one batch.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bounded {
+    inner: Arc<ScalarUDF>,
+    limit: u64,
+}
+
+impl Bounded {
+    pub(super) fn new(inner: Arc<ScalarUDF>, limit: u64) -> Self {
+        Self { inner, limit }
+    }
+}
+
+impl ScalarUDFImpl for Bounded {
+    of_inner!(name, aliases, signature, return_type);
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let field = self.inner.return_field_from_args(args)?;
+        match has_few_parts(field.data_type(), &mut { TYPE_MAX }) {
+            true => Ok(field),
+            false => Err(DataFusionError::External(Box::new(Error::TooComplex {
+                what: format!("`{}` would return a type of more parts", self.name()),
+                limit: TYPE_MAX,
+                position: None,
+            }))),
+        }
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        check_size(self.name(), &args.args, args.number_rows, self.limit)?;
+        self.inner.invoke_with_args(args)
+    }
+}
+
+/// Is what a function or an operator makes of some arguments within the limit?
+///
+/// # Errors
+/// `memory_exceeded` if not.
+pub(in crate::lift) fn check_size(
+    name: &str,
+    args: &[ColumnarValue],
+    rows: usize,
+    limit: u64,
+) -> Result<()> {
+    let is_constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+    // Plans hold constants, and planning has several plans at a time.
+    let limit = if is_constant { limit / 4 } else { limit };
+    let bytes = estimate(name, args, rows)?;
+    if bytes > limit as f64 {
+        return Err(DataFusionError::External(Box::new(too_large(name, bytes, rows, limit))));
+    }
+    Ok(())
+}
+
+fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
+    let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
+    let rows = if rows == 1 { "one row".to_string() } else { format!("{rows} rows") };
+    Error::Cells {
+        code: "memory_exceeded",
+        message: format!(
+            "`{name}` would return about {} MiB for {rows}, and the limit for one function is {} MiB",
+            mib(bytes),
+            mib(limit as f64)
+        ),
+        position: None,
+        hint: Some("return less for each row, or raise `memory-limit`".to_string()),
+    }
+}
+
+/// Refuses what compares each part of one argument with each of the other for longer than somebody waits who wants to stop
+/// it; so many pairs take the time of one.
+fn few_pairs(name: &str, a: Vec<f64>, b: Vec<f64>, at_once: f64) -> Result<()> {
+    let pairs = a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
+    let limit = PAIRS_MAX * at_once;
+    if pairs <= limit {
+        return Ok(());
+    }
+    Err(DataFusionError::External(Box::new(Error::Cells {
+        code: "too_complex",
+        message: format!("`{name}` would compare {pairs:.0} pairs, and the limit is {limit:.0}"),
+        position: None,
+        hint: Some("give it shorter texts or lists".to_string()),
+    })))
+}
+
+/// About the bytes that a function makes of its arguments; those of a cell that is NULL are not made.
+fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
+    let constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+    let rows = if constant { 1 } else { rows };
+    let arrays: Vec<ArrayRef> =
+        args.iter().map(|a| a.to_array(rows)).collect::<Result<Vec<ArrayRef>>>()?;
+    let all: f64 = arrays.iter().map(|a| a.get_array_memory_size() as f64).sum();
+    Ok(match (name, arrays.as_slice()) {
+        ("repeat", [text, times]) => {
+            let (text, times) = (lengths(text)?, numbers(times)?);
+            text.iter().zip(&times).map(|(text, n)| text * n).sum()
+        }
+        ("lpad" | "rpad", [text, to, fill @ ..]) => {
+            let (own, to) = (lengths(text)?, numbers(to)?);
+            // Characters are counted; they have up to four bytes.
+            let is_ascii =
+                [text].into_iter().chain(fill).map(is_ascii).collect::<Result<Vec<_>>>()?;
+            let each = if is_ascii.contains(&false) { 4.0 } else { 1.0 };
+            own.iter().zip(&to).map(|(own, to)| own + each * to).sum()
+        }
+        ("array_repeat", [value, times]) => {
+            let all = value.to_data().get_slice_memory_size()? as f64;
+            let each = (all / rows.max(1) as f64).max(1.0);
+            numbers(times)?.iter().map(|n| n * each).sum()
+        }
+        ("array_resize", [list, to, ..]) => {
+            list.get_array_memory_size() as f64 + numbers(to)?.iter().map(|n| n * 16.0).sum::<f64>()
+        }
+        ("range" | "generate_series", [stop]) => numbers(stop)?.iter().map(|n| n.abs() * 8.0).sum(),
+        ("range" | "generate_series", [start, stop, step @ ..]) => {
+            let (start, stop) = (ends(start)?, ends(stop)?);
+            let step = match step.first() {
+                Some(step) => steps(step)?,
+                None => vec![1.0; rows],
+            };
+            let each = start.iter().zip(&stop).zip(&step);
+            // A step of zero is an error of the function.
+            let count = |((a, b), s): ((&f64, &f64), &f64)| match *s == 0.0 {
+                true => 0.0,
+                false => ((b - a) / s).max(0.0) + 1.0,
+            };
+            each.map(|each| count(each) * 8.0).sum()
+        }
+        ("replace", [text, from, to]) => {
+            let parts = (lengths(text)?, lengths(from)?, lengths(to)?);
+            let each = parts.0.iter().zip(&parts.1).zip(&parts.2);
+            each.map(|((text, from), to)| text + (text / from.max(1.0) + 1.0) * to).sum()
+        }
+        ("regexp_replace", [text, _, to, ..]) => {
+            let (text, to) = (lengths(text)?, lengths(to)?);
+            text.iter().zip(&to).map(|(text, to)| text + (text + 1.0) * to).sum()
+        }
+        ("levenshtein", [a, b]) => few_pairs(name, lengths(a)?, lengths(b)?, 1.0).map(|()| all)?,
+        ("strpos", [a, b]) => few_pairs(name, lengths(a)?, lengths(b)?, AT_ONCE).map(|()| all)?,
+        ("array_has_all" | "array_has_any", [a, b]) => {
+            let count = |list: &ArrayRef| numbers(&(length(list)? as ArrayRef));
+            few_pairs(name, count(a)?, count(b)?, 1.0).map(|()| all)?
+        }
+        // Two digits a byte.
+        ("encode", _) => all * 2.0,
+        // A list of texts: an offset and the bytes of each.
+        ("string_to_array", _) => all * 8.0,
+        _ => all,
+    })
+}
+
+/// Bytes of each text, 0 for NULL.
+fn lengths(array: &ArrayRef) -> Result<Vec<f64>> {
+    let texts = cast(array, &DataType::Utf8View)?;
+    Ok(texts.as_string_view().iter().map(|t| t.map_or(0.0, |t| t.len() as f64)).collect())
+}
+
+fn is_ascii(array: &ArrayRef) -> Result<bool> {
+    let texts = cast(array, &DataType::Utf8View)?;
+    Ok(texts.as_string_view().is_ascii())
+}
+
+/// Numbers, of which those below zero count as none, as does NULL.
+fn numbers(array: &ArrayRef) -> Result<Vec<f64>> {
+    let numbers = cast(array, &DataType::Float64)?;
+    let numbers = numbers.as_primitive::<Float64Type>();
+    Ok(numbers.iter().map(|n| n.unwrap_or(0.0).max(0.0)).collect())
+}
+
+/// Ends of a range: numbers, or times as seconds.
+fn ends(array: &ArrayRef) -> Result<Vec<f64>> {
+    let times = match array.data_type() {
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            let seconds = cast(array, &DataType::Timestamp(TimeUnit::Second, None))?;
+            cast(&seconds, &DataType::Int64)?
+        }
+        _ => {
+            let numbers = cast(array, &DataType::Float64)?;
+            let numbers = numbers.as_primitive::<Float64Type>();
+            return Ok(numbers.iter().map(|n| n.unwrap_or(0.0)).collect());
+        }
+    };
+    let times = times.as_primitive::<Int64Type>();
+    Ok(times.iter().map(|n| n.unwrap_or(0) as f64).collect())
+}
+
+/// Steps of a range, intervals as seconds.
+fn steps(array: &ArrayRef) -> Result<Vec<f64>> {
+    let DataType::Interval(_) = array.data_type() else { return ends(array) };
+    let steps = cast(array, &DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano))?;
+    let seconds = steps.as_primitive::<IntervalMonthDayNanoType>().iter().map(|step| {
+        step.map_or(0.0, |step| {
+            let days = f64::from(step.months) * 28.0 + f64::from(step.days);
+            days * 86400.0 + step.nanoseconds as f64 / 1e9
+        })
+    });
+    Ok(seconds.collect())
+}

@@ -1,0 +1,158 @@
+//! `sum` of floats over moving frames does not subtract; of integers it is exact in 128 bits, an error where the total does not fit 64, as the dense path has it.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
+
+use super::inner::of_inner;
+use super::sliding;
+use tessera_frontend::error::Error;
+
+/// DataFusion's `sum`, but for integers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct CheckedSum {
+    inner: Arc<AggregateUDF>,
+}
+
+impl CheckedSum {
+    pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
+        Self { inner }
+    }
+}
+
+fn is_ours(result: &DataType, distinct: bool) -> bool {
+    !distinct && matches!(result, DataType::Int64 | DataType::UInt64)
+}
+
+/// A 128-bit total holds any number of 64-bit values that a query could read.
+const STATE: DataType = DataType::Decimal128(38, 0);
+
+impl AggregateUDFImpl for CheckedSum {
+    of_inner!(signature, coerce_types, return_type, create_groups_accumulator);
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn name(&self) -> &str {
+        "sum"
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if is_ours(args.return_type(), args.is_distinct) {
+            return Ok(Box::new(Total::new(args.return_type().clone())));
+        }
+        self.inner.accumulator(args)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if is_ours(args.return_field.data_type(), args.is_distinct) {
+            let state = |name, data_type| Arc::new(Field::new(name, data_type, true));
+            return Ok(vec![state("total", STATE), state("count", DataType::Int64)]);
+        }
+        self.inner.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !is_ours(args.return_type(), args.is_distinct)
+            && self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if is_ours(args.return_type(), args.is_distinct) {
+            return Ok(Box::new(Total::new(args.return_type().clone())));
+        }
+        if *args.return_type() == DataType::Float64 && !args.is_distinct {
+            return Ok(sliding::sum());
+        }
+        self.inner.create_sliding_accumulator(args)
+    }
+}
+
+#[derive(Debug)]
+struct Total {
+    total: i128,
+    count: i64,
+    result: DataType,
+}
+
+impl Total {
+    fn new(result: DataType) -> Self {
+        Self { total: 0, count: 0, result }
+    }
+
+    /// Adds or takes away values.
+    fn add(&mut self, values: &[ArrayRef], sign: i128) -> Result<()> {
+        let Some(values) = values.first() else { return internal_err!("sum of nothing") };
+        let sum: i128 = match values.data_type() {
+            DataType::Int64 => {
+                values.as_primitive::<Int64Type>().iter().flatten().map(i128::from).sum()
+            }
+            DataType::UInt64 => {
+                values.as_primitive::<UInt64Type>().iter().flatten().map(i128::from).sum()
+            }
+            other => return internal_err!("sum of {other} as integers"),
+        };
+        self.total += sign * sum;
+        self.count += (sign as i64) * (values.len() - values.null_count()) as i64;
+        Ok(())
+    }
+}
+
+impl Accumulator for Total {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.add(values, 1)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.add(values, -1)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let overflow = || {
+            DataFusionError::External(Box::new(Error::Cells {
+                code: "integer_overflow",
+                message: format!("sum: the total {} does not fit {}", self.total, self.result),
+                position: None,
+                hint: Some("sum `x::double` instead".to_string()),
+            }))
+        };
+        let is_null = self.count == 0;
+        match self.result {
+            _ if is_null => ScalarValue::try_from(&self.result),
+            DataType::UInt64 => {
+                let total = u64::try_from(self.total).map_err(|_| overflow())?;
+                Ok(ScalarValue::UInt64(Some(total)))
+            }
+            _ => {
+                let total = i64::try_from(self.total).map_err(|_| overflow())?;
+                Ok(ScalarValue::Int64(Some(total)))
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let total = ScalarValue::Decimal128(Some(self.total), 38, 0);
+        Ok(vec![total, ScalarValue::Int64(Some(self.count))])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let [totals, counts] = states else { return internal_err!("sum: a broken state") };
+        self.total += totals.as_primitive::<Decimal128Type>().iter().flatten().sum::<i128>();
+        self.count += counts.as_primitive::<Int64Type>().iter().flatten().sum::<i64>();
+        Ok(())
+    }
+}

@@ -1,0 +1,568 @@
+//! What happens to the text's tree before DataFusion sees it.
+//!
+//! 1. Relations that are tensors are replaced by numbered tables, each over the dimensions that the names of its
+//!    block choose; views by their queries; CTEs that are tensor blocks are taken out.
+//! 2. Names are brought to the spelling of what they name: exactly, else case-insensitively if that is unique.
+//! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`; items without a name are
+//!    called as they are written.
+//! 4. Items of numbers of a block without `FROM` become columns of a tensor block, so that `7 / 2` is NumPy's.
+//! 5. Tensor syntax is refused.
+
+mod columns;
+mod headings;
+mod items;
+mod known;
+mod numbers;
+mod ours;
+mod used;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use tessera_frontend::walk::walk_mut;
+
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem,
+    SetExpr, TableAlias, TableFactor, Value, ValueWithSpan, VisitorMut,
+};
+
+use super::cube::Cube;
+use super::table::{CellSource, CellTable, Named};
+use super::{CellRelation, CellTables, Density};
+use columns::Columns;
+use known::Known;
+pub(super) use ours::call;
+use tessera_frontend::ast::{self, Relation};
+use tessera_frontend::error::{Error, Position};
+use tessera_frontend::interrupt;
+use tessera_frontend::scope::Scope;
+use tessera_frontend::seasons;
+use used::Used;
+use views::Views;
+
+/// Names of our functions that stand for operators.
+pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
+/// `^`.
+pub(crate) const POWER: &str = "tessera_power";
+
+/// The tables that a prepared query names.
+pub(crate) struct Prepared {
+    /// Each with the name under which the query knows it.
+    pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
+    /// Where each text of the query stands (the last of equal ones): DataFusion's literals have no place.
+    pub(crate) texts: BTreeMap<String, Position>,
+    /// Variables that a misspelt name may mean: the tables have only those along their dimensions.
+    pub(crate) variables: BTreeSet<String>,
+}
+
+/// Prepares a query; `because` is the clause that made its block a cell block, for errors.
+pub(crate) fn prepare(
+    query: &Query,
+    tables: &dyn CellTables,
+    because: &str,
+    density: Density,
+    text: u64,
+) -> Result<(Query, Prepared), Error> {
+    let pass = |views| Relations {
+        text,
+        entering: None,
+        views,
+        catalog: tables,
+        because,
+        density,
+        blocks: Vec::new(),
+        scopes: Vec::new(),
+        tables: BTreeMap::new(),
+        names: BTreeSet::new(),
+        texts: BTreeMap::new(),
+        variables: BTreeSet::new(),
+    };
+    let mut named = query.clone();
+    headings::name(&mut named);
+    let mut prepared = named.clone();
+    let mut first = pass(Views::default());
+    let walked = match walk_mut(&mut prepared, &mut first) {
+        ControlFlow::Break(_) if first.views.are_too_many() => {
+            let mut second = pass(Views::as_ctes());
+            prepared = named;
+            walk_mut(&mut prepared, &mut second).map_continue(|()| second)
+        }
+        walked => walked.map_continue(|()| first),
+    };
+    let pass = match walked {
+        ControlFlow::Break(error) => return Err(error),
+        ControlFlow::Continue(pass) => pass,
+    };
+    let Relations { tables, mut names, texts, variables, views, .. } = pass;
+    views.define(&mut prepared);
+    for table in tables.values() {
+        names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
+    }
+    let _ = walk_mut(&mut prepared, &mut Spelling { names: &names });
+    Ok((prepared, Prepared { tables, texts, variables }))
+}
+
+/// A CTE in sight.
+enum Cte {
+    /// Rows: DataFusion plans it.
+    Rows(Columns),
+    /// A tensor block, already taken out.
+    Tensor(Arc<Cube>),
+    /// One that has to wait for an island, which runs only if somebody names the CTE: its query and what that sees.
+    Waiting(Box<(Query, Ident, Scope)>),
+}
+
+/// The CTEs of an open query.
+struct Level {
+    ctes: BTreeMap<String, Cte>,
+    /// The same as they were written.
+    written: Scope,
+    /// What the definitions of those that are left in the query see, in their order, until they are visited: a CTE that
+    /// saw itself would be planned for ever.
+    definitions: VecDeque<Scope>,
+    /// The query is that of a view: it sees nothing of what is around it.
+    is_view: bool,
+    /// The ORDER BY of a query that is one block, until that is visited.
+    order: Option<OrderBy>,
+    /// The relations of that block when it has been.
+    known: Vec<Known>,
+}
+
+/// A block that is being visited.
+struct Block {
+    used: Used,
+    /// Its relations, as far as their columns are known.
+    known: Vec<Known>,
+}
+
+struct Relations<'a> {
+    catalog: &'a dyn CellTables,
+    because: &'a str,
+    density: Density,
+    /// The open blocks, innermost last.
+    blocks: Vec<Block>,
+    /// CTEs of each open query, innermost last.
+    scopes: Vec<Level>,
+    /// The text in which the query stands.
+    text: u64,
+    /// The text of a view whose query is visited next.
+    entering: Option<u64>,
+    views: Views,
+    tables: BTreeMap<String, Arc<dyn TableSource>>,
+    names: BTreeSet<String>,
+    texts: BTreeMap<String, Position>,
+    variables: BTreeSet<String>,
+}
+
+impl VisitorMut for Relations<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let entering = self.entering.take();
+        let mut written = match (entering, self.scopes.last_mut()) {
+            (Some(text), _) => Scope::of(text),
+            (None, Some(outer)) => {
+                outer.definitions.pop_front().unwrap_or_else(|| outer.written.clone())
+            }
+            (None, None) => Scope::of(self.text),
+        };
+        written.enter(query.with.as_ref());
+        let is_view = entering.is_some();
+        let order = match &*query.body {
+            SetExpr::Select(_) => query.order_by.clone(),
+            _ => None,
+        };
+        let (known, definitions) = (Vec::new(), VecDeque::new());
+        self.scopes.push(Level {
+            ctes: BTreeMap::new(),
+            written,
+            definitions,
+            is_view,
+            order,
+            known,
+        });
+        let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
+        let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
+        for cte in std::mem::take(&mut with.cte_tables) {
+            let name = cte.alias.name.value.clone();
+            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
+            let found = self.catalog.relation(&relation, self.scope());
+            let before = self.scope().clone();
+            if let Some(level) = self.scopes.last_mut() {
+                level.written.define(&cte);
+            }
+            let entry = match found {
+                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias.name, before))),
+                Err(error) => return ControlFlow::Break(error),
+                Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
+                Ok(_) => {
+                    let columns = match cte.alias.columns.is_empty() {
+                        true => self.given(&cte.query),
+                        false => None,
+                    };
+                    kept.push(cte);
+                    // One that is recursive sees itself.
+                    seen.push_back(match with.recursive {
+                        true => self.scope().clone(),
+                        false => before,
+                    });
+                    Cte::Rows(columns)
+                }
+            };
+            self.names.insert(name.clone());
+            if let Some(level) = self.scopes.last_mut() {
+                level.ctes.insert(name, entry);
+            }
+        }
+        if kept.is_empty() {
+            query.with = None;
+        } else {
+            with.cte_tables = kept;
+        }
+        if let Some(level) = self.scopes.last_mut() {
+            level.definitions = seen;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        if let Some(level) = self.scopes.pop()
+            && matches!(&*query.body, SetExpr::Select(_))
+            && let Some(order) = &mut query.order_by
+        {
+            return known::resolve(order, &level.known);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if let Some(error) = items::refused(select) {
+            return ControlFlow::Break(error);
+        }
+        items::spell_joins(select);
+        numbers::apart(select);
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item {
+                self.names.insert(alias.value.clone());
+            }
+            if let Some((dim, _)) = ast::bracket_dim(item) {
+                return ControlFlow::Break(Error::Unsupported {
+                    construct: format!("the item `[{dim}]`"),
+                    position: Position::of_span(dim.span),
+                    hint: Some(format!("write `{dim}` to get rows")),
+                });
+            }
+        }
+        let order = self.scopes.last_mut().and_then(|level| level.order.take());
+        let used = Used::of(select, order.as_ref(), &|inner| self.columns(inner));
+        self.blocks.push(Block { used, known: Vec::new() });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        let Some(Block { known, .. }) = self.blocks.pop() else {
+            return ControlFlow::Continue(());
+        };
+        known::keep_names(select, &known);
+        let resolved = known::resolve(select, &known);
+        if let Some(level) = self.scopes.last_mut() {
+            level.known = known;
+        }
+        resolved
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match self.replace(factor) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Err(error) = interrupt::check() {
+            return ControlFlow::Break(error);
+        }
+        if let Some(error) = self.refuse(expr) {
+            return ControlFlow::Break(error);
+        }
+        match seasons::numbered(expr) {
+            Ok(Some(new)) => *expr = new,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Error> {
+        if let (Value::SingleQuotedString(text), Some(place)) =
+            (&value.value, Position::of_span(value.span))
+        {
+            self.texts.insert(text.clone(), place);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        ours::rewrite(expr, self.catalog.now_us());
+        ControlFlow::Continue(())
+    }
+}
+
+impl Relations<'_> {
+    /// Replaces a relation that is not SQL's own by a table of ours.
+    fn replace(&mut self, factor: &mut TableFactor) -> Result<(), Error> {
+        let relation = ast::relation(factor);
+        let (found, natural) = match &relation {
+            Relation::Other(_) => return Ok(()),
+            Relation::Subquery { .. } => (self.catalog.relation(&relation, self.scope())?, None),
+            Relation::Name { name, .. } => {
+                let last = name.0.last().and_then(|part| part.as_ident()).cloned();
+                let cte = match name.0.as_slice() {
+                    [_] => last.as_ref().and_then(|ident| self.cte(&ident.value)),
+                    _ => None,
+                };
+                match cte {
+                    Some(Cte::Rows(_)) => return Ok(()),
+                    Some(Cte::Tensor(cube)) => (CellRelation::Cube(cube.clone()), last),
+                    Some(Cte::Waiting(cte)) => (self.waited_for(cte)?, last),
+                    None => (self.catalog.relation(&relation, self.scope())?, last),
+                }
+            }
+            Relation::Cells { expr: Expr::Identifier(name), .. }
+                if let Some(cte) = self.cte(&name.value) =>
+            {
+                match cte {
+                    Cte::Tensor(cube) => (CellRelation::Cube(cube.clone()), Some(name.clone())),
+                    Cte::Waiting(cte) => (self.waited_for(cte)?, Some(name.clone())),
+                    Cte::Rows(_) => return Err(are_rows(name)),
+                }
+            }
+            _ => (self.catalog.relation(&relation, self.scope())?, None),
+        };
+        let alias = alias_of(factor);
+        if let Some(alias) = &alias {
+            self.names.insert(alias.name.value.clone());
+        } else if let Some(natural) = &natural {
+            self.names.insert(natural.value.clone());
+        }
+        let mut also = Vec::new();
+        let (source, name): (Arc<dyn TableSource>, Ident) = match found {
+            CellRelation::Sql => return Ok(()),
+            CellRelation::Query { query, text } => {
+                let alias = alias.or_else(|| natural.map(plain_alias));
+                *factor = self.view(query, text, alias)?;
+                return Ok(());
+            }
+            CellRelation::Rows { source, name } => {
+                (source, natural.unwrap_or_else(|| Ident::new(name)))
+            }
+            CellRelation::Cube(cube) => {
+                let name = natural.unwrap_or_else(|| Ident::new(cube.name.clone()));
+                let called = alias.as_ref().map_or(&name, |alias| &alias.name).value.as_str();
+                let is_renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+                let table = match self.blocks.last().filter(|_| !is_renamed) {
+                    Some(block) => CellTable::new(&cube, &block.used.of_relation(called))?,
+                    None => CellTable::new(&cube, &AllNamed)?,
+                };
+                also = cube.also.clone();
+                self.variables.extend(cube.variables.iter().map(|v| v.name.to_string()));
+                (Arc::new(CellSource::new(Arc::new(table), self.density)), name)
+            }
+        };
+        if let Some(block) = self.blocks.last_mut()
+            && alias.as_ref().is_none_or(|alias| alias.columns.is_empty())
+        {
+            let called = alias.as_ref().map_or(&name, |alias| &alias.name).value.clone();
+            block.known.push(Known::new(called, &*source, also));
+        }
+        self.names.insert(name.value.clone());
+        let table = self.free_name();
+        self.tables.insert(table.clone(), source);
+        let alias = Some(alias.unwrap_or_else(|| plain_alias(name)));
+        *factor = table_factor(Ident::new(table), alias);
+        Ok(())
+    }
+
+    /// Asks for a CTE that waits for an island again, now that it is needed.
+    fn waited_for(&self, cte: &(Query, Ident, Scope)) -> Result<CellRelation, Error> {
+        let (query, alias, scope) = cte;
+        self.catalog.relation(&Relation::Subquery { query, alias: Some(alias) }, scope)
+    }
+
+    fn cte(&self, name: &str) -> Option<&Cte> {
+        for Level { ctes, is_view, .. } in self.scopes.iter().rev() {
+            let near = || ctes.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v);
+            if let Some(found) = ctes.get(name).or_else(near) {
+                return Some(found);
+            }
+            if *is_view {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A name for a table that no CTE in sight has: the CTE would be read instead.
+    fn free_name(&self) -> String {
+        let is_cte = |name: &str| {
+            let mut ctes = self.scopes.iter().flat_map(|level| level.ctes.keys());
+            ctes.any(|cte| cte.eq_ignore_ascii_case(name))
+        };
+        let mut name = format!("cells_{}", self.tables.len());
+        while is_cte(&name) || self.tables.contains_key(&name) {
+            name.push('_');
+        }
+        name
+    }
+
+    /// What the innermost open query sees, as it was written.
+    fn scope(&self) -> &Scope {
+        static NOTHING: std::sync::LazyLock<Scope> = std::sync::LazyLock::new(Scope::default);
+        self.scopes.last().map_or(&NOTHING, |level| &level.written)
+    }
+
+    /// The error of an expression that only the tensor surface knows.
+    fn refuse(&self, expr: &Expr) -> Option<Error> {
+        let wrong = |what: String, position| {
+            Some(Error::Cells {
+                code: "wrong_surface",
+                message: format!(
+                    "{what} belongs to the tensor surface, and {} makes this a cell block",
+                    self.because
+                ),
+                position,
+                hint: Some(
+                    "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`"
+                        .to_string(),
+                ),
+            })
+        };
+        if let Some(subscript) = ast::subscript(expr) {
+            return wrong("a subscript".to_string(), Position::of_span(subscript.span));
+        }
+        let Expr::Function(function) = expr else { return None };
+        let name = ast::function_name(expr)?;
+        if ast::tensor_of(function).is_some() {
+            return Some(Error::Cells {
+                code: "wrong_surface",
+                message: format!(
+                    "tensor(…) gives a tensor, and {} makes this a block of cells, whose expressions are about one cell",
+                    self.because
+                ),
+                position: Position::of_span(name.span),
+                hint: Some(
+                    "join its rows by their labels: `FROM x JOIN (SELECT …) t USING (dim)`; one value is `(SELECT …)` without tensor; or compute with it in a tensor block inside: `FROM (SELECT v - tensor(SELECT …) AS d FROM x)`"
+                        .to_string(),
+                ),
+            });
+        }
+        if name.value == "matmul" {
+            let what = if span_is_operator(name) { "`@`" } else { "matmul" };
+            return wrong(what.to_string(), Position::of_span(name.span));
+        }
+        if let FunctionArguments::List(list) = &function.args
+            && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
+        {
+            return wrong(
+                format!("the call of {name} with named arguments"),
+                Position::of_span(name.span),
+            );
+        }
+        None
+    }
+}
+
+fn are_rows(name: &Ident) -> Error {
+    Error::Cells {
+        code: "wrong_surface",
+        message: format!("`{name}` is rows already"),
+        position: Position::of_span(name.span),
+        hint: Some(format!("write FROM {name}")),
+    }
+}
+
+/// Nothing tells what is named.
+struct AllNamed;
+
+impl Named for AllNamed {
+    fn all(&self) -> bool {
+        true
+    }
+
+    fn is_named(&self, _: &str) -> bool {
+        false
+    }
+}
+
+fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
+    match factor {
+        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.clone(),
+        _ => None,
+    }
+}
+
+fn table_factor(name: Ident, alias: Option<TableAlias>) -> TableFactor {
+    TableFactor::Table {
+        name: ObjectName::from(vec![name]),
+        alias,
+        args: None,
+        with_hints: vec![],
+        version: None,
+        with_ordinality: false,
+        partitions: vec![],
+        json_path: None,
+        sample: None,
+        index_hints: vec![],
+    }
+}
+
+fn plain_alias(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: vec![], at: None }
+}
+
+/// True if a call stands for an operator of one character.
+pub(super) fn span_is_operator(name: &Ident) -> bool {
+    let span = name.span;
+    span.start.line == span.end.line
+        && span.end.column.saturating_sub(span.start.column) <= 1
+        && span.start.line > 0
+}
+
+/// Brings names to the spelling of what they name.
+struct Spelling<'a> {
+    names: &'a BTreeSet<String>,
+}
+
+impl Spelling<'_> {
+    fn fix(&self, ident: &mut Ident) {
+        if self.names.contains(&ident.value) {
+            return;
+        }
+        let mut same = self.names.iter().filter(|n| n.eq_ignore_ascii_case(&ident.value));
+        if let (Some(one), None) = (same.next(), same.next()) {
+            ident.value.clone_from(one);
+        }
+    }
+}
+
+impl VisitorMut for Spelling<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(ident) => self.fix(ident),
+            Expr::CompoundIdentifier(parts) => parts.iter_mut().for_each(|part| self.fix(part)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
+        if let [sqlparser::ast::ObjectNamePart::Identifier(ident)] = relation.0.as_mut_slice() {
+            self.fix(ident);
+        }
+        ControlFlow::Continue(())
+    }
+}

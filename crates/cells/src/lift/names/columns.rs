@@ -1,0 +1,117 @@
+//! The columns that a block's relations have, before DataFusion plans it.
+
+use std::collections::BTreeSet;
+
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::{Expr, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins};
+
+use super::super::CellRelation;
+use super::super::cube::Cube;
+use super::{Cte, Relations};
+use tessera_frontend::ast::{self, Relation};
+
+/// Names in lower case; `None` if they cannot be told from the text and the catalog.
+pub(super) type Columns = Option<BTreeSet<String>>;
+
+impl Relations<'_> {
+    /// What names in a block may stand for: the columns of its relations, and its items.
+    pub(super) fn columns(&self, select: &Select) -> Columns {
+        let mut out = BTreeSet::new();
+        for from in &select.from {
+            self.joined(from, &mut out)?;
+        }
+        out.extend(items(select).flatten());
+        Some(out)
+    }
+
+    /// The columns that a query gives.
+    pub(super) fn given(&self, query: &Query) -> Columns {
+        let select = match &*query.body {
+            SetExpr::Select(select) => select,
+            SetExpr::Query(inner) => return self.given(inner),
+            SetExpr::SetOperation { left, .. } => match &**left {
+                SetExpr::Select(select) => select,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let is_star = |item: &SelectItem| {
+            !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+        };
+        if !select.projection.iter().any(is_star) {
+            return Some(items(select).flatten().collect());
+        }
+        match query.with {
+            None => self.columns(select),
+            Some(_) => None,
+        }
+    }
+
+    fn joined(&self, from: &TableWithJoins, out: &mut BTreeSet<String>) -> Option<()> {
+        self.factor(&from.relation, out)?;
+        from.joins.iter().try_for_each(|join| self.factor(&join.relation, out))
+    }
+
+    fn factor(&self, factor: &TableFactor, out: &mut BTreeSet<String>) -> Option<()> {
+        let relation = ast::relation(factor);
+        match &relation {
+            Relation::Other(TableFactor::NestedJoin { table_with_joins, .. }) => {
+                return self.joined(table_with_joins, out);
+            }
+            Relation::Other(_) => return None,
+            Relation::Subquery { query, .. } => {
+                out.extend(self.given(query)?);
+                return Some(());
+            }
+            Relation::Name { name, .. } => {
+                if let [part] = name.0.as_slice()
+                    && let Some(ident) = part.as_ident()
+                    && let Some(cte) = self.cte(&ident.value)
+                {
+                    match cte {
+                        Cte::Tensor(cube) => out.extend(of_cube(cube)),
+                        Cte::Rows(columns) => out.extend(columns.clone()?),
+                        Cte::Waiting(_) => return None,
+                    }
+                    return Some(());
+                }
+            }
+            _ => {}
+        }
+        match self.catalog.relation(&relation, self.scope()) {
+            Ok(CellRelation::Cube(cube)) => out.extend(of_cube(&cube)),
+            Ok(CellRelation::Rows { source, .. }) => out.extend(of_rows(&*source)),
+            Ok(CellRelation::Query { query, .. }) => out.extend(self.given(&query)?),
+            Ok(CellRelation::Sql) => return None,
+            // The block itself tells it when it comes to that.
+            Err(_) => {}
+        }
+        Some(())
+    }
+}
+
+/// The names of items, in lower case.
+fn items(select: &Select) -> impl Iterator<Item = Option<String>> + '_ {
+    select.projection.iter().map(|item| {
+        let name = match item {
+            SelectItem::ExprWithAlias { alias, .. } => alias,
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => name,
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last()?,
+            _ => return None,
+        };
+        Some(name.value.to_lowercase())
+    })
+}
+
+fn of_rows(source: &dyn TableSource) -> Vec<String> {
+    source.schema().fields().iter().map(|field| field.name().to_lowercase()).collect()
+}
+
+fn of_cube(cube: &Cube) -> Vec<String> {
+    let variables = cube.variables.iter().chain(&cube.auxiliary);
+    let own = variables.clone().map(|v| v.name.to_lowercase());
+    let dims = variables.flat_map(|v| v.dims.iter().flatten()).map(|dim| dim.to_lowercase());
+    let coords = cube.coords.iter().map(|coord| coord.name.to_lowercase());
+    let also = cube.also.iter().map(|(name, _)| name.to_lowercase());
+    own.chain(dims).chain(coords).chain(also).collect()
+}

@@ -1,0 +1,50 @@
+//! Names of the columns of a result: an item without a name is called as it is written.
+//!
+//! `SELECT lat, avg(t2m)` has the columns `lat` and `avg(t2m)`, whatever the plan calls them. Two items that are
+//! written alike are told apart by a number.
+
+use std::collections::BTreeSet;
+
+use sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
+
+use tessera_frontend::ast;
+
+/// Names the items of the outermost block, of a set operation those of its first block.
+pub(super) fn name(query: &mut Query) {
+    let mut body = &mut *query.body;
+    loop {
+        match body {
+            SetExpr::Select(select) => return items(select),
+            SetExpr::Query(inner) => body = &mut inner.body,
+            SetExpr::SetOperation { left, .. } => body = left,
+            _ => return,
+        }
+    }
+}
+
+fn items(select: &mut Select) {
+    let mut known = BTreeSet::new();
+    for item in &mut select.projection {
+        if ast::bracket_dim(item).is_some() {
+            continue;
+        }
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let is_name = matches!(
+            expr,
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::CompoundFieldAccess { .. }
+        );
+        // What the tensor surface alone knows is refused later, as it was written.
+        if is_name || ast::subscript(expr).is_some() {
+            continue;
+        }
+        let Some(text) = ast::text(expr) else { continue };
+        let mut name = text.clone();
+        let mut number = 1;
+        while !known.insert(name.clone()) {
+            number += 1;
+            name = format!("{text} ({number})");
+        }
+        let expr = std::mem::replace(expr, Expr::Value(sqlparser::ast::Value::Null.into()));
+        *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
+    }
+}

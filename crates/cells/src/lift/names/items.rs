@@ -1,0 +1,84 @@
+//! Items and joins that no plan of cells has, told before the plan is made: its own words are not SQL's.
+
+use std::collections::BTreeSet;
+
+use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
+
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::surface::walk;
+
+/// The first item of a block that has no plan.
+pub(super) fn refused(select: &Select) -> Option<Error> {
+    let mut known = BTreeSet::new();
+    select.projection.iter().find_map(|item| {
+        if let Some((name, position)) = named(item)
+            && !known.insert(name.clone())
+        {
+            let name = name.last().cloned().unwrap_or_default();
+            return Some(Error::Bind {
+                error: BindError::DuplicateName { kind: "item", name },
+                position,
+            });
+        }
+        match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
+            _ => None,
+        }
+    })
+}
+
+/// What a result's column is called, for columns that nothing else tells apart.
+fn named(item: &SelectItem) -> Option<(Vec<String>, Option<Position>)> {
+    let (parts, span) = match item {
+        SelectItem::ExprWithAlias { alias, .. } => (vec![alias.value.clone()], alias.span),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => (vec![name.value.clone()], name.span),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+            (parts.iter().map(|part| part.value.clone()).collect(), item.span())
+        }
+        _ => return None,
+    };
+    Some((parts, Position::of_span(span)))
+}
+
+/// What is no value in a block of cells.
+fn value(expr: &Expr) -> Option<Error> {
+    let unsupported = |construct: &str, at: &Expr, hint: &str| {
+        Some(Error::Unsupported {
+            construct: construct.to_string(),
+            position: Position::of_span(at.span()),
+            hint: Some(hint.to_string()),
+        })
+    };
+    if let Expr::Lambda(lambda) = expr {
+        let name = lambda.params.first();
+        return Some(Error::Unsupported {
+            construct: "a lambda as an item".to_string(),
+            position: Position::of_span(name.map_or_else(|| expr.span(), |name| name.name.span)),
+            hint: Some("`->` stands in arguments of functions only".to_string()),
+        });
+    }
+    walk::find(expr, &|e| match e {
+        Expr::InSubquery { .. } => unsupported(
+            "IN (SELECT …) as a value",
+            e,
+            "use it in WHERE; or as a value `(SELECT count(*) FROM r WHERE r.a = c.a) > 0`",
+        ),
+        Expr::Exists { .. } => unsupported(
+            "EXISTS (SELECT …) as a value",
+            e,
+            "use it in WHERE; or as a value `(SELECT count(*) FROM …) > 0`",
+        ),
+        _ => None,
+    })
+}
+
+/// `SEMI JOIN` and `ANTI JOIN` are about the left side, as `LEFT SEMI JOIN` says in full.
+pub(super) fn spell_joins(select: &mut Select) {
+    for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
+        join.join_operator = match join.join_operator.clone() {
+            JoinOperator::Semi(on) => JoinOperator::LeftSemi(on),
+            JoinOperator::Anti(on) => JoinOperator::LeftAnti(on),
+            other => other,
+        };
+    }
+}

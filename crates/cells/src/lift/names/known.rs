@@ -1,0 +1,208 @@
+//! Names that are written with the relation before them, as far as the relation's columns are known.
+//!
+//! DataFusion takes `l.lab` for a field inside a column `l` where the relation `l` has no column `lab`; what is meant
+//! is decided here.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use tessera_frontend::walk::walk_mut;
+
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::{
+    Expr, Ident, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, VisitMut,
+    VisitorMut,
+};
+
+use tessera_frontend::error::{Error, Position, nearest};
+
+/// A relation whose columns are known.
+pub(super) struct Known {
+    name: String,
+    columns: Vec<String>,
+    /// Columns that have fields of their own.
+    records: Vec<String>,
+    /// Other names of columns, and the columns.
+    also: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Known {
+    /// The relation that a block calls `name`; `also` has other names of its columns.
+    pub(super) fn new(
+        name: String,
+        source: &dyn TableSource,
+        mut also: Vec<(Arc<str>, Arc<str>)>,
+    ) -> Self {
+        let schema = source.schema();
+        let columns: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+        let is_record = |t: &DataType| matches!(t, DataType::Struct(_) | DataType::Map(..));
+        let records = schema.fields().iter().filter(|f| is_record(f.data_type()));
+        let records = records.map(|f| f.name().clone()).collect();
+        also.retain(|(other, _)| !columns.iter().any(|column| **column == **other));
+        Known { name, columns, records, also }
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// The column of which that is another name.
+    fn other(&self, name: &str) -> Option<&str> {
+        let found = self.also.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, own)| &**own)
+    }
+
+    fn has(&self, column: &str) -> bool {
+        self.columns.iter().any(|known| known.eq_ignore_ascii_case(column))
+    }
+}
+
+/// Items that are called by another name of a column keep it.
+pub(super) fn keep_names(select: &mut Select, known: &[Known]) {
+    if known.iter().all(|relation| relation.also.is_empty()) {
+        return;
+    }
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let name = match &*expr {
+            Expr::Identifier(name) => name,
+            Expr::CompoundIdentifier(parts) => match parts.last() {
+                Some(name) => name,
+                None => continue,
+            },
+            _ => continue,
+        };
+        let alias = Ident::with_quote('"', name.value.clone());
+        let is_other = |relation: &Known| relation.other(&name.value).is_some();
+        if known.iter().any(is_other) {
+            let expr = std::mem::replace(expr, Expr::Value(sqlparser::ast::Value::Null.into()));
+            *item = SelectItem::ExprWithAlias { expr, alias };
+        }
+    }
+}
+
+/// Puts columns for their other names in a part of a block.
+///
+/// # Errors
+/// `unknown_name` for `relation.column` without such a column.
+pub(super) fn resolve<T: VisitMut>(part: &mut T, known: &[Known]) -> ControlFlow<Error> {
+    if known.is_empty() {
+        return ControlFlow::Continue(());
+    }
+    walk_mut(part, &mut Resolve { known, inner: Vec::new() })
+}
+
+struct Resolve<'a> {
+    known: &'a [Known],
+    /// For each open query inside the relations that it names itself.
+    inner: Vec<BTreeSet<String>>,
+}
+
+impl Resolve<'_> {
+    fn is_hidden(&self, relation: &str) -> bool {
+        let name = relation.to_lowercase();
+        self.inner.iter().any(|names| names.contains(&name))
+    }
+
+    fn qualified(&self, relation: &Ident, column: &mut Ident) -> Option<Error> {
+        let mut called = self.known.iter().filter(|known| known.is_called(&relation.value));
+        let (Some(known), None) = (called.next(), called.next()) else { return None };
+        if self.is_hidden(&relation.value) || known.has(&column.value) {
+            return None;
+        }
+        if let Some(own) = known.other(&column.value) {
+            column.value = own.to_string();
+            return None;
+        }
+        // A field of a column that is called as the relation.
+        let is_record = |known: &Known| {
+            known.records.iter().any(|record| record.eq_ignore_ascii_case(&relation.value))
+        };
+        if self.known.iter().any(is_record) {
+            return None;
+        }
+        let words: Vec<&str> = known.columns.iter().map(String::as_str).collect();
+        let near = nearest(&column.value, &words).map(|near| format!("{}.{near}", relation.value));
+        Some(Error::UnknownName {
+            kind: "column",
+            name: format!("{}.{}", relation.value, column.value),
+            candidates: near.into_iter().collect(),
+            position: Position::of_span(column.span),
+        })
+    }
+
+    fn alone(&self, column: &mut Ident) {
+        if !self.inner.is_empty() || self.known.iter().any(|known| known.has(&column.value)) {
+            return;
+        }
+        let mut found = self.known.iter().filter_map(|known| known.other(&column.value));
+        if let (Some(own), None) = (found.next(), found.next()) {
+            column.value = own.to_string();
+        }
+    }
+}
+
+impl VisitorMut for Resolve<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let mut names = BTreeSet::new();
+        blocks(&query.body, &mut |block| {
+            block.from.iter().for_each(|from| relations(from, &mut names));
+        });
+        self.inner.push(names);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.inner.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Identifier(column) => self.alone(column),
+            Expr::CompoundIdentifier(parts) => {
+                if let [relation, column] = parts.as_mut_slice()
+                    && let Some(error) = self.qualified(relation, column)
+                {
+                    return ControlFlow::Break(error);
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Calls `f` with each block of a query.
+fn blocks(body: &SetExpr, f: &mut dyn FnMut(&Select)) {
+    match body {
+        SetExpr::Select(select) => f(select),
+        SetExpr::Query(inner) => blocks(&inner.body, f),
+        SetExpr::SetOperation { left, right, .. } => {
+            blocks(left, f);
+            blocks(right, f);
+        }
+        _ => {}
+    }
+}
+
+/// The names of relations, in lower case.
+fn relations(from: &TableWithJoins, out: &mut BTreeSet<String>) {
+    for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation)) {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, .. } => relations(table_with_joins, out),
+            TableFactor::Table { name, alias, .. } => {
+                let own = name.0.last().and_then(|part| part.as_ident());
+                let name = alias.as_ref().map(|alias| &alias.name).or(own);
+                out.extend(name.map(|name| name.value.to_lowercase()));
+            }
+            TableFactor::Derived { alias: Some(alias), .. } => {
+                out.insert(alias.name.value.to_lowercase());
+            }
+            _ => {}
+        }
+    }
+}

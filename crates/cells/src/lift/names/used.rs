@@ -1,0 +1,234 @@
+//! The names that a block uses: they choose the cells that each of its relations has rows for.
+//!
+//! ```text
+//! SELECT sum(orog) FROM era5 WHERE lat > 50      orog, lat:  the cells of orog [lat, lon]
+//! SELECT count(*)  FROM era5 WHERE lat > 50      *:          the cells of [time, lat, lon]
+//! ```
+//! Names in subqueries of expressions count too where they mean this block: `x.lat`, or a name that nothing inside has.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use tessera_frontend::walk::walk;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator, OrderBy,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    TableWithJoins, Visitor,
+};
+
+use super::super::table::Named;
+
+/// What a block names, in lower case.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    /// There is a `*`, a `count(*)` or a NATURAL join: all variables are named.
+    all: bool,
+    /// The relations of `x.*`.
+    all_of: BTreeSet<String>,
+    /// Names with the relation before them.
+    names: BTreeSet<(Option<String>, String)>,
+}
+
+/// The columns that a block inside has, in lower case; `None` if they cannot be told.
+pub(super) type Provides<'a> = &'a dyn Fn(&Select) -> Option<BTreeSet<String>>;
+
+impl Used {
+    /// The names in a block's own clauses and in the ORDER BY of its query.
+    pub(super) fn of(select: &Select, order: Option<&OrderBy>, provides: Provides<'_>) -> Self {
+        let mut names = Names { used: Used::default(), inner: Vec::new(), provides, skipped: None };
+        for item in &select.projection {
+            match item {
+                SelectItem::Wildcard(_) => names.used.all = true,
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(name),
+                    _,
+                ) => {
+                    let last = name.0.last().and_then(|part| part.as_ident());
+                    names.used.all_of.extend(last.map(|ident| ident.value.to_lowercase()));
+                }
+                _ => {}
+            }
+        }
+        select.from.iter().for_each(|from| names.joins(from));
+        let aliases: BTreeSet<String> = select
+            .projection
+            .iter()
+            .filter_map(|item| match item {
+                SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.to_lowercase()),
+                _ => None,
+            })
+            .collect();
+        // Relations are blocks of their own.
+        let _ = walk(&select.distinct, &mut names);
+        let _ = walk(&select.projection, &mut names);
+        let _ = walk(&select.lateral_views, &mut names);
+        let _ = walk(&select.prewhere, &mut names);
+        let _ = walk(&select.selection, &mut names);
+        let _ = walk(&select.group_by, &mut names);
+        let _ = walk(&select.named_window, &mut names);
+        // Here names of items come before columns.
+        names.skipped = Some(aliases);
+        let _ = walk(&select.having, &mut names);
+        let _ = walk(&select.qualify, &mut names);
+        let _ = order.map(|order| walk(order, &mut names));
+        names.used
+    }
+
+    /// What the block names of the relation that it calls so.
+    pub(super) fn of_relation(&self, relation: &str) -> OfRelation<'_> {
+        OfRelation { used: self, relation: relation.to_lowercase() }
+    }
+}
+
+/// What a block names of one of its relations.
+pub(super) struct OfRelation<'a> {
+    used: &'a Used,
+    relation: String,
+}
+
+impl Named for OfRelation<'_> {
+    fn all(&self) -> bool {
+        self.used.all || self.used.all_of.contains(&self.relation)
+    }
+
+    fn is_named(&self, column: &str) -> bool {
+        let column = column.to_lowercase();
+        self.used.names.contains(&(None, column.clone()))
+            || self.used.names.contains(&(Some(self.relation.clone()), column))
+    }
+}
+
+struct Names<'a> {
+    used: Used,
+    /// What the blocks inside that are open give names to.
+    inner: Vec<Option<BTreeSet<String>>>,
+    provides: Provides<'a>,
+    /// Names of items, where they come before columns.
+    skipped: Option<BTreeSet<String>>,
+}
+
+impl Names<'_> {
+    fn joins(&mut self, from: &TableWithJoins) {
+        self.inside(&from.relation);
+        for join in &from.joins {
+            self.inside(&join.relation);
+            self.join(&join.join_operator);
+        }
+    }
+
+    fn inside(&mut self, factor: &TableFactor) {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            self.joins(table_with_joins);
+        }
+    }
+
+    fn join(&mut self, operator: &JoinOperator) {
+        let Some(constraint) = constraint(operator) else { return };
+        match constraint {
+            JoinConstraint::On(condition) => {
+                let _ = walk(condition, self);
+            }
+            JoinConstraint::Using(columns) => {
+                let last = columns.iter().filter_map(|name| name.0.last()?.as_ident());
+                let last = last.map(|ident| (None, ident.value.to_lowercase()));
+                self.used.names.extend(last);
+            }
+            JoinConstraint::Natural => self.used.all = true,
+            JoinConstraint::None => {}
+        }
+    }
+
+    fn add(&mut self, relation: Option<&str>, name: &str) {
+        let name = name.to_lowercase();
+        if relation.is_none() {
+            let is_inside = |known: &Option<BTreeSet<String>>| {
+                known.as_ref().is_none_or(|names| names.contains(&name))
+            };
+            let is_item = self.inner.is_empty()
+                && self.skipped.as_ref().is_some_and(|names| names.contains(&name));
+            if is_item || self.inner.iter().any(is_inside) {
+                return;
+            }
+        }
+        self.used.names.insert((relation.map(str::to_lowercase), name));
+    }
+}
+
+/// What an operator joins by.
+pub(super) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
+    use JoinOperator::*;
+    match operator {
+        Join(c) | Inner(c) | Left(c) | LeftOuter(c) | Right(c) | RightOuter(c) | FullOuter(c)
+        | CrossJoin(c) | Semi(c) | LeftSemi(c) | RightSemi(c) | Anti(c) | LeftAnti(c)
+        | RightAnti(c) | StraightJoin(c) => Some(c),
+        AsOf { constraint, .. } => Some(constraint),
+        _ => None,
+    }
+}
+
+impl Visitor for Names<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let mut blocks = Vec::new();
+        selects(&query.body, &mut blocks);
+        let mut known = Some(BTreeSet::new());
+        for block in blocks {
+            known = known.zip((self.provides)(block)).map(|(mut all, more)| {
+                all.extend(more);
+                all
+            });
+        }
+        self.inner.push(known);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.inner.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(ident) => self.add(None, &ident.value),
+            Expr::CompoundIdentifier(parts) => {
+                let parts: Vec<&str> = parts.iter().map(|part| part.value.as_str()).collect();
+                // `relation.column`, and variables that are called `record.field`.
+                if let [relation, column @ ..] = parts.as_slice()
+                    && !column.is_empty()
+                {
+                    self.add(Some(relation), &column.join("."));
+                }
+                if let [.., relation, column] = parts.as_slice() {
+                    self.add(Some(relation), column);
+                }
+                self.add(None, &parts.join("."));
+            }
+            Expr::Function(function) => {
+                if let FunctionArguments::List(list) = &function.args
+                    && self.inner.is_empty()
+                    && list
+                        .args
+                        .iter()
+                        .any(|arg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Wildcard)))
+                {
+                    self.used.all = true;
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The blocks of a query that are not queries of their own.
+fn selects<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) {
+    match body {
+        SetExpr::Select(select) => out.push(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            selects(left, out);
+            selects(right, out);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,81 @@
+//! What plans the cell blocks of a statement: its own, and those inside tensor expressions.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::Query;
+use tessera_frontend::bind::{Context, RelationRef};
+use tessera_frontend::cells::{CellPlanner, Labelled, RowsPlan};
+use tessera_frontend::error::Error;
+use tessera_frontend::island::RowsToTensor;
+use tessera_planner::error::Error as PlanError;
+use tessera_planner::optimize::Rooted;
+
+use super::{CellPlan, Density, labelled, relations};
+
+/// Tables of rows that are open already.
+pub trait RowTables {
+    /// The table; `None` exactly where [`Catalog::is_rows`](tessera_frontend::Catalog::is_rows) says no.
+    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>>;
+}
+
+/// Plans cell blocks over what a statement is bound to.
+#[derive(Clone, Copy)]
+pub struct Planner<'a> {
+    /// The tables that it reads.
+    pub tables: &'a dyn RowTables,
+    /// DataFusion's state, which is asked for at the first block.
+    pub state: &'a dyn Fn() -> Result<&'a SessionState, Error>,
+    /// Do the blocks stay dense?
+    pub density: Density,
+}
+
+impl Planner<'_> {
+    /// Plans a cell block. `because` is the clause that made it one.
+    ///
+    /// # Errors
+    /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
+    /// and `plan_error`, with the place where DataFusion knows it; [`Error::Waiting`] if a part of it has to run first.
+    pub fn plan(
+        &self,
+        query: &Query,
+        context: &mut Context<'_>,
+        because: &str,
+    ) -> Result<CellPlan, Error> {
+        relations::plan_cells_in(query, 0, context, self, because)
+    }
+}
+
+impl CellPlanner for Planner<'_> {
+    fn labelled(
+        &self,
+        query: &Query,
+        text: u64,
+        context: &mut Context<'_>,
+        because: &str,
+    ) -> Result<Labelled, Error> {
+        labelled::labelled(query, text, context, self, because)
+    }
+}
+
+impl RowsPlan for CellPlan {
+    fn graphs(&self) -> Vec<&Rooted> {
+        self.scans.iter().map(|scan| &scan.rooted).collect()
+    }
+}
+
+impl CellPlan {
+    /// The plan of a block whose rows become tensors.
+    ///
+    /// # Errors
+    /// [`PlanError::Broken`] if something else than a [`Planner`] made it.
+    pub fn of(rows: &RowsToTensor) -> Result<&CellPlan, Error> {
+        let plan: &dyn Any = &*rows.plan;
+        plan.downcast_ref().ok_or_else(|| Error::Plan {
+            error: PlanError::Broken { pass: "cells", reason: "rows have another plan".into() },
+            position: None,
+        })
+    }
+}

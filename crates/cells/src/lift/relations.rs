@@ -1,0 +1,252 @@
+//! The relations of a cell block: opened datasets, and tensor blocks lowered to cubes.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
+
+use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Planner, RowTables};
+use tessera_frontend::ast::Relation;
+use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::labels::coordinates;
+use tessera_frontend::limits;
+use tessera_frontend::scope::{self, Scope};
+use tessera_frontend::surface::{self, RelationKind};
+use tessera_frontend::{Lowered, lower_inside};
+
+/// Plans a cell block that stands in that text.
+///
+/// # Errors
+/// Those of [`super::plan`], and [`Error::Waiting`] if a part of it has to run first.
+pub(crate) fn plan_cells_in(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+    planner: &Planner<'_>,
+    because: &str,
+) -> Result<CellPlan, Error> {
+    let (config, density) = (context.config.clone(), planner.density);
+    let state = (planner.state)()?;
+    let tables = Relations { context: RefCell::new(context), tables: planner.tables };
+    limits::nested(|| super::plan(query, text, &tables, state, &config, because, density))
+}
+
+struct Relations<'c, 'a> {
+    context: RefCell<&'c mut Context<'a>>,
+    tables: &'c dyn RowTables,
+}
+
+impl CellTables for Relations<'_, '_> {
+    fn now_us(&self) -> i64 {
+        self.context.borrow().now_us
+    }
+
+    fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error> {
+        let mut context = self.context.borrow_mut();
+        if let Relation::Subquery { query, alias } = relation {
+            let name = alias.map_or_else(String::new, |a| a.value.clone());
+            return subquery(query, scope, name, &mut context);
+        }
+        if let Relation::Cells { expr, alias, .. } = relation {
+            return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context, self.tables);
+        }
+        let Some(name) = bind::relation_ref(relation)? else { return Ok(CellRelation::Sql) };
+        named(relation, &name, &mut context, self.tables)
+    }
+}
+
+/// A subquery: tensors, or rows that stay as they are written.
+fn subquery(
+    query: &Query,
+    scope: &Scope,
+    name: String,
+    context: &mut Context<'_>,
+) -> Result<CellRelation, Error> {
+    let whole = scope.close(query);
+    if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
+        return Ok(CellRelation::Sql);
+    }
+    let site = scope::site(scope.text, query);
+    let lowered = lower_inside(&whole, scope.text, site, context)?;
+    Ok(CellRelation::Cube(Arc::new(cube(name, &lowered))))
+}
+
+/// `CELLS(expr)`: a relation by its name, a query, or an expression over the relations that it names.
+fn cells(
+    expr: &Expr,
+    alias: Option<&str>,
+    scope: &Scope,
+    context: &mut Context<'_>,
+    tables: &dyn RowTables,
+) -> Result<CellRelation, Error> {
+    let position = Position::of_span(tessera_frontend::span_of(expr));
+    let of_rows = |hint: &str| Error::Cells {
+        code: "wrong_surface",
+        message: "CELLS(…) takes a tensor, and this is rows already".to_string(),
+        position,
+        hint: Some(hint.to_string()),
+    };
+    if let Some(url) = tessera_frontend::ast::url_of(expr) {
+        let reference = RelationRef::Url { url: url.to_string(), options: Vec::new() };
+        if context.catalog.is_rows(&reference) {
+            return Err(of_rows(&format!("write FROM '{url}'")));
+        }
+        let (url, alias) = (Ident::with_quote('\'', url), alias.map(Ident::new));
+        let relation = Relation::Url { url: &url, alias: alias.as_ref() };
+        return named(&relation, &reference, context, tables);
+    }
+    match expr {
+        Expr::Nested(inner) => return cells(inner, alias, scope, context, tables),
+        Expr::Subquery(query) => {
+            let name = alias.unwrap_or_default().to_string();
+            return match subquery(query, scope, name, context)? {
+                CellRelation::Sql => Err(of_rows("write FROM (SELECT …)")),
+                found => Ok(found),
+            };
+        }
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+            let parts = match expr {
+                Expr::CompoundIdentifier(parts) => parts.clone(),
+                Expr::Identifier(one) => vec![one.clone()],
+                _ => Vec::new(),
+            };
+            let name = ObjectName::from(parts);
+            let relation = Relation::Name { name: &name, alias: None };
+            let reference = RelationRef::Name(bind::dotted(&name));
+            if context.catalog.is_rows(&reference) {
+                return Err(of_rows("write FROM and its name"));
+            }
+            if is_known(&reference, context) {
+                return named(&relation, &reference, context, tables);
+            }
+        }
+        _ => {}
+    }
+    let known: Vec<String> = bind::names_in(expr)
+        .into_iter()
+        .filter(|name| scope.knows(name) || is_known(&RelationRef::Name(name.clone()), context))
+        .collect();
+    if known.is_empty()
+        && let Some(name) = bind::names_in(expr).into_iter().next()
+    {
+        let names = context.catalog.names();
+        let words: Vec<&str> = names.iter().map(String::as_str).collect();
+        let near = tessera_frontend::error::nearest(&name, &words).map(String::from);
+        let candidates = near.into_iter().collect();
+        return Err(Error::UnknownName { kind: "relation", name, candidates, position });
+    }
+    let Some(query) = select(expr, &known) else {
+        return Err(Error::Cells {
+            code: "internal",
+            message: "CELLS(…) could not be read as a query".to_string(),
+            position,
+            hint: None,
+        });
+    };
+    let whole = scope.close(&query);
+    if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
+        return Err(of_rows("write FROM (SELECT …)"));
+    }
+    let lowered = lower_inside(&whole, scope.text, None, context)?;
+    Ok(CellRelation::Cube(Arc::new(cube(alias.unwrap_or("cells").to_string(), &lowered))))
+}
+
+fn is_known(reference: &RelationRef, context: &Context<'_>) -> bool {
+    context.catalog.relation(reference).is_some() || context.catalog.view(reference).is_some()
+}
+
+/// `SELECT expr FROM names`.
+fn select(expr: &Expr, names: &[String]) -> Option<Query> {
+    let template = tessera_frontend::parse("SELECT x FROM y").ok()?.into_iter().next()?;
+    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+    let block = scope::innermost_mut(&mut query)?;
+    block.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
+    let from = block.from.pop()?;
+    for name in names {
+        let mut from = from.clone();
+        if let TableFactor::Table { name: of, .. } = &mut from.relation {
+            *of = ObjectName::from(vec![Ident::new(name)]);
+        }
+        block.from.push(from);
+    }
+    Some(*query)
+}
+
+/// A relation of the catalog.
+fn named(
+    relation: &Relation<'_>,
+    name: &RelationRef,
+    context: &mut Context<'_>,
+    tables: &dyn RowTables,
+) -> Result<CellRelation, Error> {
+    let alias = match relation {
+        Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
+        _ => None,
+    };
+    if let Some(source) = tables.rows(name) {
+        let stem = name.text().rsplit('/').next().unwrap_or_default();
+        let stem = stem.split('.').next().unwrap_or_default();
+        let name = if stem.is_empty() { "rows" } else { stem };
+        return Ok(CellRelation::Rows { source, name: name.to_string() });
+    }
+    if let Some(view) = context.catalog.view(name) {
+        if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {
+            return subquery(&view.query, &Scope::of(view.text), view.name.clone(), context)
+                .map_err(|e| e.moved(position_of(relation)));
+        }
+        return Ok(CellRelation::Query { query: Box::new(view.query.clone()), text: view.text });
+    }
+    let Some(dataset) = context.catalog.relation(name) else {
+        return Err(bind::unknown_relation(relation, &context.catalog.names()));
+    };
+    if let (true, Some(of)) = (dataset.variables.is_empty(), dataset.unreadable.first()) {
+        let error = BindError::unreadable(of);
+        return Err(Error::Bind { error, position: position_of(relation) });
+    }
+    if dataset.variables.is_empty() && dataset.coords.is_empty() {
+        return Err(Error::Cells {
+            code: "empty_dataset",
+            message: format!("`{}` has no variables, so it has no rows", dataset.name),
+            position: None,
+            hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
+        });
+    }
+    let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
+    let also = own.into_iter().map(|own| (own, dataset.variables[0].name.clone())).collect();
+    Ok(CellRelation::Cube(Arc::new(Cube { also, ..Cube::from(&*dataset) })))
+}
+
+fn position_of(relation: &Relation<'_>) -> Option<Position> {
+    match relation {
+        Relation::Name { name, .. } => Position::of_span(name.span()),
+        _ => None,
+    }
+}
+
+/// What a tensor block gives, as a relation of cells.
+fn cube(name: String, lowered: &Arc<Lowered>) -> Cube {
+    let mut cube = Cube { name, ..Cube::default() };
+    let dataset = coordinates(&lowered.outputs);
+    let outputs = lowered.outputs.iter().zip(&lowered.rooted.roots);
+    for (at, ((labels, &node), is_coordinate)) in outputs.zip(dataset).enumerate() {
+        for coord in labels.dims.iter().filter_map(|d| d.coord.as_ref()) {
+            if !cube.coords.iter().any(|c| c.name == coord.name) {
+                cube.coords.push(coord.clone());
+            }
+        }
+        if is_coordinate {
+            continue;
+        }
+        let name: Arc<str> = labels.name.as_str().into();
+        if !labels.named {
+            cube.also.push((format!("v{at}").into(), name.clone()));
+        }
+        cube.variables.push(CubeVariable {
+            name,
+            dims: labels.dims.iter().map(|d| d.name.clone()).collect(),
+            cells: Cells::Planned { block: lowered.clone(), node },
+        });
+    }
+    cube
+}

@@ -1,0 +1,133 @@
+//! What is left of a tensor in the relational plan: a table of labels and cells.
+//!
+//! ```text
+//! shape [2, 3]      lat | lon | v        row r stands for the cell with row-major number r:
+//!                   10  | 0   | r 0      labels repeat by their axis,
+//!                   10  | 5   | r 1      cells are 1-d tensors of all rows
+//!                   …
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::logical_expr::TableSource;
+use tessera_planner::optimize::Rooted;
+
+use super::along::Along;
+
+/// The hidden column that numbers the rows of a scan.
+pub(crate) const ROW: &str = "__row";
+
+/// The field of row numbers.
+pub(crate) fn row_field(name: &str) -> Field {
+    Field::new(name, DataType::UInt64, false)
+}
+
+/// A named source of a relational plan that a tensor plan fills.
+#[derive(Debug, Clone)]
+pub struct TensorScan {
+    /// The table's name in the logical plan.
+    pub name: String,
+    /// The columns.
+    pub schema: SchemaRef,
+    /// Lengths of the dimensions; a row for each cell, row-major.
+    pub shape: Vec<u64>,
+    /// What fills each field of the schema.
+    pub columns: Vec<ScanColumn>,
+    /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
+    /// dimension, whatever is kept of it.
+    pub(crate) origins: BTreeMap<usize, (usize, Along)>,
+    /// The root (`bool`) that is false or masked for rows that are not there.
+    pub presence: Option<usize>,
+    /// The only rows that are wanted, if not all.
+    pub top: Option<Top>,
+    /// The cells: every root is 1-d, has one cell a row, and all have one grid.
+    pub rooted: Rooted,
+    /// True if the rows are cells of a source that are relational from here on; false if they are what a dense plan
+    /// gives.
+    pub exploded: bool,
+}
+
+/// Only rows that can be among the first by a key are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Top {
+    /// The root with the key.
+    pub root: usize,
+    /// How many are the first.
+    pub rows: u64,
+    /// The greatest key is the first.
+    pub descending: bool,
+    /// NULL is before all others.
+    pub nulls_first: bool,
+    /// Other keys decide among equal ones, so all of them are wanted; else the earlier row is before the later.
+    pub ties: bool,
+}
+
+/// What fills a column of a scan.
+#[derive(Debug, Clone)]
+pub enum ScanColumn {
+    /// A label for each position along an axis of `shape`.
+    Label {
+        /// The axis.
+        axis: usize,
+        /// One value for each position.
+        values: ArrayRef,
+    },
+    /// The position along an axis of `shape`, counted from `start` (`int64`).
+    Position {
+        /// The axis.
+        axis: usize,
+        /// The first one.
+        start: u64,
+    },
+    /// The root with that number in `rooted.roots`.
+    Cells(usize),
+    /// The number of the row (`uint64`).
+    Row,
+}
+
+impl ScanColumn {
+    /// Labels along an axis.
+    pub(crate) fn label(axis: usize, values: Along) -> Self {
+        match values {
+            Along::Values(values) => ScanColumn::Label { axis, values },
+            Along::Positions { start, .. } => ScanColumn::Position { axis, start },
+        }
+    }
+}
+
+/// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
+#[derive(Debug)]
+pub(crate) struct ScanSource {
+    pub(crate) schema: SchemaRef,
+    /// For each field that is one, its dimension and the label at each position.
+    pub(crate) labels: Vec<Option<(usize, Along)>>,
+}
+
+impl TableSource for ScanSource {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl TensorScan {
+    pub(crate) fn source(&self) -> Arc<dyn TableSource> {
+        let labels = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| match (self.origins.get(&i), column) {
+                (Some(origin), _) => Some(origin.clone()),
+                (None, ScanColumn::Label { axis, values }) => Some((*axis, values.clone().into())),
+                (None, ScanColumn::Position { axis, start }) => {
+                    let len = self.shape.get(*axis).copied().unwrap_or(0);
+                    Some((*axis, Along::Positions { start: *start, len }))
+                }
+                (None, ScanColumn::Cells(_) | ScanColumn::Row) => None,
+            })
+            .collect();
+        Arc::new(ScanSource { schema: self.schema.clone(), labels })
+    }
+}

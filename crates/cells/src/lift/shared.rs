@@ -1,0 +1,162 @@
+//! CTEs that are planned and run once, however often they are named.
+//!
+//! DataFusion writes a CTE out wherever it is named, which is best for most queries: each use is filtered and projected by
+//! itself. A query that becomes too large by it (see [`expansion`](super::expansion)) has the CTEs taken out that are named
+//! more than once:
+//! ```text
+//! WITH a AS (SELECT l.x FROM t l, t r), b AS (SELECT l.x FROM a l, a r) SELECT sum(x) FROM b, b c
+//!   ⇒  shared_0: WITH a AS (SELECT l.x FROM t l, t r) SELECT * FROM a
+//!      shared_1: WITH a AS (SELECT * FROM shared_0), b AS (SELECT l.x FROM a l, a r) SELECT * FROM b
+//!      WITH a AS (SELECT * FROM shared_0), b AS (SELECT * FROM shared_1) SELECT sum(x) FROM b, b c
+//! ```
+//! The planning is linear in what is written. Their rows are in scratch space until the statement ends, and filters of
+//! those who read them are not pushed into them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
+use sqlparser::ast::{Cte, Ident, ObjectName, Query, TableFactor, Visitor, With};
+
+use super::expansion::{Size, name_of, size_beside};
+use tessera_frontend::scope;
+use tessera_frontend::walk::walk;
+
+/// Rows of a query that its parts read by the name of a table.
+#[derive(Debug, Clone)]
+pub struct SharedRows {
+    /// The table's name in the plans that read it.
+    pub name: String,
+    /// The optimised plan; those that it reads come before it.
+    pub logical: LogicalPlan,
+}
+
+/// The placeholder for [`SharedRows`] in a logical plan.
+#[derive(Debug)]
+pub(crate) struct SharedSource(pub(crate) SchemaRef);
+
+impl TableSource for SharedSource {
+    fn schema(&self) -> SchemaRef {
+        self.0.clone()
+    }
+}
+
+/// A CTE that was taken out of its query.
+pub(super) struct Taken {
+    /// The table that stands for it.
+    pub(super) table: String,
+    /// What it was called.
+    pub(super) cte: String,
+    /// How often it is named.
+    pub(super) uses: usize,
+    /// Its rows.
+    pub(super) query: Query,
+}
+
+/// Takes the CTEs out of a prepared query that are named more than once, except those that read one table and nothing else.
+/// Each reads only those before it.
+pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
+    let Some(with) = query.with.take_if(|with| !with.recursive) else { return Vec::new() };
+    let With { with_token, recursive, cte_tables: mut ctes } = with;
+    let with_of = |cte_tables| Some(With { with_token: with_token.clone(), recursive, cte_tables });
+    let mut named: Vec<BTreeMap<String, usize>> =
+        ctes.iter().map(|cte| names_in(&cte.query)).collect();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, n) in named.iter().chain([&names_in(query)]).flatten() {
+        *uses.entry(name.clone()).or_default() += n;
+    }
+    let (mut sizes, mut taken) = (BTreeMap::new(), Vec::new());
+    for at in 0..ctes.len() {
+        let name = ctes[at].alias.name.value.clone();
+        let size = size_beside(&ctes[at].query, &mut sizes);
+        let uses = uses.get(&name).copied().unwrap_or(0);
+        let reads_one_table = size.relations <= 1
+            && size.walked <= 1
+            && named[at].keys().all(|name| !sizes.contains_key(name));
+        let is_taken = uses > 1 && !reads_one_table;
+        let mut table = format!("shared_{}", taken.len());
+        while ctes.iter().any(|cte| cte.alias.name.value.eq_ignore_ascii_case(&table)) {
+            table.push('_');
+        }
+        let (true, Some(mut own), Some(rest)) = (is_taken, rows_of(&name), rows_of(&table)) else {
+            sizes.insert(name, size);
+            continue;
+        };
+        own.with = with_of(with_what_it_reads(at, &ctes, &named));
+        *ctes[at].query = rest;
+        ctes[at].alias.columns.clear();
+        named[at] = BTreeMap::from([(table.clone(), 1)]);
+        sizes.insert(name.clone(), Size::RELATION);
+        taken.push(Taken { table, cte: name, uses, query: own });
+    }
+    query.with = with_of(ctes);
+    taken
+}
+
+/// A CTE behind those that it reads, in their order.
+fn with_what_it_reads(at: usize, ctes: &[Cte], named: &[BTreeMap<String, usize>]) -> Vec<Cte> {
+    let mut wanted: BTreeSet<&str> = BTreeSet::from([ctes[at].alias.name.value.as_str()]);
+    let mut out = Vec::new();
+    for (cte, named) in ctes[..=at].iter().zip(named).rev() {
+        if wanted.contains(cte.alias.name.value.as_str()) {
+            wanted.extend(named.keys().map(String::as_str));
+            out.push(cte.clone());
+        }
+    }
+    out.reverse();
+    out
+}
+
+/// `SELECT * FROM name`.
+fn rows_of(name: &str) -> Option<Query> {
+    let parsed = tessera_frontend::parse("SELECT * FROM x").ok()?.into_iter().next()?;
+    let tessera_frontend::Statement::Query(mut query) = parsed.statement else { return None };
+    let from = scope::innermost_mut(&mut query)?.from.first_mut()?;
+    let TableFactor::Table { name: of, .. } = &mut from.relation else { return None };
+    *of = ObjectName::from(vec![Ident::new(name)]);
+    Some(*query)
+}
+
+/// How often a query names each relation.
+fn names_in(query: &Query) -> BTreeMap<String, usize> {
+    struct Names(BTreeMap<String, usize>);
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { name, .. } = factor
+                && let Some(name) = name_of(name)
+            {
+                *self.0.entry(name).or_default() += 1;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names(BTreeMap::new());
+    let _ = walk(query, &mut names);
+    names.0
+}
+
+/// The plan with a name for each column that no other has: `x`, `x:1`, `x:2`.
+pub(super) fn with_distinct_names(plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+    let mut seen = BTreeSet::new();
+    let schema = plan.schema().clone();
+    let names: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let numbered = (1..).map(|n| format!("{}:{n}", field.name()));
+            let mut names = std::iter::once(field.name().clone()).chain(numbered);
+            let name = names.find(|name| seen.insert(name.clone()));
+            name.unwrap_or_else(|| field.name().clone())
+        })
+        .collect();
+    if schema.fields().iter().zip(&names).all(|(field, name)| field.name() == name) {
+        return Ok(plan);
+    }
+    let columns = schema.columns().into_iter().zip(names);
+    let columns = columns.map(|(column, name)| Expr::Column(column).alias(name)).collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
+}

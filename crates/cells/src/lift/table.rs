@@ -1,0 +1,537 @@
+//! A cube as a table: one row for each cell of one set of dimensions.
+//!
+//! ```text
+//! t2m [time, lat, lon]  orog [lat, lon]      time | lat | lon | t2m | orog
+//!                                            one row a cell of [time, lat, lon], row-major;
+//!                                            orog repeats over time
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, Float32Array, Float64Array, Int64Array, NullArray, StringArray,
+    TimestampMicrosecondArray,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
+use tessera_planner::catalog::{CoordValues, NAT};
+use tessera_planner::dtype::{Calendar, DType};
+
+use super::along::Along;
+use super::cube::{Cube, CubeVariable};
+use super::scan::row_field;
+use super::{Density, error};
+use tessera_frontend::error::{BindError, Error};
+
+/// Key of a field's metadata under which Arrow names an extension type.
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+/// Key of the extension type's parameters.
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+/// The extension type of datetimes in other calendars than the standard one: `int64` microseconds.
+const CALENDAR_TYPE: &str = "tessera.datetime";
+
+/// Key of the metadata of columns that cannot be read; the value is the array's name.
+pub(crate) const UNREADABLE: &str = "tessera.unreadable";
+
+/// A cube seen as a table.
+#[derive(Debug)]
+pub(crate) struct CellTable {
+    /// The dimensions, outermost first.
+    pub(crate) axes: Vec<Axis>,
+    /// What stands behind each field of the schema.
+    pub(crate) columns: Vec<Column>,
+    /// The fields.
+    pub(crate) schema: SchemaRef,
+    /// The error of the first column that cannot be read and whose name the block has.
+    pub(crate) unreadable: Option<BindError>,
+}
+
+/// A dimension: what names it, and its length (unnamed dimensions of one position may differ).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub(crate) name: Arc<str>,
+    pub(crate) len: u64,
+}
+
+/// What a block names of a cube.
+pub(crate) trait Named {
+    /// All variables, as by `*` and `count(*)`; or nothing tells which.
+    fn all(&self) -> bool;
+
+    /// A column, in any case.
+    fn is_named(&self, column: &str) -> bool;
+}
+
+/// What stands behind a column.
+#[derive(Debug)]
+pub(crate) enum Column {
+    /// Labels along one axis: known here.
+    Label { axis: usize, values: Along },
+    /// Cells of a variable; `axes` names the table's axis of each of its dimensions.
+    Cells { variable: CubeVariable, axes: Vec<usize> },
+    /// An array that cannot be read, which [`super::unreadable`] refuses.
+    Unreadable(BindError),
+}
+
+impl CellTable {
+    /// The table over the dimensions that the names used in the block choose.
+    ///
+    /// # Errors
+    /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
+    pub(crate) fn new(cube: &Cube, named: &dyn Named) -> Result<Self, Error> {
+        let axes = choose(cube, named)?;
+        let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
+        for (a, axis) in axes.iter().enumerate() {
+            match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
+                Some(c) if c.values.len() as u64 == axis.len => match BindError::no_labels(c) {
+                    None => table.label(&axis.name, a, &c.values)?,
+                    // The array itself may be readable, although it labels nothing: then its cells are the column.
+                    Some(_) if cube.has_variable(&c.name) => {}
+                    Some(error) => table.unreadable(&c.name, error),
+                },
+                // What is called as the dimension is known when it is read: it is a column of cells.
+                _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
+                _ => table.positions(axis, a),
+            }
+        }
+        for c in &cube.coords {
+            if let Some(a) = axes.iter().position(|x| x.name == c.dim)
+                && c.name != c.dim
+                && c.values.len() as u64 == axes[a].len
+            {
+                table.label(&c.name, a, &c.values)?;
+            }
+        }
+        for variable in cube.variables.iter().chain(&cube.auxiliary) {
+            table.cells(variable)?;
+        }
+        for of in &cube.unreadable {
+            table.unreadable(&of.name, BindError::unreadable(of));
+        }
+        let Build { columns, fields, .. } = table;
+        let unreadable = columns.iter().zip(&fields).find_map(|(column, field)| match column {
+            Column::Unreadable(error) if named.is_named(field.name()) => Some(error.clone()),
+            _ => None,
+        });
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, unreadable })
+    }
+}
+
+/// Is a variable called as its one dimension?
+fn is_own(variable: &CubeVariable, axis: &Axis) -> bool {
+    variable.name == axis.name && axes_of(variable).as_slice() == std::slice::from_ref(axis)
+}
+
+struct Build<'a> {
+    axes: &'a [Axis],
+    columns: Vec<Column>,
+    fields: Vec<Field>,
+}
+
+impl Build<'_> {
+    fn is_taken(&self, name: &str) -> bool {
+        self.fields.iter().any(|f| f.name() == name)
+    }
+
+    /// The labels of a dimension without a coordinate.
+    fn positions(&mut self, axis: &Axis, at: usize) {
+        if self.is_taken(&axis.name) {
+            return;
+        }
+        self.fields.push(field(&axis.name, DType::Int64, false));
+        let values = Along::Positions { start: 0, len: axis.len };
+        self.columns.push(Column::Label { axis: at, values });
+    }
+
+    fn label(&mut self, name: &str, axis: usize, values: &CoordValues) -> Result<(), Error> {
+        if self.is_taken(name) {
+            return Ok(());
+        }
+        let has_missing = (0..values.len()).any(|i| values.is_missing(i));
+        let field = match values.dtype() {
+            Some(dtype) => field(name, dtype, has_missing),
+            None => Field::new(name, DataType::Utf8, false),
+        };
+        self.fields.push(field);
+        self.columns.push(Column::Label { axis, values: label_array(values)?.into() });
+        Ok(())
+    }
+
+    /// Adds a column that cannot be read. Its type meets all others, so that its use is found and not its type.
+    fn unreadable(&mut self, name: &str, error: BindError) {
+        if self.is_taken(name) {
+            return;
+        }
+        let mark = HashMap::from([(UNREADABLE.to_string(), name.to_string())]);
+        self.fields.push(Field::new(name, DataType::Null, true).with_metadata(mark));
+        self.columns.push(Column::Unreadable(error));
+    }
+
+    /// Adds a variable if its dimensions are among the table's. A variable goes before a coordinate of its name, but
+    /// the two are the same labels, so the one that is known here is kept.
+    fn cells(&mut self, variable: &CubeVariable) -> Result<(), Error> {
+        let axes: Option<Vec<usize>> = axes_of(variable)
+            .iter()
+            .map(|axis| self.axes.iter().position(|known| known == axis))
+            .collect();
+        let Some(axes) = axes else { return Ok(()) };
+        if self.is_taken(&variable.name) {
+            return Ok(());
+        }
+        let (dtype, nullable) = variable.dtype().map_err(error::planner)?;
+        self.fields.push(field(&variable.name, dtype, nullable));
+        self.columns.push(Column::Cells { variable: variable.clone(), axes });
+        Ok(())
+    }
+}
+
+/// The dimensions of a variable. Unnamed ones, and the second of two of one name, are called by their position.
+fn axes_of(variable: &CubeVariable) -> Vec<Axis> {
+    let mut out: Vec<Axis> = Vec::new();
+    for (a, (name, &len)) in variable.dims.iter().zip(variable.shape()).enumerate() {
+        let name = match name {
+            Some(name) if !out.iter().any(|axis| axis.name == *name) => name.clone(),
+            _ => format!("dim_{a}").into(),
+        };
+        out.push(Axis { name, len });
+    }
+    out
+}
+
+/// The maximal sets among those of `variables`, in the order of the first variable of each.
+fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axis>> {
+    let sets: Vec<Vec<Axis>> = variables.map(axes_of).collect();
+    let within = |a: &[Axis], b: &[Axis]| a.iter().all(|x| b.contains(x));
+    let mut out: Vec<Vec<Axis>> = Vec::new();
+    for set in &sets {
+        let is_smaller = sets.iter().any(|other| within(set, other) && !within(other, set));
+        if !is_smaller && !out.iter().any(|known| within(set, known)) {
+            out.push(set.clone());
+        }
+    }
+    out
+}
+
+/// The dimensions whose cells are the rows.
+///
+/// Those of the variables that the block names, and the dimensions that it names besides. With `*` or `count(*)`, and if
+/// it names nothing, those that are common to all variables.
+fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
+    let variables = || cube.variables.iter().chain(&cube.auxiliary);
+    let is_named = |v: &&CubeVariable| {
+        let mut others = cube.also.iter().filter(|(_, own)| *own == v.name);
+        named.is_named(&v.name) || others.any(|(other, _)| named.is_named(other))
+    };
+    let used: Vec<&CubeVariable> = variables().filter(is_named).collect();
+    let dims = if named.all() { Vec::new() } else { named_dims(cube, named) };
+    let names_some = !used.is_empty() || !dims.is_empty();
+    if !named.all() && names_some {
+        let mut wanted: Vec<Axis> = Vec::new();
+        for axis in used.iter().flat_map(|v| axes_of(v)) {
+            if !wanted.contains(&axis) {
+                wanted.push(axis);
+            }
+        }
+        for dim in dims {
+            if wanted.iter().any(|axis| axis.name == dim) {
+                continue;
+            }
+            match lengths(cube, &dim).as_slice() {
+                [one] => wanted.push(one.clone()),
+                _ => return Err(ambiguous(cube, &maximal(cube.variables.iter()))),
+            }
+        }
+        // In the order in which the cells of a variable lie.
+        let is_within = |of: &[Axis]| wanted.iter().all(|axis| of.contains(axis));
+        let own = used.iter().map(|v| axes_of(v)).chain(variables().map(axes_of));
+        if let Some(order) = own.into_iter().find(|of| is_within(of)) {
+            return Ok(order.into_iter().filter(|axis| wanted.contains(axis)).collect());
+        }
+        let sets = maximal(used.into_iter());
+        return if sets.len() <= 1 { Ok(wanted) } else { Err(ambiguous(cube, &sets)) };
+    }
+    let mut all = maximal(cube.variables.iter());
+    if all.len() > 1 {
+        let used = maximal(used.into_iter());
+        if used.len() == 1 {
+            all = used;
+        }
+    }
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Ok(cube
+            .coords
+            .iter()
+            .filter(|c| c.name == c.dim)
+            .map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 })
+            .collect()),
+        _ => Err(ambiguous(cube, &all)),
+    }
+}
+
+/// The dimensions that are named, themselves or by a coordinate along them.
+fn named_dims(cube: &Cube, named: &dyn Named) -> Vec<Arc<str>> {
+    let variables = cube.variables.iter().chain(&cube.auxiliary);
+    let axes = variables.flat_map(axes_of).map(|axis| axis.name);
+    let axes = axes.filter(|name| named.is_named(name));
+    let coords = cube.coords.iter().filter(|c| named.is_named(&c.name)).map(|c| c.dim.clone());
+    let mut out: Vec<Arc<str>> = Vec::new();
+    for name in axes.chain(coords) {
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    out
+}
+
+/// The dimensions of that name: mostly one.
+fn lengths(cube: &Cube, dim: &str) -> Vec<Axis> {
+    let variables = cube.variables.iter().chain(&cube.auxiliary);
+    let axes = variables.flat_map(axes_of).filter(|axis| &*axis.name == dim);
+    let coords = cube.coords.iter().filter(|c| &*c.dim == dim);
+    let coords = coords.map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 });
+    let mut out: Vec<Axis> = Vec::new();
+    for axis in axes {
+        if !out.contains(&axis) {
+            out.push(axis);
+        }
+    }
+    if out.is_empty() { coords.take(1).collect() } else { out }
+}
+
+fn ambiguous(cube: &Cube, all: &[Vec<Axis>]) -> Error {
+    let sets: Vec<String> = all
+        .iter()
+        .map(|set| {
+            let dims: Vec<String> = set.iter().map(|a| format!("{}={}", a.name, a.len)).collect();
+            let names: Vec<&str> = cube
+                .variables
+                .iter()
+                .filter(|v| axes_of(v).iter().all(|a| set.contains(a)))
+                .map(|v| &*v.name)
+                .collect();
+            format!("[{}] of {}", dims.join(", "), names.join(", "))
+        })
+        .collect();
+    Error::Cells {
+        code: "ambiguous_dims",
+        message: format!(
+            "the variables of `{}` have no common dimensions: {}",
+            cube.name,
+            sets.join("; ")
+        ),
+        position: None,
+        hint: Some(
+            "a cell block is one table: name only variables of one of these sets in it".to_string(),
+        ),
+    }
+}
+
+/// The field of a column of that type; other calendars than the standard one are `int64` with the calendar beside.
+pub fn field(name: &str, dtype: DType, nullable: bool) -> Field {
+    let field = Field::new(name, arrow_type(dtype), nullable);
+    match dtype {
+        DType::Datetime(calendar) if calendar != Calendar::Standard => {
+            let parameters = serde_json::json!({
+                "units": "microseconds since 1970-01-01",
+                "calendar": calendar.name(),
+            });
+            field.with_metadata(HashMap::from([
+                (EXTENSION_NAME.to_string(), CALENDAR_TYPE.to_string()),
+                (EXTENSION_METADATA.to_string(), parameters.to_string()),
+            ]))
+        }
+        _ => field,
+    }
+}
+
+/// The calendar in which a field counts microseconds, if it is a datetime.
+pub fn calendar(field: &Field) -> Option<Calendar> {
+    match field.data_type() {
+        DataType::Timestamp(TimeUnit::Microsecond, None) => Some(Calendar::Standard),
+        DataType::Int64 if field.metadata().get(EXTENSION_NAME)? == CALENDAR_TYPE => {
+            let text = field.metadata().get(EXTENSION_METADATA)?;
+            let json: serde_json::Value = serde_json::from_str(text).ok()?;
+            let name = json.get("calendar")?.as_str()?.to_string();
+            Calendar::ALL.into_iter().find(|c| *c != Calendar::Standard && c.name() == name)
+        }
+        _ => None,
+    }
+}
+
+/// The element type that a tensor of a column's values has.
+pub(crate) fn dtype_of_field(field: &Field) -> Option<DType> {
+    calendar(field).map(DType::Datetime).or_else(|| dtype_of(field.data_type()))
+}
+
+/// The Arrow type of a column of that element type.
+pub(crate) fn arrow_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::Int64 => DataType::Int64,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DType::Datetime(_) => DataType::Int64,
+    }
+}
+
+/// The element type that an Arrow type has in the IR, if it has one.
+pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
+    Some(match data_type {
+        DataType::Boolean => DType::Bool,
+        DataType::Int8 => DType::Int8,
+        DataType::Int16 => DType::Int16,
+        DataType::Int32 => DType::Int32,
+        DataType::Int64 => DType::Int64,
+        DataType::UInt8 => DType::UInt8,
+        DataType::UInt16 => DType::UInt16,
+        DataType::UInt32 => DType::UInt32,
+        DataType::UInt64 => DType::UInt64,
+        DataType::Float32 => DType::Float32,
+        DataType::Float64 => DType::Float64,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => DType::Datetime(Calendar::Standard),
+        _ => return None,
+    })
+}
+
+/// NaN is a label without a sign, as Arrow's order has it above all numbers.
+fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
+    let one_nan = |x: f64| if x.is_nan() { f64::NAN } else { x };
+    let wide: ArrayRef = match values {
+        CoordValues::Int(_, v) => Arc::new(Int64Array::from(v.to_vec())),
+        CoordValues::Float(DType::Float32, v) => {
+            Arc::new(v.iter().map(|&x| Some(one_nan(x) as f32)).collect::<Float32Array>())
+        }
+        CoordValues::Float(_, v) => {
+            Arc::new(v.iter().map(|&x| Some(one_nan(x))).collect::<Float64Array>())
+        }
+        CoordValues::Time(Calendar::Standard, v) => Arc::new(
+            v.iter().map(|&t| (t != NAT).then_some(t)).collect::<TimestampMicrosecondArray>(),
+        ),
+        CoordValues::Time(_, v) => {
+            Arc::new(v.iter().map(|&t| (t != NAT).then_some(t)).collect::<Int64Array>())
+        }
+        CoordValues::Unreadable(_) => Arc::new(NullArray::new(values.len())),
+        CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
+    };
+    match values {
+        // An unsigned 64-bit label is kept in an `i64` with its bits.
+        CoordValues::Int(DType::UInt64, v) => {
+            Ok(Arc::new(v.iter().map(|&x| Some(x as u64)).collect::<arrow::array::UInt64Array>()))
+        }
+        CoordValues::Int(dtype, _) => {
+            cast(&wide, &arrow_type(*dtype)).map_err(|e| error::plan(e.into()))
+        }
+        _ => Ok(wide),
+    }
+}
+
+/// The table as DataFusion sees it while it plans: a name and a schema, and which filters it takes.
+#[derive(Debug)]
+pub(crate) struct CellSource {
+    pub(crate) table: Arc<CellTable>,
+    /// Without density a filter on a dimension is no slice either.
+    pub(crate) density: Density,
+    /// The schema, with the hidden number of each row if there is one.
+    schema: SchemaRef,
+}
+
+impl CellSource {
+    pub(crate) fn new(table: Arc<CellTable>, density: Density) -> Self {
+        Self { schema: table.schema.clone(), table, density }
+    }
+
+    /// With a last column of that name, which numbers the rows.
+    pub(crate) fn numbered(&self, name: &str) -> Self {
+        let mut fields: Vec<FieldRef> = self.table.schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(row_field(name)));
+        let schema = Arc::new(Schema::new(fields));
+        Self { table: self.table.clone(), density: self.density, schema }
+    }
+}
+
+impl TableSource for CellSource {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> datafusion::error::Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| match self.table.dependence(filter) {
+                Some(Dependence { labels, cells: false })
+                    if labels.len() == 1 && self.density == Density::Auto =>
+                {
+                    TableProviderFilterPushDown::Exact
+                }
+                _ => TableProviderFilterPushDown::Unsupported,
+            })
+            .collect())
+    }
+}
+
+/// What an expression over the columns of one table depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Dependence {
+    /// The axes of the labels that it names.
+    pub(crate) labels: std::collections::BTreeSet<usize>,
+    /// Does it name cells of variables?
+    pub(crate) cells: bool,
+}
+
+impl CellTable {
+    /// The column that an expression is, if it is one.
+    pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
+        let Expr::Column(column) = expr else { return None };
+        self.columns.get(self.schema.index_of(&column.name).ok()?)
+    }
+
+    /// What an expression depends on; `None` if that is not known before it runs: subqueries, volatile functions,
+    /// columns of other tables.
+    pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
+        use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+        let mut out = Dependence::default();
+        let mut is_known = !expr.is_volatile();
+        let walk = expr.apply(|e| {
+            match e {
+                Expr::Column(c) => match self.schema.index_of(&c.name).map(|i| &self.columns[i]) {
+                    Ok(Column::Label { axis, .. }) => {
+                        out.labels.insert(*axis);
+                    }
+                    Ok(Column::Cells { .. }) => out.cells = true,
+                    Ok(Column::Unreadable(_)) | Err(_) => is_known = false,
+                },
+                Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Placeholder(_)
+                | Expr::ScalarVariable(..)
+                | Expr::AggregateFunction(_)
+                | Expr::WindowFunction(_)
+                | Expr::Unnest(_)
+                | Expr::HigherOrderFunction(_)
+                | Expr::Lambda(_)
+                | Expr::LambdaVariable(_)
+                | Expr::GroupingSet(_) => is_known = false,
+                _ => {}
+            }
+            Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        });
+        (walk.is_ok() && is_known).then_some(out)
+    }
+}

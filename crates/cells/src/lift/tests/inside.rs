@@ -1,0 +1,66 @@
+//! Blocks of cells inside tensor expressions.
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use datafusion::logical_expr::TableSource;
+use tessera_frontend::island::Work;
+use tessera_frontend::{Catalog, Context, Error, Islands, Lowered, RelationRef, lower_tensor};
+use tessera_planner::catalog::Dataset;
+use tessera_planner::config::Config;
+use tessera_planner::dtype::{Calendar, DType};
+
+use super::super::{CellPlan, Density, Planner, RowTables, session_state};
+use super::{data, query};
+
+struct Known;
+
+impl Catalog for Known {
+    fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>> {
+        (relation.text() == "era5").then(|| Arc::new(data::era5(Calendar::Standard)))
+    }
+}
+
+impl RowTables for Known {
+    fn rows(&self, _: &RelationRef) -> Option<Arc<dyn TableSource>> {
+        None
+    }
+}
+
+fn lowered(sql: &str, islands: &mut Islands) -> Result<Lowered, Error> {
+    let cell = OnceCell::new();
+    let state = || {
+        let state = session_state(1 << 30)?;
+        Ok(cell.get_or_init(|| state))
+    };
+    let cells = Planner { tables: &Known, state: &state, density: Density::Auto };
+    let mut context = Context {
+        catalog: &Known,
+        config: Config::default(),
+        now_us: 0,
+        seed: 100,
+        islands,
+        cells: &cells,
+    };
+    lower_tensor(&query(sql), &mut context)
+}
+
+#[test]
+fn a_dense_block_is_part_of_the_graph() {
+    let sql = "SELECT x FROM (SELECT [lat], avg(t2m) AS x FROM era5 GROUP BY lat) s";
+    let lowered = lowered(sql, &mut Islands::new()).unwrap();
+    let [x] = lowered.outputs.as_slice() else { panic!("{:?}", lowered.outputs) };
+    assert_eq!((x.name.as_str(), x.dtype, &x.shape[..]), ("x", DType::Float64, &[3][..]));
+    let labels = &x.dims[0].coord.as_ref().unwrap().values;
+    assert_eq!((labels.display(0), labels.display(2)), ("60".into(), "40".into()));
+}
+
+#[test]
+fn a_block_of_rows_is_an_island_with_its_plan() {
+    let sql = "SELECT x FROM (SELECT [lat], string_agg(place, ',') AS x FROM era5 GROUP BY lat) s";
+    let mut islands = Islands::new();
+    assert!(matches!(lowered(sql, &mut islands), Err(Error::Waiting)));
+    let island = islands.wanted().unwrap();
+    let Work::Rows(rows) = &island.work else { panic!("{:?}", island.work) };
+    let plan = CellPlan::of(rows).unwrap();
+    assert_eq!((plan.scans.len(), rows.plan.graphs().len()), (1, 1));
+}

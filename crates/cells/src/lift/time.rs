@@ -1,0 +1,252 @@
+//! Texts that meet times are moments of the time's calendar.
+//!
+//! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text that meets a
+//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] are parts of
+//! the same walk. `time - '2020'` has no type as text, so [`Since`] reads it while the plan is made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use sqlparser::ast::BinaryOperator;
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time::parse_period;
+
+use super::functions::TimeText;
+use super::table::calendar;
+use super::{float32, operators, unsigned, zones};
+use tessera_frontend::error::{Error, Position};
+
+/// Rewrites all expressions of a plan.
+pub(crate) fn rewrite(
+    plan: LogicalPlan,
+    texts: &BTreeMap<String, Position>,
+    state: &SessionState,
+) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let schema = merge_schema(&node.inputs());
+        if let LogicalPlan::Join(join) = &node {
+            for (left, right) in &join.on {
+                meets(left, Operator::Eq, right, &schema)?;
+            }
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            super::go_on()?;
+            let name = names.save(&expr);
+            expr.transform_up(|e| {
+                one(e, &schema, texts)?
+                    .transform_data(|e| unsigned::one(e, &schema))?
+                    .transform_data(|e| float32::one(e, &schema))?
+                    .transform_data(|e| zones::one(e, &schema))?
+                    .transform_data(|e| operators::one(e, &schema, state))
+            })?
+            .map_data(|e| Ok(name.restore(e)))
+        })
+    })
+    .map(|t| t.data)
+}
+
+fn one(
+    expr: Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if is_comparison(op) || op == Operator::Minus =>
+        {
+            let l = meet(&left, &right, schema, texts)?;
+            let r = meet(&right, &left, schema, texts)?;
+            let is_changed = l.is_some() || r.is_some();
+            if !is_changed {
+                meets(&left, op, &right, schema)?;
+            }
+            let new = BinaryExpr::new(r.map_or(left, Box::new), op, l.map_or(right, Box::new));
+            Ok(Transformed::new_transformed(Expr::BinaryExpr(new), is_changed))
+        }
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus),
+            right,
+        }) => {
+            meets(&left, op, &right, schema)?;
+            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+        }
+        Expr::Between(Between { expr, negated, low, high }) => {
+            let l = meet(&expr, &low, schema, texts)?;
+            let h = meet(&expr, &high, schema, texts)?;
+            let is_changed = l.is_some() || h.is_some();
+            let new =
+                Between::new(expr, negated, l.map_or(low, Box::new), h.map_or(high, Box::new));
+            Ok(Transformed::new_transformed(Expr::Between(new), is_changed))
+        }
+        Expr::InList(InList { expr, mut list, negated }) => {
+            let mut is_changed = false;
+            for item in &mut list {
+                if let Some(new) = meet(&expr, item, schema, texts)? {
+                    *item = new;
+                    is_changed = true;
+                }
+            }
+            Ok(Transformed::new_transformed(
+                Expr::InList(InList { expr, list, negated }),
+                is_changed,
+            ))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// Times of other calendars become text as dates of their calendar, not as the integers that they are in SQL.
+///
+/// It runs on the analysed plan, which has the casts that nobody wrote too.
+pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let schema = merge_schema(&node.inputs());
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            expr.transform_up(|e| {
+                let Expr::Cast(Cast { expr: inner, field }) = &e else {
+                    return Ok(Transformed::no(e));
+                };
+                let is_other = |c| c != Calendar::Standard;
+                if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other)
+                {
+                    return Ok(Transformed::no(e));
+                }
+                let text = Expr::ScalarFunction(ScalarFunction::new_udf(
+                    Arc::new(TimeText::default().into()),
+                    vec![Expr::clone(inner)],
+                ));
+                Ok(Transformed::yes(match field.data_type() {
+                    DataType::Utf8 => text,
+                    _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
+                }))
+            })?
+            .map_data(|e| Ok(name.restore(e)))
+        })
+    })
+    .map(|t| t.data)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Reads texts that a time is taken from, or that are taken from a time.
+#[derive(Debug)]
+pub(super) struct Since {
+    /// Where each text stands.
+    pub(super) texts: BTreeMap<String, Position>,
+}
+
+impl ExprPlanner for Since {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        super::go_on()?;
+        if expr.op == BinaryOperator::Minus {
+            if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
+                expr.right = moment;
+            } else if let Some(moment) = meet(&expr.right, &expr.left, schema, &self.texts)? {
+                expr.left = moment;
+            }
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Operators that compare two values.
+pub(super) fn is_comparison(op: Operator) -> bool {
+    use Operator::*;
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
+    // A failure here is not lost: planning meets the same expression and reports it.
+    let (_, field) = expr.to_field(schema).ok()?;
+    calendar(&field)
+}
+
+/// Times of calendars that Arrow does not know are integers in SQL: what they must not meet is refused here, by the
+/// calendar's name, before it is compared as an integer or called one.
+fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
+    let calendars = (calendar_of(left, schema), calendar_of(right, schema));
+    let is_other = |c: Option<Calendar>| c.is_some_and(|c| c != Calendar::Standard);
+    if calendars.0 == calendars.1 || !(is_other(calendars.0) || is_other(calendars.1)) {
+        return Ok(());
+    }
+    let mut words = Vec::new();
+    for (expr, calendar) in [(left, calendars.0), (right, calendars.1)] {
+        // A type that is not known is reported by the planning that meets it next.
+        let Ok(data_type) = expr.get_type(schema) else { return Ok(()) };
+        words.push(match calendar {
+            Some(calendar) => format!("a time of the calendar {}", calendar.name()),
+            None if data_type.is_null() || is_text(&data_type) => return Ok(()),
+            None => format!("{data_type}"),
+        });
+    }
+    Err(DataFusionError::External(Box::new(Error::Cells {
+        code: "type_error",
+        message: format!("`{op}` is not defined for {}", words.join(" and ")),
+        position: None,
+        hint: Some(
+            "compare times with dates as texts, as in `time >= '2000-01-30'`, or parts of dates: `date_part('year', time)`"
+                .into(),
+        ),
+    })))
+}
+
+/// The literal that a text becomes where it meets a time.
+fn meet(
+    time: &Expr,
+    text: &Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Option<Expr>> {
+    let Expr::Literal(
+        ScalarValue::Utf8(Some(text))
+        | ScalarValue::LargeUtf8(Some(text))
+        | ScalarValue::Utf8View(Some(text)),
+        _,
+    ) = text
+    else {
+        return Ok(None);
+    };
+    if matches!(time, Expr::Literal(..)) {
+        return Ok(None);
+    }
+    let Some(calendar) = calendar_of(time, schema) else { return Ok(None) };
+    let Some((first, _)) = parse_period(text.trim(), calendar) else {
+        return Err(DataFusionError::External(Box::new(Error::Cells {
+            code: "type_error",
+            message: format!("`{text}` is not a date of the {} calendar", calendar.name()),
+            position: texts.get(text).copied(),
+            hint: Some(
+                "write it as `2020`, `2020-01`, `2020-01-31` or `2020-01-31T12:00`; a span of time is `INTERVAL '3 days'`"
+                    .into(),
+            ),
+        })));
+    };
+    let value = match calendar {
+        Calendar::Standard => ScalarValue::TimestampMicrosecond(Some(first), None),
+        _ => ScalarValue::Int64(Some(first)),
+    };
+    debug_assert!(matches!(
+        value.data_type(),
+        DataType::Int64 | DataType::Timestamp(TimeUnit::Microsecond, None)
+    ));
+    Ok(Some(Expr::Literal(value, None)))
+}

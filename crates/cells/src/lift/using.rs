@@ -1,0 +1,152 @@
+//! `JOIN … USING (x)` and `NATURAL JOIN`: x is one column, whichever side has it.
+//!
+//! ```text
+//! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
+//!   ⇒  SELECT coalesce(a.x, b.x) AS x, sum(v) FROM a FULL JOIN b ON a.x = b.x
+//!      WHERE coalesce(a.x, b.x) > 1 GROUP BY coalesce(a.x, b.x)
+//! ```
+//! The column is the left side's in an inner and a left join, the right side's in a right join, and the first of both
+//! that is not NULL in a full join. `*` has it once, in its place among the left side's columns; `a.x` and `b.x` stay
+//! what they are. DataFusion would take the left side's everywhere, and call x ambiguous in WHERE.
+//!
+//! Which columns a relation has is asked of DataFusion: it plans `SELECT * FROM relation`.
+
+mod columns;
+mod names;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use tessera_frontend::walk::walk_mut;
+
+use datafusion::execution::SessionState;
+use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
+
+use super::names::Prepared;
+use tessera_frontend::error::Error;
+
+/// Rewrites all blocks of a prepared query.
+pub(super) fn rewrite(
+    query: &mut Query,
+    prepared: &Prepared,
+    state: &SessionState,
+) -> Result<(), Error> {
+    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0 };
+    match walk_mut(query, &mut pass) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// An open query.
+#[derive(Default)]
+struct Level {
+    /// Its CTEs that are rewritten.
+    ctes: Vec<Cte>,
+    /// Those that come next, in the order in which they are visited.
+    waiting: VecDeque<Cte>,
+    is_recursive: bool,
+    /// What the names of its one block mean.
+    merged: Merged,
+}
+
+/// The meaning of names that joins made one column of.
+type Merged = BTreeMap<String, Expr>;
+
+struct Pass<'a> {
+    prepared: &'a Prepared,
+    state: &'a SessionState,
+    levels: Vec<Level>,
+    /// Subqueries without a name that got one.
+    aliases: usize,
+}
+
+impl VisitorMut for Pass<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let mut level = Level::default();
+        if let Some(with) = &query.with {
+            level.waiting = with.cte_tables.iter().cloned().collect();
+            level.is_recursive = with.recursive;
+        }
+        self.levels.push(level);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        if let Some(level) = self.levels.pop()
+            && !level.merged.is_empty()
+            && let SetExpr::Select(select) = &*query.body
+            && let Some(order) = &mut query.order_by
+        {
+            names::replace_in_order(order, select, &level.merged);
+        }
+        // The queries of WITH are visited before all others.
+        if let Some(outer) = self.levels.last_mut()
+            && let Some(mut cte) = outer.waiting.pop_front()
+        {
+            cte.query = Box::new(query.clone());
+            outer.ctes.push(cte);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if !select.from.iter().any(columns::merges) {
+            return ControlFlow::Continue(());
+        }
+        for from in &mut select.from {
+            self.name(&mut from.relation);
+            from.joins.iter_mut().for_each(|join| self.name(&mut join.relation));
+        }
+        let merged = match self.block(select) {
+            Ok(merged) => merged,
+            Err(error) => return ControlFlow::Break(error),
+        };
+        if let Some(level) = self.levels.last_mut() {
+            level.merged = merged;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Pass<'_> {
+    /// Gives a subquery a name, by which its columns can be called.
+    fn name(&mut self, factor: &mut TableFactor) {
+        match factor {
+            TableFactor::Derived { alias: alias @ None, .. } => {
+                self.aliases += 1;
+                let name = sqlparser::ast::Ident::new(format!("__relation_{}", self.aliases));
+                *alias = Some(sqlparser::ast::TableAlias {
+                    explicit: true,
+                    name,
+                    columns: vec![],
+                    at: None,
+                });
+            }
+            TableFactor::NestedJoin { table_with_joins, .. } => {
+                self.name(&mut table_with_joins.relation);
+                let joins = table_with_joins.joins.iter_mut();
+                joins.for_each(|join| self.name(&mut join.relation));
+            }
+            _ => {}
+        }
+    }
+
+    fn block(&self, select: &mut Select) -> Result<Merged, Error> {
+        let mut all = Vec::new();
+        for from in &mut select.from {
+            all.extend(columns::joined(from, self)?);
+        }
+        let mut merged = Merged::new();
+        for column in all.iter().filter(|c| c.is_merged) {
+            let same = all.iter().filter(|c| c.name == column.name).count();
+            // A third relation may have a column of that name, which then is ambiguous.
+            if same == 1 {
+                merged.insert(column.name.clone(), column.expr.clone());
+            }
+        }
+        names::replace(select, &merged, &all);
+        Ok(merged)
+    }
+}

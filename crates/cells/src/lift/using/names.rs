@@ -1,0 +1,122 @@
+//! Names of merged columns, where a block uses them.
+
+use std::ops::ControlFlow;
+use tessera_frontend::walk::walk_mut;
+
+use sqlparser::ast::{
+    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query,
+    Select, SelectItem, VisitorMut, WildcardAdditionalOptions,
+};
+
+use super::Merged;
+use super::columns::Column;
+
+/// Puts what they mean in the place of merged names, in all clauses of a block but FROM.
+pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
+    let projection = std::mem::take(&mut select.projection);
+    for item in projection {
+        match item {
+            SelectItem::Wildcard(options) if is_listed(&options) => {
+                select.projection.extend(listed(&options, all));
+            }
+            // The column of a result is called like the merged one.
+            SelectItem::UnnamedExpr(Expr::Identifier(name))
+                if let Some(expr) = merged.get(&name.value) =>
+            {
+                select.projection.push(named(expr.clone(), &name.value));
+            }
+            other => select.projection.push(other),
+        }
+    }
+    // Conditions of joins are done.
+    let from = std::mem::take(&mut select.from);
+    let _ = walk_mut(select, &mut Names { merged, depth: 0 });
+    select.from = from;
+}
+
+/// The same in one expression.
+pub(super) fn replace_in(expr: &mut Expr, merged: &Merged) {
+    let _ = walk_mut(expr, &mut Names { merged, depth: 0 });
+}
+
+/// The same in ORDER BY, where the name of an item is that item.
+pub(super) fn replace_in_order(order: &mut OrderBy, select: &Select, merged: &Merged) {
+    let OrderByKind::Expressions(keys) = &mut order.kind else { return };
+    let is_item = |expr: &Expr| {
+        match expr {
+        Expr::Identifier(name) => select.projection.iter().any(|item| {
+            matches!(item, SelectItem::ExprWithAlias { alias, .. } if alias.value == name.value)
+        }),
+        _ => false,
+    }
+    };
+    for key in keys.iter_mut().filter(|key| !is_item(&key.expr)) {
+        replace_in(&mut key.expr, merged);
+    }
+}
+
+/// An item of that name.
+fn named(expr: Expr, name: &str) -> SelectItem {
+    match &expr {
+        Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(expr),
+        _ => SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) },
+    }
+}
+
+/// Can `*` be written as a list of columns?
+fn is_listed(options: &WildcardAdditionalOptions) -> bool {
+    options.opt_ilike.is_none()
+        && options.opt_replace.is_none()
+        && options.opt_rename.is_none()
+        && options.opt_alias.is_none()
+}
+
+/// The columns of `*`, each merged one once.
+fn listed(options: &WildcardAdditionalOptions, all: &[Column]) -> Vec<SelectItem> {
+    let mut left_out: Vec<&str> = Vec::new();
+    let last = |name: &'_ ObjectName| name.0.last().and_then(|p| p.as_ident()).cloned();
+    let excluded: Vec<Ident> = match &options.opt_exclude {
+        Some(ExcludeSelectItem::Single(name)) => last(name).into_iter().collect(),
+        Some(ExcludeSelectItem::Multiple(names)) => names.iter().filter_map(last).collect(),
+        None => Vec::new(),
+    };
+    left_out.extend(excluded.iter().map(|name| name.value.as_str()));
+    if let Some(ExceptSelectItem { first_element, additional_elements }) = &options.opt_except {
+        left_out.push(&first_element.value);
+        left_out.extend(additional_elements.iter().map(|name| name.value.as_str()));
+    }
+    all.iter()
+        .filter(|column| !left_out.contains(&column.name.as_str()))
+        .map(|column| named(column.expr.clone(), &column.name))
+        .collect()
+}
+
+struct Names<'a> {
+    merged: &'a Merged,
+    /// Subqueries around: their names are their own.
+    depth: usize,
+}
+
+impl VisitorMut for Names<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Identifier(name) = expr
+            && let Some(meaning) = self.merged.get(&name.value)
+        {
+            *expr = meaning.clone();
+        }
+        ControlFlow::Continue(())
+    }
+}

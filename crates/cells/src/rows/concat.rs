@@ -1,0 +1,192 @@
+//! `UNION ALL` in order: all rows of the first input, then those of the second.
+//!
+//! DataFusion's union gives each input a partition of its own, and who merges partitions takes rows as they come: the
+//! answer's order, and the bits of a float's sum over it, would depend on threads.
+//!
+//! The side of an outer join whose rows may be missing is a concatenation of one input. DataFusion takes a column that
+//! is constant there (`1 AS k`, `WHERE k = 5`, a `count(*)` that statistics know) for constant above the join too, where
+//! it may be NULL, and leaves it out of ORDER BY. Of a concatenation it knows no constants.
+
+use super::single;
+use datafusion::common::JoinType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::execution::{
+    SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
+};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use std::fmt;
+use std::sync::Arc;
+use tessera_exec::quota::Quota;
+
+/// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants. What
+/// its readers of files hold is charged to the [`Quota`] that is an extension of the state's configuration.
+///
+/// # Errors
+/// DataFusion's.
+pub async fn physical(
+    state: &SessionState,
+    logical: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    // Before all other rules: they sort and group what a union gives by its partitions, which a concatenation has not.
+    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
+    let rules = std::iter::once(ours).chain(state.physical_optimizers().iter().cloned()).collect();
+    let state = SessionStateBuilder::new_from_existing(state.clone())
+        .with_physical_optimizer_rules(rules)
+        .build();
+    let quota = state.config().get_extension::<Quota>();
+    let plan = state.create_physical_plan(logical).await?;
+    super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())
+}
+
+/// Replaces the unions of a physical plan by concatenations, and puts these between outer joins and what may be missing.
+#[derive(Debug)]
+struct InOrder;
+
+impl PhysicalOptimizerRule for InOrder {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if let Some(kind) = join_type(&*node) {
+                return missing(node, kind);
+            }
+            if !node.is::<UnionExec>() {
+                return Ok(Transformed::no(node));
+            }
+            let inputs = node.children().into_iter().cloned().collect();
+            let concat: Arc<dyn ExecutionPlan> = Arc::new(ConcatExec::new(node.schema(), inputs));
+            Ok(Transformed::yes(concat))
+        })
+        .map(|t| t.data)
+    }
+
+    fn name(&self) -> &str {
+        "in_order"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
+    let hash = node.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
+    let sorted = || node.downcast_ref::<SortMergeJoinExec>().map(SortMergeJoinExec::join_type);
+    let pairs = || node.downcast_ref::<NestedLoopJoinExec>().map(|join| *join.join_type());
+    hash.or_else(sorted).or_else(pairs)
+}
+
+/// The join over concatenations of those inputs whose rows may be missing in its result.
+fn missing(
+    join: Arc<dyn ExecutionPlan>,
+    kind: JoinType,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let is_missing = match kind {
+        JoinType::Left => [false, true],
+        JoinType::Right => [true, false],
+        JoinType::Full => [true, true],
+        _ => return Ok(Transformed::no(join)),
+    };
+    let inputs = join.children().into_iter().zip(is_missing);
+    let inputs = inputs.map(|(input, is_missing)| match is_missing {
+        true => Arc::new(ConcatExec::new(input.schema(), vec![input.clone()])),
+        false => input.clone(),
+    });
+    let inputs = inputs.collect();
+    join.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        .map(Transformed::yes)
+}
+
+/// Inputs of one schema, one after the other, as one partition.
+#[derive(Debug)]
+struct ConcatExec {
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl ConcatExec {
+    fn new(schema: arrow::datatypes::SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
+        let properties = single::properties(schema);
+        ConcatExec { inputs, properties }
+    }
+}
+
+impl DisplayAs for ConcatExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConcatExec")
+    }
+}
+
+impl ExecutionPlan for ConcatExec {
+    fn name(&self) -> &str {
+        "ConcatExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inputs.iter().collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(ConcatExec { inputs: children, properties: self.properties.clone() }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(ConcatExec { inputs: children, properties: self.properties.clone() }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        let schema = self.schema();
+        let parts: Vec<_> = self
+            .inputs
+            .iter()
+            .flat_map(|input| {
+                let partitions = input.output_partitioning().partition_count();
+                (0..partitions).map(move |p| (input.clone(), p))
+            })
+            .collect();
+        let own = schema.clone();
+        // An input begins when the one before it has ended.
+        let batches = stream::iter(parts)
+            .map(move |(input, p)| input.execute(p, context.clone()))
+            .try_flatten()
+            .map(move |batch| Ok(batch?.with_schema(own.clone())?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}

@@ -1,0 +1,433 @@
+//! Readers of tables behind a fence: whatever a file makes of one, it becomes an error that names the file.
+//!
+//! ```text
+//! infer_schema, infer_stats            Guarded (a FileFormat)         a panic is SourceError::Damaged
+//! plan_file ─▶ plan ─▶ into_stream     GuardedSource … GuardedMorsel  so is what a reader says of the bytes
+//! ```
+//! Formats are DataFusion's, and they trust what a file says of itself further than one should who reads files of
+//! strangers. The scans of a plan are put behind the fence after the optimizer, which knows sources by their types.
+//! There what Parquet's pages take is charged to the budget, and batches are cut that would be large written out.
+
+use super::parquet::charged;
+use super::written::{cut, rows_of_fixed};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use datafusion::catalog::Session;
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, PhysicalExpr};
+use datafusion_datasource::morsel::{
+    Morsel, MorselPlan, MorselPlanner, Morselizer, PendingMorselPlanner,
+};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tessera_exec::quota::Quota;
+use tessera_storage::source::SourceError;
+
+/// A format of tables whose readers may panic.
+#[derive(Debug)]
+pub struct Guarded {
+    inner: Arc<dyn FileFormat>,
+    /// What paths are shown with before them.
+    root: String,
+}
+
+impl Guarded {
+    /// `root` is what URLs of the files begin with.
+    pub fn new(inner: Arc<dyn FileFormat>, root: String) -> Self {
+        Guarded { inner, root }
+    }
+
+    async fn of<T>(&self, at: &Path, work: impl Future<Output = Result<T>>) -> Result<T> {
+        caught(&shown(&self.root, at), work).await
+    }
+}
+
+#[async_trait::async_trait]
+impl FileFormat for Guarded {
+    fn get_ext(&self) -> String {
+        self.inner.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, of: &FileCompressionType) -> Result<String> {
+        self.inner.get_ext_with_compression(of)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.inner.compression_type()
+    }
+
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let all = AssertUnwindSafe(self.inner.infer_schema(state, store, objects));
+        match all.catch_unwind().await {
+            Ok(schema) => schema,
+            Err(payload) => {
+                // Which file it was is seen when each is read alone.
+                for one in objects {
+                    let alone = self.inner.infer_schema(state, store, std::slice::from_ref(one));
+                    self.of(&one.location, alone).await?;
+                }
+                let all = objects.iter().map(|o| shown(&self.root, &o.location));
+                Err(damaged(&all.collect::<Vec<_>>().join("`, `"), &message(&*payload)))
+            }
+        }
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        self.of(&object.location, self.inner.infer_stats(state, store, schema, object)).await
+    }
+
+    async fn infer_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Option<LexOrdering>> {
+        self.of(&object.location, self.inner.infer_ordering(state, store, schema, object)).await
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        conf: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.inner.create_physical_plan(state, conf).await
+    }
+
+    fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
+        self.inner.file_source(schema)
+    }
+}
+
+/// The plan, whose scans of files are behind the fence and charge what they hold to the budget.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn guarded(
+    plan: Arc<dyn ExecutionPlan>,
+    quota: Option<&Arc<Quota>>,
+    batch_rows: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let text_bytes = quota.map_or(u64::MAX, |q| (q.limit() / TEXT_SHARE).max(TEXT_BYTES_LEAST));
+    plan.transform_up(|node| {
+        let scan = node.downcast_ref::<DataSourceExec>();
+        let scan = scan
+            .and_then(|s| (s.data_source().as_ref() as &dyn Any).downcast_ref::<FileScanConfig>());
+        let Some(scan) = scan else { return Ok(Transformed::no(node)) };
+        let root = root_of(scan.object_store_url.as_str());
+        let files = scan.file_groups.iter().flat_map(|group| group.files());
+        let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
+        let inner = scan.file_source.clone();
+        let pages = (inner.as_ref() as &dyn Any).downcast_ref::<ParquetSource>();
+        let charged =
+            pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows));
+        let inner = charged.map_or(inner, |source| Arc::new(source));
+        let rows_max = match inner.file_type() {
+            "csv" => csv_rows(largest, inner.table_schema().file_schema().fields().len()),
+            "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
+            _ => usize::MAX,
+        };
+        let source = GuardedSource { inner, root, rows_max, text_bytes };
+        let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
+        Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
+    })
+    .map(|t| t.data)
+}
+
+/// What the URLs of files begin with in a store that is registered as `table-1+s3://bucket/`; nothing for local files.
+fn root_of(store: &str) -> String {
+    let rest = store.split_once('+').map_or("", |(_, rest)| rest);
+    rest.trim_end_matches('/').to_string()
+}
+
+fn shown(root: &str, at: &Path) -> String {
+    format!("{root}/{at}")
+}
+
+fn damaged(path: &str, reason: &str) -> DataFusionError {
+    let (path, reason) = (path.to_string(), reason.to_string());
+    DataFusionError::External(Box::new(SourceError::Damaged { path, reason }))
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    let text = text.unwrap_or_else(|| "its reader failed".into());
+    text.lines().next().unwrap_or_default().to_string()
+}
+
+/// A panic is an error of the file.
+async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => done,
+        Err(payload) => Err(damaged(path, &message(&*payload))),
+    }
+}
+
+/// The same of what takes no time, and what a reader says of the bytes names the file.
+fn caught_now<T>(path: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|e| named(path, e)),
+        Err(payload) => Err(damaged(path, &message(&*payload))),
+    }
+}
+
+/// What errors begin with that is no news where the file is named.
+const WHOSE: [&str; 4] =
+    ["Arrow error: ", "Ipc error: ", "Parquet argument error: ", "Parquet error: "];
+
+/// What a reader says of the bytes, with the file; what the storage says is an error of the storage.
+fn named(path: &str, error: DataFusionError) -> DataFusionError {
+    if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
+        (&error, error.find_root())
+    {
+        return DataFusionError::ResourcesExhausted(format!("`{path}`: {what}"));
+    }
+    let is_of_bytes = match &error {
+        DataFusionError::ParquetError(_) => true,
+        // Division by zero is not: what is asked of columns may be evaluated with them.
+        DataFusionError::ArrowError(e, _) => {
+            matches!(**e, ArrowError::IpcError(_) | ArrowError::ParquetError(_))
+        }
+        _ => false,
+    };
+    match is_of_bytes && tessera_storage::source::passing(&error).is_none() {
+        true => {
+            let text = error.strip_backtrace();
+            let mut text = text.as_str();
+            while let Some(rest) = WHOSE.iter().find_map(|whose| text.strip_prefix(whose)) {
+                text = rest;
+            }
+            damaged(path, text)
+        }
+        false => error,
+    }
+}
+
+/// One part of this many of the limit is what the texts of a batch may have when they are written out.
+const TEXT_SHARE: u64 = 16;
+/// What they may have at least.
+const TEXT_BYTES_LEAST: u64 = 1 << 20;
+
+/// Cells of a batch of a CSV file, at most.
+const CSV_CELLS: usize = 1 << 20;
+
+/// How many rows of a CSV file are read at a time.
+///
+/// Its reader makes places for so many rows whatever the file has, which for a thousand small files of many columns takes
+/// far longer than their data. A cell has at least the byte that ends it.
+fn csv_rows(bytes: u64, columns: usize) -> usize {
+    let columns = columns.max(1);
+    let there = usize::try_from(bytes).unwrap_or(usize::MAX) / columns;
+    there.saturating_add(1).min((CSV_CELLS / columns).max(1))
+}
+
+/// A source whose files are read behind the fence.
+struct GuardedSource {
+    inner: Arc<dyn FileSource>,
+    root: String,
+    /// The most rows of a batch.
+    rows_max: usize,
+    /// The most bytes of its texts.
+    text_bytes: u64,
+}
+
+impl FileSource for GuardedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let inner = self.inner.create_morselizer(store, config, partition)?;
+        Ok(Box::new(GuardedMorselizer {
+            inner,
+            root: self.root.clone(),
+            text_bytes: self.text_bytes,
+        }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        let GuardedSource { rows_max, text_bytes, .. } = *self;
+        let inner = self.inner.with_batch_size(batch_size.min(rows_max));
+        Arc::new(GuardedSource { inner, root: self.root.clone(), rows_max, text_bytes })
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(t, f)
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+#[derive(Debug)]
+struct GuardedMorselizer {
+    inner: Box<dyn Morselizer>,
+    root: String,
+    text_bytes: u64,
+}
+
+impl Morselizer for GuardedMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let path: Arc<str> = shown(&self.root, &file.object_meta.location).into();
+        let inner = caught_now(&path, || self.inner.plan_file(file))?;
+        Ok(Box::new(GuardedPlanner { inner, path, text_bytes: self.text_bytes }))
+    }
+}
+
+#[derive(Debug)]
+struct GuardedPlanner {
+    inner: Box<dyn MorselPlanner>,
+    path: Arc<str>,
+    text_bytes: u64,
+}
+
+impl MorselPlanner for GuardedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let GuardedPlanner { inner, path, text_bytes } = *self;
+        let Some(mut plan) = caught_now(&path, || inner.plan())? else { return Ok(None) };
+        let morsels = plan.take_morsels().into_iter().map(|inner| {
+            Box::new(GuardedMorsel { inner, path: path.clone(), text_bytes }) as Box<dyn Morsel>
+        });
+        let planners = plan.take_ready_planners().into_iter().map(|inner| {
+            Box::new(GuardedPlanner { inner, path: path.clone(), text_bytes })
+                as Box<dyn MorselPlanner>
+        });
+        let mut ours =
+            MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
+        if let Some(pending) = plan.take_pending_planner() {
+            ours.set_pending_planner(guarded_pending(pending, path, text_bytes));
+        }
+        Ok(Some(ours))
+    }
+}
+
+async fn guarded_pending(
+    pending: PendingMorselPlanner,
+    path: Arc<str>,
+    text_bytes: u64,
+) -> Result<Box<dyn MorselPlanner>> {
+    let inner = caught(&path, pending.into_future()).await.map_err(|e| named(&path, e))?;
+    Ok(Box::new(GuardedPlanner { inner, path, text_bytes }))
+}
+
+#[derive(Debug)]
+struct GuardedMorsel {
+    inner: Box<dyn Morsel>,
+    path: Arc<str>,
+    text_bytes: u64,
+}
+
+impl Morsel for GuardedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let GuardedMorsel { inner, path, text_bytes } = *self;
+        let batches = match caught_now(&path, || Ok(inner.into_stream())) {
+            Ok(batches) => batches,
+            Err(e) => return stream::iter([Err(e)]).boxed(),
+        };
+        // After a panic nothing comes: the reader is not asked again.
+        let caught = AssertUnwindSafe(batches).catch_unwind();
+        caught
+            .flat_map(move |batch| {
+                let batch = match batch {
+                    Ok(batch) => batch.map_err(|e| named(&path, e)),
+                    Err(payload) => Err(damaged(&path, &message(&*payload))),
+                };
+                stream::iter(match batch {
+                    Ok(batch) => cut(batch, text_bytes).into_iter().map(Ok).collect(),
+                    Err(e) => vec![Err(e)],
+                })
+            })
+            .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_csv_are_no_larger_than_their_file() {
+        assert_eq!(csv_rows(0, 3), 1);
+        assert_eq!(csv_rows(12, 2), 7);
+        assert_eq!(csv_rows(u64::MAX, 1 << 10), 1 << 10);
+        assert_eq!(csv_rows(u64::MAX, 1 << 30), 1);
+        assert_eq!(csv_rows(100, 0), 101);
+    }
+
+    #[test]
+    fn files_of_buckets_are_named_by_their_urls() {
+        assert_eq!(root_of("table-1f+s3://bucket/"), "s3://bucket");
+        assert_eq!(shown(&root_of("table-2:///"), &Path::from("a/b.csv")), "/a/b.csv");
+    }
+}

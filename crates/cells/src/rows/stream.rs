@@ -1,0 +1,286 @@
+//! Pieces in any order → record batches in row-major order.
+
+use super::top::First;
+use super::{Piece, RunTensor};
+use crate::lift::{ScanColumn, TensorScan};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, MutableArrayData, RecordBatch, RecordBatchOptions,
+    UInt32Array, UInt64Array, make_array,
+};
+use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_planner::region::{cells, strides};
+
+/// What a stream of rows is made of.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) scan: Arc<TensorScan>,
+    pub(super) runner: Arc<dyn RunTensor>,
+    /// Where rows of cells are counted.
+    pub(super) exploded: Option<Arc<AtomicU64>>,
+    /// Rows after which the stream ends.
+    pub(super) limit: Option<usize>,
+    /// Rows of a batch, at most.
+    pub(super) batch_rows: usize,
+    /// A batch is a part of its chunk, and who keeps it keeps the chunk: beyond so many bytes it is a copy.
+    pub(super) held_bytes: usize,
+}
+
+/// The rows of a table. The plan is started by the first poll.
+pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
+    let schema = rows.scan.schema.clone();
+    let batches = stream::try_unfold(None, move |state: Option<State>| {
+        let begun = match state {
+            Some(state) => Ok(state),
+            None => State::begin(&rows),
+        };
+        async move {
+            let mut state = begun?;
+            Ok(state.next().await?.map(|batch| (batch, Some(state))))
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
+
+struct State {
+    scan: Arc<TensorScan>,
+    schema: SchemaRef,
+    pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
+    exploded: Option<Arc<AtomicU64>>,
+    /// Rows that the limit still lets out.
+    left: u64,
+    batch_rows: usize,
+    held_bytes: usize,
+    /// Rows of the table.
+    total: u64,
+    /// The next row whose cells are not here.
+    at: u64,
+    /// Cells that wait for those before them or beside them: by first row, one for each root.
+    waiting: BTreeMap<u64, Vec<Option<ArrayRef>>>,
+    /// Rows that are complete and were not given.
+    ready: Option<Ready>,
+    /// The best keys so far, if only rows with the best are wanted.
+    first: Option<First>,
+}
+
+/// Rows of one piece, with the cells of all roots.
+struct Ready {
+    rows: Numbers,
+    cells: Vec<ArrayRef>,
+}
+
+/// Numbers of rows of the table.
+enum Numbers {
+    /// One after the other.
+    Range { start: u64, len: u64 },
+    /// Some of those.
+    List(UInt64Array),
+}
+
+impl Numbers {
+    fn len(&self) -> u64 {
+        match self {
+            Numbers::Range { len, .. } => *len,
+            Numbers::List(list) => list.len() as u64,
+        }
+    }
+
+    /// Takes the first `n`.
+    fn split(&mut self, n: u64) -> UInt64Array {
+        match self {
+            Numbers::Range { start, len } => {
+                let out = (*start..*start + n).collect();
+                *start += n;
+                *len -= n;
+                out
+            }
+            Numbers::List(list) => {
+                let out = list.slice(0, n as usize);
+                *list = list.slice(n as usize, list.len() - n as usize);
+                out
+            }
+        }
+    }
+}
+
+impl State {
+    fn begin(rows: &Rows) -> Result<Self> {
+        let scan = rows.scan.clone();
+        let total = cells(&scan.shape)
+            .ok_or_else(|| DataFusionError::Internal("a table with too many rows".into()))?;
+        let is_labels_only = scan.rooted.roots.is_empty() || total == 0;
+        let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&scan) };
+        Ok(State {
+            schema: scan.schema.clone(),
+            pieces,
+            exploded: rows.exploded.clone(),
+            left: rows.limit.map_or(u64::MAX, |n| n as u64),
+            batch_rows: rows.batch_rows,
+            held_bytes: rows.held_bytes,
+            total,
+            at: 0,
+            waiting: BTreeMap::new(),
+            ready: None,
+            first: scan.top.map(First::new),
+            scan,
+        })
+    }
+
+    /// The next batch that has rows.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        while self.left > 0 {
+            if let Some(ready) = self.ready.take_if(|ready| ready.rows.len() > 0) {
+                return self.batch(ready).map(Some);
+            }
+            if self.at >= self.total {
+                // All rows were there, so that this is the plan's end, which tells what it took.
+                while let Some(piece) = self.pieces.next().await {
+                    piece.map_err(DataFusionError::External)?;
+                }
+                break;
+            }
+            let ready = match self.scan.rooted.roots.is_empty() {
+                true => {
+                    Ready { rows: Numbers::Range { start: 0, len: self.total }, cells: Vec::new() }
+                }
+                false => self.fill().await?,
+            };
+            self.at += ready.rows.len();
+            self.ready = Some(self.present(ready)?);
+        }
+        // What still runs is cancelled.
+        self.pieces = stream::empty().boxed();
+        Ok(None)
+    }
+
+    /// Takes pieces until the rows at `at` are complete.
+    async fn fill(&mut self) -> Result<Ready> {
+        let roots = self.scan.rooted.roots.len();
+        loop {
+            let is_complete = self
+                .waiting
+                .get(&self.at)
+                .is_some_and(|columns| columns.iter().all(Option::is_some));
+            if is_complete && let Some(columns) = self.waiting.remove(&self.at) {
+                let cells: Vec<ArrayRef> = columns.into_iter().flatten().collect();
+                let len = cells.first().map_or(0, |c| c.len());
+                if len == 0 || cells.iter().any(|c| c.len() != len) {
+                    let what = "pieces of roots differ in length".into();
+                    return Err(DataFusionError::Internal(what));
+                }
+                let rows = Numbers::Range { start: self.at, len: len as u64 };
+                return Ok(Ready { rows, cells });
+            }
+            let Some(piece) = self.pieces.next().await else {
+                return Err(DataFusionError::Internal(format!(
+                    "the rows from {} on are missing",
+                    self.at
+                )));
+            };
+            let piece = piece.map_err(DataFusionError::External)?;
+            let columns = self.waiting.entry(piece.start).or_insert_with(|| vec![None; roots]);
+            match columns.get_mut(piece.root) {
+                Some(column) => *column = Some(piece.cells),
+                None => {
+                    return Err(DataFusionError::Internal(format!(
+                        "there is no root {}",
+                        piece.root
+                    )));
+                }
+            }
+        }
+    }
+
+    /// The rows of a piece that are there and wanted: nothing is built for the others.
+    fn present(&mut self, ready: Ready) -> Result<Ready> {
+        let presence = match self.scan.presence {
+            Some(root) => Some(ready.cells[root].as_boolean_opt().ok_or_else(|| {
+                DataFusionError::Internal("the presence of rows is not a condition".into())
+            })?),
+            None => None,
+        };
+        let chosen: UInt32Array = match (&mut self.first, self.scan.top, presence) {
+            (Some(first), Some(top), presence) => {
+                first.choose(&ready.cells[top.root], presence)?.into()
+            }
+            (_, _, Some(presence)) => {
+                let is_there = |i: &usize| presence.is_valid(*i) && presence.value(*i);
+                let rows: Vec<u32> = match presence.null_count() == 0 {
+                    true => presence.values().set_indices_u32().collect(),
+                    false => (0..presence.len()).filter(is_there).map(|i| i as u32).collect(),
+                };
+                rows.into()
+            }
+            (_, _, None) => return Ok(ready),
+        };
+        let Numbers::Range { start, len } = ready.rows else { return Ok(ready) };
+        if chosen.len() as u64 == len {
+            return Ok(ready);
+        }
+        let rows = chosen.values().iter().map(|&i| start + u64::from(i)).collect();
+        let cells = ready.cells.iter().map(|c| take(c, &chosen, None));
+        let cells = cells.collect::<std::result::Result<_, _>>()?;
+        Ok(Ready { rows: Numbers::List(rows), cells })
+    }
+
+    /// The next rows, at most `batch_rows`.
+    fn batch(&mut self, mut ready: Ready) -> Result<RecordBatch> {
+        let len = (self.batch_rows as u64).min(ready.rows.len()).min(self.left);
+        let rows = ready.rows.split(len);
+        let rest = |c: &ArrayRef| c.slice(len as usize, c.len() - len as usize);
+        let part = |c: &ArrayRef| match c.get_buffer_memory_size() > self.held_bytes {
+            true => copied(&c.slice(0, len as usize)),
+            false => Ok(c.slice(0, len as usize)),
+        };
+        let cells: Vec<ArrayRef> = ready.cells.iter().map(part).collect::<Result<_>>()?;
+        ready.cells = ready.cells.iter().map(rest).collect();
+        self.left -= len;
+        self.ready = Some(ready);
+        if let Some(counter) = &self.exploded {
+            counter.fetch_add(len, Ordering::Relaxed);
+        }
+        self.assemble(&rows, &cells)
+    }
+
+    /// Labels and cells of some rows.
+    fn assemble(&self, rows: &UInt64Array, cells: &[ArrayRef]) -> Result<RecordBatch> {
+        let strides = strides(&self.scan.shape);
+        let along = |axis: usize| {
+            let (stride, n) = (strides[axis] as u64, self.scan.shape[axis]);
+            rows.values().iter().map(move |row| row / stride % n)
+        };
+        let mut columns = Vec::with_capacity(self.scan.columns.len());
+        for column in &self.scan.columns {
+            columns.push(match column {
+                ScanColumn::Cells(root) => cells[*root].clone(),
+                ScanColumn::Row => Arc::new(rows.clone()),
+                ScanColumn::Label { axis, values } => {
+                    let positions: UInt64Array = along(*axis).collect();
+                    take(values, &positions, None)?
+                }
+                ScanColumn::Position { axis, start } => {
+                    let positions = along(*axis).map(|p| (start + p) as i64);
+                    Arc::new(Int64Array::from_iter_values(positions))
+                }
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+/// The same cells in memory of their own.
+fn copied(cells: &ArrayRef) -> Result<ArrayRef> {
+    let data = cells.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, cells.len());
+    copy.try_extend(0, 0, cells.len())?;
+    Ok(make_array(copy.freeze()))
+}

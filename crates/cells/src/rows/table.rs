@@ -1,0 +1,204 @@
+//! The provider: a tensor plan with labels as a table.
+
+use super::stream::{Rows, rows};
+use super::{RunTensor, single};
+use crate::lift::{ScanColumn, TensorScan, Top};
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_planner::ir::NodeId;
+use tessera_planner::optimize::Rooted;
+
+/// A tensor plan as a table.
+#[derive(Debug)]
+pub struct TensorTable {
+    scan: TensorScan,
+    runner: Arc<dyn RunTensor>,
+    exploded: Arc<AtomicU64>,
+}
+
+impl TensorTable {
+    /// A table; `exploded` is added to for each row of cells that is built, and may be shared by the tables of a
+    /// statement.
+    pub fn new(scan: TensorScan, runner: Arc<dyn RunTensor>, exploded: Arc<AtomicU64>) -> Self {
+        TensorTable { scan, runner, exploded }
+    }
+
+    /// Rows of cells built so far; what a dense plan gives does not count.
+    pub fn rows_exploded(&self) -> u64 {
+        self.exploded.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait::async_trait]
+impl TableProvider for TensorTable {
+    fn schema(&self) -> SchemaRef {
+        self.scan.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let scan = project(&self.scan, projection)?;
+        // Rows that turn out not to be there must not count toward the limit: the stream counts what it gives.
+        let exploded = scan.exploded.then(|| self.exploded.clone());
+        Ok(Arc::new(TensorExec::new(scan, self.runner.clone(), exploded, limit)))
+    }
+}
+
+/// The table with some of its columns, and the roots that these need.
+fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorScan> {
+    let Some(projection) = projection else { return Ok(scan.clone()) };
+    let mut roots: Vec<NodeId> = Vec::new();
+    // A root of two uses is run once.
+    let mut root = |i: usize| {
+        let wanted = scan.rooted.roots[i];
+        roots.iter().position(|known| *known == wanted).unwrap_or_else(|| {
+            roots.push(wanted);
+            roots.len() - 1
+        })
+    };
+    let columns = projection
+        .iter()
+        .map(|&i| match &scan.columns[i] {
+            ScanColumn::Cells(r) => ScanColumn::Cells(root(*r)),
+            label => label.clone(),
+        })
+        .collect();
+    let presence = scan.presence.map(&mut root);
+    let top = scan.top.map(|top| Top { root: root(top.root), ..top });
+    Ok(TensorScan {
+        name: scan.name.clone(),
+        schema: Arc::new(scan.schema.project(projection)?),
+        shape: scan.shape.clone(),
+        columns,
+        origins: BTreeMap::new(),
+        presence,
+        top,
+        rooted: Rooted { graph: scan.rooted.graph.clone(), roots },
+        exploded: scan.exploded,
+    })
+}
+
+/// What a physical plan reads of tensor tables: each scan with the columns and roots that are left of its table.
+pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>> {
+    let mut scans = Vec::new();
+    let mut open = vec![plan];
+    while let Some(node) = open.pop() {
+        if let Some(exec) = node.downcast_ref::<TensorExec>() {
+            scans.push(exec.scan.clone());
+        }
+        open.extend(node.children().into_iter().rev());
+    }
+    scans
+}
+
+/// The physical node: one partition, rows in row-major order.
+#[derive(Debug)]
+struct TensorExec {
+    scan: Arc<TensorScan>,
+    runner: Arc<dyn RunTensor>,
+    exploded: Option<Arc<AtomicU64>>,
+    limit: Option<usize>,
+    properties: Arc<PlanProperties>,
+}
+
+impl TensorExec {
+    fn new(
+        scan: TensorScan,
+        runner: Arc<dyn RunTensor>,
+        exploded: Option<Arc<AtomicU64>>,
+        limit: Option<usize>,
+    ) -> Self {
+        let properties = single::properties(scan.schema.clone());
+        TensorExec { scan: Arc::new(scan), runner, exploded, limit, properties }
+    }
+}
+
+impl DisplayAs for TensorExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.scan.exploded { "cells as rows" } else { "dense rows" };
+        write!(f, "TensorExec: {kind} of shape {:?}", self.scan.shape)?;
+        if let Some(top) = &self.scan.top {
+            write!(f, ", the first {} by a key", top.rows)?;
+        }
+        match self.limit {
+            Some(n) => write!(f, ", limit {n}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for TensorExec {
+    fn name(&self) -> &str {
+        "TensorExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        Ok(rows(Rows {
+            scan: self.scan.clone(),
+            runner: self.runner.clone(),
+            exploded: self.exploded.clone(),
+            limit: self.limit,
+            batch_rows: context.session_config().batch_size().max(1),
+            held_bytes: match context.memory_pool().memory_limit() {
+                MemoryLimit::Finite(limit) => limit / 16,
+                _ => usize::MAX,
+            },
+        }))
+    }
+}

@@ -319,7 +319,7 @@ fn examples_of_functions_run() {
         if let Some(setup) = setup {
             reader.place.run(setup);
         }
-        reader.run(&format!("SHOW FUNCTIONS, {}", row.name), row.example);
+        reader.run(&format!("SHOW FUNCTIONS, {}", row.name), &row.example);
         if setup.is_some() {
             let again = SETUP.iter().filter(|sql| sql.starts_with("CREATE TEMP"));
             again.for_each(|sql| {

@@ -44,7 +44,7 @@ pub mod walk;
 pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
-pub use functions::{FunctionRow, functions};
+pub use functions::{Function, functions};
 pub use island::Islands;
 pub use labels::Labels;
 pub use lower::{Lowered, lower_any, lower_tensor};

@@ -12,25 +12,26 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
 
-use super::{Bound, Function, Open, order, reduce, row};
+use super::{Bound, Open, Row, order, reduce, row};
 use crate::ast;
 use crate::error::Error;
 use crate::lower::value::{Dim, Grouped, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, unknown_dim};
 
-pub(super) const ROWS: &[Function] = &[row(
-    "groupby",
-    "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => false)",
-    &["x", "op", "by", "q", "ddof", "dtype", "skipna"],
-    3,
-    Open::No,
+pub(super) const ROWS: &[Row] = &[row(
+    "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => \
+         false)",
     groupby,
-    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, are the new coordinate, called by the function that made them. Where the result meets the dimension that was grouped, it is gathered back along it.",
-    "as the reduction",
-    "as the reduction; positions whose key is NULL or NaN are left out",
-    "SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5",
-    "xarray.DataArray.groupby",
-)];
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', \
+         'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, \
+         are the new coordinate, called by the function that made them. Where the result meets \
+         the dimension that was grouped, it is gathered back along it.",
+)
+.takes(&["x", "op", "by", "q", "ddof", "dtype", "skipna"], 3, Open::No)
+.dtypes("as the reduction")
+.missing("as the reduction; positions whose key is NULL or NaN are left out")
+.example("SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5")
+.numpy("xarray.DataArray.groupby")];
 
 /// A key in its order.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]

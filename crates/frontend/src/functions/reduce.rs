@@ -10,7 +10,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
@@ -18,10 +18,6 @@ use average::average;
 use kind::kind_name;
 
 pub(super) use kind::{Kind, kind};
-
-const PLAIN: &[&str] = &["x", "axis", "keepdims", "skipna"];
-const TYPED: &[&str] = &["x", "axis", "dtype", "keepdims", "skipna"];
-const SPREAD: &[&str] = &["x", "axis", "dtype", "ddof", "keepdims", "skipna"];
 
 const SKIPS: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
@@ -31,322 +27,249 @@ const PLACES: &str = "masked cells and NaN are skipped, NULL if there is no othe
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-macro_rules! reduction {
-    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal) => {
-        reduction!($name, $args, $params, $doc, $dtypes, $missing, $numpy, "t2m")
-    };
-    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal, $of:literal) => {
-        row(
-            $name,
-            concat!($name, "(x, axis => NULL", $args, ")"),
-            $params,
-            1,
-            Open::No,
-            call,
-            $doc,
-            $dtypes,
-            $missing,
-            concat!("SELECT ", $name, "(", $of, ", axis => 'time') FROM era5"),
-            $numpy,
+pub(super) const ROWS: &[Row] = &[
+    row("sum(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)", call, "Sum.")
+        .dtypes(
+            "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
         )
-    };
-}
-
-pub(super) const ROWS: &[Function] = &[
-    reduction!(
-        "sum",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Sum.",
-        "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
-        SKIPS,
-        "numpy.sum"
-    ),
-    reduction!(
-        "prod",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Product.",
-        "bool and integers give 64 bits; floats stay",
-        SKIPS,
-        "numpy.prod"
-    ),
-    reduction!(
-        "mean",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Arithmetic mean.",
-        "bool and integers give float64; floats stay",
-        SKIPS,
-        "numpy.mean"
-    ),
-    reduction!(
-        "avg",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Arithmetic mean; SQL's name.",
-        "as mean",
-        SKIPS,
-        "numpy.mean"
-    ),
+        .missing(SKIPS)
+        .example("SELECT sum(t2m, axis => 'time') FROM era5"),
     row(
-        "average",
+        "prod(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Product.",
+    )
+    .dtypes("bool and integers give 64 bits; floats stay")
+    .missing(SKIPS)
+    .example("SELECT prod(t2m, axis => 'time') FROM era5"),
+    row(
+        "mean(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Arithmetic mean.",
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(SKIPS)
+    .example("SELECT mean(t2m, axis => 'time') FROM era5"),
+    row(
+        "avg(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Arithmetic mean; SQL's name.",
+    )
+    .dtypes("as mean")
+    .missing(SKIPS)
+    .example("SELECT avg(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.mean"),
+    row(
         "average(x, axis => NULL, weights => NULL, keepdims => false, skipna => false)",
-        &["x", "axis", "weights", "keepdims", "skipna"],
-        1,
-        Open::No,
         average,
-        "Arithmetic mean, each cell counting as its weight; weights of one dimension lie along a single `axis`.",
-        "as mean",
-        SKIPS,
-        "SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5",
-        "numpy.average, xarray.DataArray.weighted",
-    ),
-    reduction!(
-        "var",
-        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
-        SPREAD,
+        "Arithmetic mean, each cell counting as its weight; weights of one dimension lie along \
+         a single `axis`.",
+    )
+    .dtypes("as mean")
+    .missing(SKIPS)
+    .example("SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5")
+    .numpy("numpy.average, xarray.DataArray.weighted"),
+    row(
+        "var(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
+        call,
         "Variance.",
-        "bool and integers give float64; floats stay",
-        SKIPS,
-        "numpy.var"
-    ),
-    reduction!(
-        "std",
-        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
-        SPREAD,
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(SKIPS)
+    .example("SELECT var(t2m, axis => 'time') FROM era5"),
+    row(
+        "std(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
+        call,
         "Standard deviation.",
-        "as var",
-        SKIPS,
-        "numpy.std"
-    ),
-    reduction!(
-        "var_pop",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT std(t2m, axis => 'time') FROM era5"),
+    row(
+        "var_pop(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Variance of a population; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.var"
-    ),
-    reduction!(
-        "var_samp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT var_pop(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.var"),
+    row(
+        "var_samp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Variance of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.var(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT var_samp(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.var(x, ddof=1)"),
+    row(
+        "stddev(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev_samp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std(x, ddof=1)"),
+    row(
+        "stddev_samp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev_pop",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev_samp(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std(x, ddof=1)"),
+    row(
+        "stddev_pop(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a population; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std"
-    ),
-    reduction!(
-        "min",
-        ", keepdims => false, skipna => false",
-        PLAIN,
-        "Least value.",
-        "any",
-        SKIPS,
-        "numpy.min"
-    ),
-    reduction!(
-        "max",
-        ", keepdims => false, skipna => false",
-        PLAIN,
-        "Greatest value.",
-        "any",
-        SKIPS,
-        "numpy.max"
-    ),
-    reduction!(
-        "ptp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev_pop(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std"),
+    row("min(x, axis => NULL, keepdims => false, skipna => false)", call, "Least value.")
+        .missing(SKIPS)
+        .example("SELECT min(t2m, axis => 'time') FROM era5"),
+    row("max(x, axis => NULL, keepdims => false, skipna => false)", call, "Greatest value.")
+        .missing(SKIPS)
+        .example("SELECT max(t2m, axis => 'time') FROM era5"),
+    row(
+        "ptp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Greatest less least value.",
-        "numeric",
-        SKIPS,
-        "numpy.ptp"
-    ),
-    reduction!(
-        "any",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("numeric")
+    .missing(SKIPS)
+    .example("SELECT ptp(t2m, axis => 'time') FROM era5"),
+    row(
+        "any(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Is any cell true, or not zero?",
-        "bool and numeric give bool",
-        TRUTH,
-        "numpy.any"
-    ),
-    reduction!(
-        "all",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give bool")
+    .missing(TRUTH)
+    .example("SELECT any(t2m, axis => 'time') FROM era5"),
+    row(
+        "all(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Are all cells true, or not zero?",
-        "bool and numeric give bool",
-        TRUTH,
-        "numpy.all"
-    ),
-    reduction!(
-        "bool_and",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give bool")
+    .missing(TRUTH)
+    .example("SELECT all(t2m, axis => 'time') FROM era5"),
+    row(
+        "bool_and(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Are all cells true? SQL's name.",
-        "bool",
-        "masked cells are skipped, NULL if there is no other",
-        "numpy.all",
-        "t2m > 273.15"
-    ),
-    reduction!(
-        "bool_or",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool")
+    .missing("masked cells are skipped, NULL if there is no other")
+    .example("SELECT bool_and(t2m > 273.15, axis => 'time') FROM era5")
+    .numpy("numpy.all"),
+    row(
+        "bool_or(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Is any cell true? SQL's name.",
-        "bool",
-        "masked cells are skipped, NULL if there is no other",
-        "numpy.any",
-        "t2m > 273.15"
-    ),
-    reduction!(
-        "count",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool")
+    .missing("masked cells are skipped, NULL if there is no other")
+    .example("SELECT bool_or(t2m > 273.15, axis => 'time') FROM era5")
+    .numpy("numpy.any"),
+    row(
+        "count(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Number of cells that are not masked.",
-        "any give int64",
-        COUNTS,
-        "xarray.DataArray.count, numpy.ma.count"
-    ),
-    reduction!(
-        "count_nonzero",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("any give int64")
+    .missing(COUNTS)
+    .example("SELECT count(t2m, axis => 'time') FROM era5")
+    .numpy("xarray.DataArray.count, numpy.ma.count"),
+    row(
+        "count_nonzero(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Number of cells that are true, or not zero.",
-        "bool and numeric give int64",
-        COUNTS,
-        "numpy.count_nonzero"
-    ),
-    reduction!(
-        "argmin",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give int64")
+    .missing(COUNTS)
+    .example("SELECT count_nonzero(t2m, axis => 'time') FROM era5"),
+    row(
+        "argmin(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Position of the first least value; of all cells in row-major order without `axis`.",
-        "any give int64",
-        SKIPS,
-        "numpy.argmin"
-    ),
-    reduction!(
-        "argmax",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("any give int64")
+    .missing(SKIPS)
+    .example("SELECT argmin(t2m, axis => 'time') FROM era5"),
+    row(
+        "argmax(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Position of the first greatest value; of all cells in row-major order without `axis`.",
-        "any give int64",
-        SKIPS,
-        "numpy.argmax"
-    ),
-    reduction!(
-        "nansum",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Sum without NaN.",
-        "as sum",
-        SUMS,
-        "numpy.nansum"
-    ),
-    reduction!(
-        "nanprod",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Product without NaN.",
-        "as prod",
-        SUMS,
-        "numpy.nanprod"
-    ),
-    reduction!(
-        "nanmean",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Mean without NaN.",
-        "as mean",
-        NAN,
-        "numpy.nanmean"
-    ),
-    reduction!(
-        "nanvar",
-        ", dtype => NULL, ddof => 0, keepdims => false",
-        SPREAD,
+    )
+    .dtypes("any give int64")
+    .missing(SKIPS)
+    .example("SELECT argmax(t2m, axis => 'time') FROM era5"),
+    row("nansum(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Sum without NaN.")
+        .also(&["skipna"])
+        .dtypes("as sum")
+        .missing(SUMS)
+        .example("SELECT nansum(t2m, axis => 'time') FROM era5"),
+    row("nanprod(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Product without NaN.")
+        .also(&["skipna"])
+        .dtypes("as prod")
+        .missing(SUMS)
+        .example("SELECT nanprod(t2m, axis => 'time') FROM era5"),
+    row("nanmean(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Mean without NaN.")
+        .also(&["skipna"])
+        .dtypes("as mean")
+        .missing(NAN)
+        .example("SELECT nanmean(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanvar(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
+        call,
         "Variance without NaN.",
-        "as var",
-        NAN,
-        "numpy.nanvar"
-    ),
-    reduction!(
-        "nanstd",
-        ", dtype => NULL, ddof => 0, keepdims => false",
-        SPREAD,
+    )
+    .also(&["skipna"])
+    .dtypes("as var")
+    .missing(NAN)
+    .example("SELECT nanvar(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanstd(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
+        call,
         "Standard deviation without NaN.",
-        "as var",
-        NAN,
-        "numpy.nanstd"
-    ),
-    reduction!(
-        "nanmin",
-        ", keepdims => false",
-        PLAIN,
-        "Least value but NaN.",
-        "any",
-        NAN,
-        "numpy.nanmin"
-    ),
-    reduction!(
-        "nanmax",
-        ", keepdims => false",
-        PLAIN,
-        "Greatest value but NaN.",
-        "any",
-        NAN,
-        "numpy.nanmax"
-    ),
-    reduction!(
-        "nanargmin",
-        ", keepdims => false",
-        PLAIN,
+    )
+    .also(&["skipna"])
+    .dtypes("as var")
+    .missing(NAN)
+    .example("SELECT nanstd(t2m, axis => 'time') FROM era5"),
+    row("nanmin(x, axis => NULL, keepdims => false)", call, "Least value but NaN.")
+        .also(&["skipna"])
+        .missing(NAN)
+        .example("SELECT nanmin(t2m, axis => 'time') FROM era5"),
+    row("nanmax(x, axis => NULL, keepdims => false)", call, "Greatest value but NaN.")
+        .also(&["skipna"])
+        .missing(NAN)
+        .example("SELECT nanmax(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanargmin(x, axis => NULL, keepdims => false)",
+        call,
         "Position of the first least value but NaN; NULL if all are NaN.",
-        "any give int64",
-        PLACES,
-        "numpy.nanargmin"
-    ),
-    reduction!(
-        "nanargmax",
-        ", keepdims => false",
-        PLAIN,
+    )
+    .also(&["skipna"])
+    .dtypes("any give int64")
+    .missing(PLACES)
+    .example("SELECT nanargmin(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanargmax(x, axis => NULL, keepdims => false)",
+        call,
         "Position of the first greatest value but NaN; NULL if all are NaN.",
-        "any give int64",
-        PLACES,
-        "numpy.nanargmax"
-    ),
+    )
+    .also(&["skipna"])
+    .dtypes("any give int64")
+    .missing(PLACES)
+    .example("SELECT nanargmax(t2m, axis => 'time') FROM era5"),
 ];
 
 fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -15,38 +15,42 @@ use tessera_planner::window::Frame;
 
 use super::reduce::Kind;
 use super::scan::known_int;
-use super::{Bound, Function, Open, reduce, row};
+use super::{Bound, Row, reduce, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of, unsupported};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "rolling",
-        "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => false)",
-        &["x", "op", "center", "min_periods", "ddof", "skipna"],
-        2,
-        Open::Dims,
+        "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => \
+         false)",
         rolling,
-        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of the n cells that end at each cell, or lie around it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such as '30 days', which means the cells of that time. The window of several dimensions is a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
-        "as the reduction",
-        "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the whole window if it is not given); NaN stays within its windows, and is skipped with `skipna`",
-        "SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5",
-        "xarray.DataArray.rolling",
-    ),
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
+         'all', 'median') of the n cells that end at each cell, or lie around it with `center` \
+         (n // 2 of them before it). Along times at equal distances n may be a duration such \
+         as '30 days', which means the cells of that time. The window of several dimensions is \
+         a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+    )
+    .dtypes("as the reduction")
+    .missing(
+        "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the \
+         whole window if it is not given); NaN stays within its windows, and is skipped with \
+         `skipna`",
+    )
+    .example("SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5")
+    .numpy("xarray.DataArray.rolling"),
     row(
-        "coarsen",
         "coarsen(x, op, dim => n, …, boundary => 'exact', ddof => 0, skipna => false)",
-        &["x", "op", "boundary", "ddof", "skipna"],
-        2,
-        Open::Dims,
         coarsen,
-        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, 'pad' makes a shorter last block of it.",
-        "as the reduction",
-        "as the reduction",
-        "SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5",
-        "xarray.DataArray.coarsen",
-    ),
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
+         'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. \
+         Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, \
+         'pad' makes a shorter last block of it.",
+    )
+    .dtypes("as the reduction")
+    .missing("as the reduction")
+    .example("SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5")
+    .numpy("xarray.DataArray.coarsen"),
 ];
 
 /// The lengths that name dimensions, each at least 1.

@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_exec::task::{Origin, Place, Resident, Sources};
+use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_storage::source::{self, Opened, Options};
@@ -279,7 +279,7 @@ impl<'a> Opener<'a> {
         let opened = source::open_for(&versions, url, options, stores).await;
         self.add(
             opened.map_err(Error::stage)?,
-            &Arc::new(Place {
+            &Arc::new(SourceLocation {
                 url: absolute(url),
                 options: options.clone(),
                 rules: stores.rules_for(url, options),
@@ -287,7 +287,7 @@ impl<'a> Opener<'a> {
         )
     }
 
-    fn add(&mut self, opened: Opened, place: &Arc<Place>) -> Result<Arc<Dataset>, Error> {
+    fn add(&mut self, opened: Opened, place: &Arc<SourceLocation>) -> Result<Arc<Dataset>, Error> {
         for reader in &opened.readers {
             let source = reader.source();
             if let Some(version) = &source.version {

@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[row(
 
 /// A key in its order.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-enum Key {
+enum GroupKey {
     Number(i128),
     Float(f64),
     Text(String),
@@ -61,13 +61,14 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         })
         .at(place);
     }
-    let mut unique: Vec<(Key, u64)> = keys
+    let mut unique: Vec<(GroupKey, u64)> = keys
         .keys
         .iter()
         .enumerate()
         .filter_map(|(at, key)| key.clone().map(|key| (key, at as u64)))
         .collect();
-    let compare = |a: &Key, b: &Key| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
+    let compare =
+        |a: &GroupKey, b: &GroupKey| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
     unique.sort_by(|a, b| compare(&a.0, &b.0).then(a.1.cmp(&b.1)));
     unique.dedup_by(|a, b| a.0 == b.0);
     let mut codes = Vec::with_capacity(keys.keys.len());
@@ -112,7 +113,7 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
     /// A reduction.
-    Reduce(reduce::Kind),
+    Reduce(reduce::Reduction),
     /// The quantile of a probability.
     Quantile(f64),
 }
@@ -136,8 +137,8 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
         }
         _ => {}
     }
-    let kind = reduce::kind(&op, ddof)
-        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
+    let kind = reduce::reduction(&op, ddof)
+        .filter(|kind| !matches!(kind, reduce::Reduction::ArgMin | reduce::Reduction::ArgMax));
     match kind {
         Some(kind) => Ok(Operation::Reduce(kind)),
         None => fail(
@@ -237,7 +238,7 @@ fn quantile_of_groups(
 struct Keys {
     dim: String,
     name: String,
-    keys: Vec<Option<Key>>,
+    keys: Vec<Option<GroupKey>>,
     values: CoordValues,
     part: Option<DatePart>,
 }
@@ -252,7 +253,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         return Ok(Keys {
             dim: coord.dim.to_string(),
             name: coord.name.to_string(),
-            keys: texts.iter().map(|text| Some(Key::Text(text.clone()))).collect(),
+            keys: texts.iter().map(|text| Some(GroupKey::Text(text.clone()))).collect(),
             values: coord.values.clone(),
             part: None,
         });
@@ -275,8 +276,8 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         .map(|cell| {
             let cell = (*cell)?;
             match dtype.is_float() {
-                false => Some(Key::Number(cell.as_i128())),
-                true => Some(cell.as_f64()).filter(|v| !v.is_nan()).map(Key::Float),
+                false => Some(GroupKey::Number(cell.as_i128())),
+                true => Some(cell.as_f64()).filter(|v| !v.is_nan()).map(GroupKey::Float),
             }
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Reductions over any axes.
 
 mod average;
-mod kind;
+mod reduction;
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 use average::average;
-use kind::kind_name;
+use reduction::reduction_name;
 
-pub(super) use kind::{Kind, kind};
+pub(super) use reduction::{Reduction, reduction};
 
 const SKIPS: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
@@ -279,7 +279,7 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         Some(name) => (name, true),
         None => (a.name, false),
     };
-    let Some(kind) = kind(name, ddof) else {
+    let Some(kind) = reduction(name, ddof) else {
         return crate::lower::unsupported(a.name, a.span);
     };
     let skipna = a.flag(l, "skipna")? || nan;
@@ -287,7 +287,7 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let dtype = a.dtype(l)?;
     let rank = t.dims.len();
     let axes = match kind {
-        Kind::ArgMin | Kind::ArgMax => a.axis(l, &t, "axis")?.map(|axis| vec![axis]),
+        Reduction::ArgMin | Reduction::ArgMax => a.axis(l, &t, "axis")?.map(|axis| vec![axis]),
         _ => a.axes(l, &t, "axis")?,
     };
     let axes = axes.unwrap_or_else(|| (0..rank).collect());
@@ -364,7 +364,7 @@ pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>
 pub(super) fn reduce(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
-    kind: Kind,
+    kind: Reduction,
     how: &[AxisReduce],
     dtype: Option<DType>,
     skipna: bool,
@@ -376,16 +376,16 @@ pub(super) fn reduce(
     if skip {
         // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
         x = match kind {
-            Kind::Sum | Kind::Prod => {
+            Reduction::Sum | Reduction::Prod => {
                 let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
-                let neutral = if kind == Kind::Sum { 0.0 } else { 1.0 };
+                let neutral = if kind == Reduction::Sum { 0.0 } else { 1.0 };
                 let neutral = l.b.constant(Scalar::from_f64(from, neutral)).at(span)?;
                 l.b.map(ScalarOp::Where, &[nan, neutral, x]).at(span)?
             }
             _ => without_nan(l, x, span)?,
         };
     }
-    let name = kind_name(kind);
+    let name = reduction_name(kind);
     let float = |l: &mut Lowerer<'_, '_>, x| {
         let to = match dtype {
             Some(d) if d.is_float() => d,
@@ -396,8 +396,8 @@ pub(super) fn reduce(
         l.b.cast(x, to).at(span)
     };
     let result = match kind {
-        Kind::Sum | Kind::Prod => {
-            let op = if kind == Kind::Sum { ReduceKind::Sum } else { ReduceKind::Prod };
+        Reduction::Sum | Reduction::Prod => {
+            let op = if kind == Reduction::Sum { ReduceKind::Sum } else { ReduceKind::Prod };
             match dtype {
                 None => l.b.reduce(x, op, how).at(span)?,
                 Some(d) => {
@@ -407,44 +407,44 @@ pub(super) fn reduce(
                 }
             }
         }
-        Kind::Mean => {
+        Reduction::Mean => {
             let x = float(l, x)?;
             l.b.reduce(x, ReduceKind::Mean, how).at(span)?
         }
-        Kind::Var(ddof) => {
+        Reduction::Var(ddof) => {
             let x = float(l, x)?;
             l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?
         }
-        Kind::Std(ddof) => {
+        Reduction::Std(ddof) => {
             let x = float(l, x)?;
             let var = l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?;
             l.b.map(ScalarOp::Sqrt, &[var]).at(span)?
         }
-        Kind::Min => l.b.reduce(x, ReduceKind::Min, how).at(span)?,
-        Kind::Max => l.b.reduce(x, ReduceKind::Max, how).at(span)?,
-        Kind::Ptp => {
+        Reduction::Min => l.b.reduce(x, ReduceKind::Min, how).at(span)?,
+        Reduction::Max => l.b.reduce(x, ReduceKind::Max, how).at(span)?,
+        Reduction::Ptp => {
             let high = l.b.reduce(x, ReduceKind::Max, how).at(span)?;
             let low = l.b.reduce(x, ReduceKind::Min, how).at(span)?;
             l.b.map(ScalarOp::Sub, &[high, low]).at(span)?
         }
-        Kind::Any | Kind::All => {
+        Reduction::Any | Reduction::All => {
             let x = truth(l, x, name, span)?;
-            let op = if kind == Kind::Any { ReduceKind::Any } else { ReduceKind::All };
+            let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             l.b.reduce(x, op, how).at(span)?
         }
-        Kind::BoolOr | Kind::BoolAnd => {
+        Reduction::BoolOr | Reduction::BoolAnd => {
             if from != DType::Bool {
                 return fail(types(name, vec![from.name()]), span);
             }
-            let op = if kind == Kind::BoolOr { ReduceKind::Any } else { ReduceKind::All };
+            let op = if kind == Reduction::BoolOr { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
             // SQL's answer to no rows is NULL.
             let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
             let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
             l.b.map_op(MapOp::Mask, &[answer, some]).at(span)?
         }
-        Kind::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
-        Kind::CountNonzero => {
+        Reduction::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
+        Reduction::CountNonzero => {
             let mut x = truth(l, x, name, span)?;
             if l.b.node(x).nullable {
                 let no = l.b.constant(Scalar::bool(false)).at(span)?;
@@ -452,10 +452,10 @@ pub(super) fn reduce(
             }
             l.b.reduce(x, ReduceKind::Sum, how).at(span)?
         }
-        Kind::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
-        Kind::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
+        Reduction::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
+        Reduction::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
     };
-    match skip && !matches!(kind, Kind::Sum | Kind::Prod) {
+    match skip && !matches!(kind, Reduction::Sum | Reduction::Prod) {
         true => nan_of_nothing(l, result, t.node, how, span),
         false => Ok(result),
     }

@@ -8,7 +8,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::reduce::{Kind, reduce};
+use super::reduce::{Reduction, reduce};
 use super::{Bound, Row, einsum, factor, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -313,7 +313,7 @@ fn variables(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, bool), E
 /// The covariance matrix [n, n] of variables by rows.
 fn covariance(l: &mut Lowerer<'_, '_>, t: &Tensor, ddof: u32, span: Span) -> Result<NodeId, Error> {
     let how = [AxisReduce::Keep, AxisReduce::All];
-    let mean = reduce(l, t, Kind::Mean, &how, None, false, span)?;
+    let mean = reduce(l, t, Reduction::Mean, &how, None, false, span)?;
     let centred = l.b.map(ScalarOp::Sub, &[t.node, mean]).at(span)?;
     let turned = l.b.matrix_transpose(centred).at(span)?;
     let products = l.b.contract(centred, turned).at(span)?;

@@ -13,7 +13,7 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::window::Frame;
 
-use super::reduce::Kind;
+use super::reduce::Reduction;
 use super::scan::known_int;
 use super::{Bound, Row, reduce, row};
 use crate::error::{BindError, Error};
@@ -124,11 +124,15 @@ fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Er
     fail(a.invalid(&format!("`{name}`"), reason), span_of(expr))
 }
 
-fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Kind, Error> {
+fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Reduction, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::kind(&op, ddof)
-        .filter(|k| !matches!(k, Kind::ArgMin | Kind::ArgMax | Kind::Ptp | Kind::CountNonzero));
+    let kind = reduce::reduction(&op, ddof).filter(|k| {
+        !matches!(
+            k,
+            Reduction::ArgMin | Reduction::ArgMax | Reduction::Ptp | Reduction::CountNonzero
+        )
+    });
     match kind {
         Some(kind) => Ok(kind),
         None => fail(
@@ -141,7 +145,7 @@ fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Kind, Error> {
 fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let kind = if median { Reduction::Mean } else { operation(l, a)? };
     let windows = lengths(l, a, &t)?;
     let center = a.flag(l, "center")?;
     let size = windows.iter().fold(1u64, |n, (_, w)| n.saturating_mul(*w));
@@ -169,13 +173,13 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         x = reduce::without_nan(l, x, a.span)?;
     }
     let x = match kind {
-        Kind::Mean | Kind::Var(_) | Kind::Std(_) if !from.is_float() => {
+        Reduction::Mean | Reduction::Var(_) | Reduction::Std(_) if !from.is_float() => {
             l.b.cast(x, DType::Float64).at(a.span)?
         }
-        Kind::Any | Kind::All => reduce::truth(l, x, a.name, a.span)?,
+        Reduction::Any | Reduction::All => reduce::truth(l, x, a.name, a.span)?,
         _ => x,
     };
-    let spread = matches!(kind, Kind::Var(_) | Kind::Std(_)) && frames.len() > 1;
+    let spread = matches!(kind, Reduction::Var(_) | Reduction::Std(_)) && frames.len() > 1;
     let node = if median || spread {
         if size > STACK_MAX {
             let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
@@ -194,28 +198,28 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn moving(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
-    kind: Kind,
+    kind: Reduction,
     frames: &[(usize, Frame)],
     min_count: u64,
     span: Span,
 ) -> Result<NodeId, Error> {
-    let one = |kind: Kind| match kind {
-        Kind::Sum => Some(ReduceKind::Sum),
-        Kind::Prod => Some(ReduceKind::Prod),
-        Kind::Mean => Some(ReduceKind::Mean),
-        Kind::Var(ddof) | Kind::Std(ddof) => Some(ReduceKind::Var { ddof }),
-        Kind::Min => Some(ReduceKind::Min),
-        Kind::Max => Some(ReduceKind::Max),
-        Kind::Any => Some(ReduceKind::Any),
-        Kind::All => Some(ReduceKind::All),
-        Kind::Count => Some(ReduceKind::Count),
+    let one = |kind: Reduction| match kind {
+        Reduction::Sum => Some(ReduceKind::Sum),
+        Reduction::Prod => Some(ReduceKind::Prod),
+        Reduction::Mean => Some(ReduceKind::Mean),
+        Reduction::Var(ddof) | Reduction::Std(ddof) => Some(ReduceKind::Var { ddof }),
+        Reduction::Min => Some(ReduceKind::Min),
+        Reduction::Max => Some(ReduceKind::Max),
+        Reduction::Any => Some(ReduceKind::Any),
+        Reduction::All => Some(ReduceKind::All),
+        Reduction::Count => Some(ReduceKind::Count),
         _ => None,
     };
     let Some(op) = one(kind) else { return unsupported("`rolling` with this operation", span) };
     if let [(axis, frame)] = frames {
         let node = l.b.window(x, *axis, *frame, op, min_count).at(span)?;
         return match kind {
-            Kind::Std(_) => l.b.map(ScalarOp::Sqrt, &[node]).at(span),
+            Reduction::Std(_) => l.b.map(ScalarOp::Sqrt, &[node]).at(span),
             _ => Ok(node),
         };
     }
@@ -232,8 +236,8 @@ fn moving(
         count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
     }
     let value = match kind {
-        Kind::Count => count,
-        Kind::Mean => {
+        Reduction::Count => count,
+        Reduction::Mean => {
             // The sums of a float32 are kept in full until they are divided.
             let wide = l.b.cast(x, DType::Float64).at(span)?;
             let sum = along(l, wide, ReduceKind::Sum, 0)?;
@@ -241,11 +245,11 @@ fn moving(
             let mean = l.b.map(ScalarOp::Div, &[sum, n]).at(span)?;
             l.b.cast(mean, l.b.dtype(x)).at(span)?
         }
-        Kind::Min | Kind::Max => along(l, x, op, 1)?,
+        Reduction::Min | Reduction::Max => along(l, x, op, 1)?,
         _ => along(l, x, op, 0)?,
     };
     let least = match kind {
-        Kind::Mean | Kind::Min | Kind::Max => min_count.max(1),
+        Reduction::Mean | Reduction::Min | Reduction::Max => min_count.max(1),
         _ => min_count,
     };
     if least == 0 {
@@ -264,7 +268,7 @@ const STACK_MAX: u64 = 128;
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
-    kind: Option<Kind>,
+    kind: Option<Reduction>,
     frames: &[(usize, Frame)],
     min_count: u64,
     span: Span,
@@ -321,7 +325,7 @@ fn side_by_side(
 fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
     let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let kind = if median { Reduction::Mean } else { operation(l, a)? };
     let blocks = lengths(l, a, &t)?;
     let skipna = a.flag(l, "skipna")?;
     let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());

@@ -36,7 +36,7 @@ pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
 /// The objects below one place.
 #[derive(Clone)]
 pub(crate) struct Store {
-    kind: Kind,
+    kind: StoreRoot,
     display: Arc<str>,
     timeout: Duration,
     counters: Arc<Counters>,
@@ -57,7 +57,7 @@ pub(crate) struct Store {
 }
 
 #[derive(Clone)]
-enum Kind {
+enum StoreRoot {
     Local(PathBuf),
     Object { client: Arc<dyn ObjectStore>, prefix: String },
 }
@@ -170,10 +170,13 @@ impl Store {
     /// The store of what is below a key.
     pub(crate) fn below(&self, key: &str) -> Store {
         let kind = match &self.kind {
-            Kind::Local(root) => Kind::Local(join_path(root, key)),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(root) => StoreRoot::Local(join_path(root, key)),
+            StoreRoot::Object { client, prefix } => {
                 let slash = if prefix.is_empty() || key.is_empty() { "" } else { "/" };
-                Kind::Object { client: client.clone(), prefix: format!("{prefix}{slash}{key}") }
+                StoreRoot::Object {
+                    client: client.clone(),
+                    prefix: format!("{prefix}{slash}{key}"),
+                }
             }
         };
         let (seen, versions) = (None, None);
@@ -243,13 +246,13 @@ impl Store {
     /// What tells the object of a key from others that had it or will have it; `None` if there is none.
     pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => match std::fs::metadata(join_path(root, key)) {
+            StoreRoot::Local(root) => match std::fs::metadata(join_path(root, key)) {
                 Ok(meta) if meta.is_file() => Ok(Some(versions::of_file(&meta))),
                 Ok(_) => Ok(None),
                 Err(e) if is_nothing(&e) => Ok(None),
                 Err(e) => Err(self.io_error(key, &e)),
             },
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 Ok(meta.as_ref().map(versions::stamp_of))
@@ -264,13 +267,13 @@ impl Store {
                 let names = self.list(directory).await.ok()?.directories;
                 Some(Version::Names(names))
             }
-            (Kind::Local(root), None) => match std::fs::metadata(join_path(root, key)) {
+            (StoreRoot::Local(root), None) => match std::fs::metadata(join_path(root, key)) {
                 Ok(meta) if meta.is_file() => dataset_cache::of_file(&meta),
                 Ok(_) => Some(Version::Absent),
                 Err(e) if is_nothing(&e) => Some(Version::Absent),
                 Err(_) => None,
             },
-            (Kind::Object { client, prefix }, None) => {
+            (StoreRoot::Object { client, prefix }, None) => {
                 let path = self.path(prefix, key).ok()?;
                 match self.guard(key, client.head(&path)).await.ok()? {
                     Some(meta) => dataset_cache::of_object(&meta),
@@ -309,8 +312,8 @@ impl Store {
     /// What it is made of.
     pub(crate) fn parts(&self) -> Parts {
         match &self.kind {
-            Kind::Local(root) => Parts::Local(root.clone()),
-            Kind::Object { client, prefix } => Parts::Object {
+            StoreRoot::Local(root) => Parts::Local(root.clone()),
+            StoreRoot::Object { client, prefix } => Parts::Object {
                 client: client.clone(),
                 prefix: prefix.clone(),
                 timeout: self.timeout,
@@ -319,14 +322,14 @@ impl Store {
     }
 
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.kind, Kind::Local(_))
+        matches!(self.kind, StoreRoot::Local(_))
     }
 
     /// A whole object of at most `limit` bytes; `None` if it does not exist.
     pub(crate) async fn get(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
-            Kind::Local(root) => {
+            StoreRoot::Local(root) => {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 if file.len > limit {
                     return Err(too_large(file.len));
@@ -336,7 +339,7 @@ impl Store {
                 self.note_stamp(key, || file.version);
                 Ok(Some(bytes))
             }
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let options = GetOptions { if_match: self.tag(key), ..GetOptions::default() };
                 let got = self
@@ -375,8 +378,8 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
         match &self.kind {
-            Kind::Local(_) => self.get_ranges_local(key, ranges),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(_) => self.get_ranges_local(key, ranges),
+            StoreRoot::Object { client, prefix } => {
                 let one = async |r: Range<u64>| match r.is_empty() {
                     true => Ok(Some(Bytes::new())),
                     false => self.fetch(client, prefix, key, GetRange::Bounded(r)).await,
@@ -394,13 +397,13 @@ impl Store {
     /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => {
+            StoreRoot::Local(root) => {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let bytes = self.read_at(&file, file.len - n.min(file.len)..file.len)?;
                 self.check_same(&file)?;
                 Ok(Some(bytes))
             }
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 self.fetch(client, prefix, key, GetRange::Suffix(n)).await
             }
         }
@@ -412,12 +415,12 @@ impl Store {
         key: &str,
     ) -> Result<Option<(u64, Option<String>)>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => {
+            StoreRoot::Local(root) => {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let meta = self.io(key, file.file.metadata())?;
                 Ok(Some((meta.len(), local_version(&meta))))
             }
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 self.note(key, || match &meta {
@@ -433,8 +436,8 @@ impl Store {
     /// True if nothing can be seen at the place or below it: neither objects nor prefixes.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {
-            Kind::Local(root) => !root.exists(),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(root) => !root.exists(),
+            StoreRoot::Object { client, prefix } => {
                 let Ok(path) = self.path(prefix, "") else { return true };
                 match self.guard("", client.list_with_delimiter(Some(&path))).await {
                     Ok(Some(l)) if !l.objects.is_empty() || !l.common_prefixes.is_empty() => false,
@@ -448,7 +451,7 @@ impl Store {
     pub(crate) async fn list(&self, key: &str) -> Result<Listing, SourceError> {
         let mut out = Listing::default();
         match &self.kind {
-            Kind::Local(root) => {
+            StoreRoot::Local(root) => {
                 let directory = join_path(root, key);
                 if let Some(fence) = &self.fence {
                     fence.listed(&directory, &self.show(key))?;
@@ -464,7 +467,7 @@ impl Store {
                     }
                 }
             }
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let listed = self.guard(key, client.list_with_delimiter(Some(&path))).await?;
                 let listed =

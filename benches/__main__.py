@@ -27,7 +27,7 @@ def arguments():
     p.add_argument("--list", action="store_true", help="names the workloads")
     p.add_argument("--json", type=Path, metavar="FILE", help="adds the figures to this file")
     p.add_argument("--show", type=Path, metavar="FILE", help="measures nothing, tells the figures of such a file")
-    p.add_argument("--write", action="store_true", help="writes the table of docs/performance.md")
+    p.add_argument("--write", type=Path, metavar="PAGE", help="writes the table into a page of benches/results")
     p.add_argument("--no-build", action="store_true", help="takes target/release as it is")
     p.add_argument("--binary", type=Path, default=ROOT / "target" / "release" / "tessera", help="what is measured")
     p.add_argument("--data", type=Path, default=ROOT / "target" / "bench-data", help="files that both sides read; kept")
@@ -92,7 +92,7 @@ def main() -> int:
 
 def finish(args, rows, limits) -> int:
     if args.write:
-        report.write(ROOT / "docs" / "performance.md", rows, limits)
+        report.write(args.write, rows, limits)
     elif args.show:
         print(report.table(rows))
     print(report.summary(rows), *(f"{k}: {v}" for k, v in limits.items()), sep="\n")

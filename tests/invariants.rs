@@ -10,9 +10,15 @@ fn root() -> PathBuf {
 
 /// Dependencies of a crate as its manifest lists them, without those for tests.
 fn dependencies(krate: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join(format!("crates/{krate}/Cargo.toml"))).unwrap();
-    let section = text.split("\n[").find(|s| s.starts_with("dependencies]")).unwrap();
+    listed(&root().join(format!("crates/{krate}")), "dependencies")
+}
+
+/// The names in a section of the manifest in a directory; none if it has no such section.
+fn listed(directory: &Path, section: &str) -> Vec<String> {
+    let text = fs::read_to_string(directory.join("Cargo.toml")).unwrap();
+    let section = text.split("\n[").find_map(|s| s.strip_prefix(section)?.strip_prefix(']'));
     section
+        .unwrap_or_default()
         .lines()
         .skip(1)
         .filter_map(|l| l.split(['.', ' ', '=']).next())
@@ -50,8 +56,7 @@ fn the_planner_knows_no_engine() {
 
 #[test]
 fn kernels_know_numbers_alone() {
-    let allowed =
-        ["tessera-planner", "faer", "half", "libm", "num-traits", "smallvec", "thiserror"];
+    let allowed = ["tessera-planner", "faer", "libm", "num-traits", "smallvec", "thiserror"];
     for d in dependencies("kernels") {
         assert!(allowed.contains(&d.as_str()), "kernels depends on {d}");
     }
@@ -169,6 +174,42 @@ fn one_version_of_each() {
     }
 }
 
+/// The text of a file, with that of the files that it names by `#[path]`.
+fn with_included(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let paths = text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let included = paths.filter_map(|p| fs::read_to_string(file.parent().unwrap().join(p)).ok());
+    included.collect::<String>() + &text
+}
+
+/// Dependencies that no source names, which are to go: the crate and the name.
+const UNUSED: [(&str, &str); 1] = [("frontend", "proptest")];
+
+#[test]
+fn dependencies_are_used() {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for directory in crates.chain([root()]) {
+        let krate = directory.file_name().unwrap().to_string_lossy().to_string();
+        let mut text = String::new();
+        for (section, folders) in
+            [("dependencies", &["src"][..]), ("dev-dependencies", &["tests", "benches"])]
+        {
+            let mut files = vec![];
+            for folder in folders.iter().map(|f| directory.join(f)).filter(|f| f.is_dir()) {
+                sources(&folder, &mut files);
+            }
+            text.extend(files.iter().map(|f| with_included(f)));
+            for name in listed(&directory, section) {
+                let word = name.replace('-', "_");
+                let is_named = text.contains(&format!("{word}::"))
+                    || text.contains(&format!("use {word}"))
+                    || UNUSED.contains(&(krate.as_str(), name.as_str()));
+                assert!(is_named, "{krate} does not use {name}, which its manifest lists");
+            }
+        }
+    }
+}
+
 /// The modules and functions that a page names as `crate::path`, which does not exist in that crate.
 fn missing(page: &str) -> Vec<String> {
     let named = page.split('`').skip(1).step_by(2).filter(|code| code.contains("::"));
@@ -218,7 +259,7 @@ fn links_of_documents_lead_somewhere() {
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
             .map(|page| root().join(page))
             .into();
-    for dir in ["docs", "docs/decisions"] {
+    for dir in ["docs", "docs/decisions", "benches", "benches/results"] {
         let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
     }

@@ -156,7 +156,7 @@ def load(path: Path) -> tuple[list[Row], dict]:
 
 
 def write(page: Path, rows: list[Row], limits: dict):
-    """Puts the table between the marks of docs/performance.md."""
+    """Puts the table between the marks of a page."""
     start, rest = page.read_text().split("<!-- table -->")
     end = rest.split("<!-- end -->")[1]
     measured = "; ".join(f"{k} {v}" for k, v in limits.items())

@@ -36,7 +36,7 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
-use tessera_planner::place::{Placement, Worker as Place};
+use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::Task;
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
@@ -62,7 +62,7 @@ pub struct Drive {
     /// The operands that results are made of.
     wanted: Has,
     /// One round at a time.
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<RoundState>,
     there: Mutex<BTreeMap<u32, Has>>,
     /// What was there and was lost, until it is told again.
     lost: Mutex<Has>,
@@ -74,7 +74,7 @@ pub struct Drive {
 }
 
 #[derive(Default)]
-struct State {
+struct RoundState {
     /// Numbers of the workers that were placed on, and where everything goes.
     placed: Option<(Vec<u32>, Placement)>,
     /// Workers that know the plan.
@@ -120,11 +120,11 @@ impl Drive {
                 *has = (0..stage.grid.count()).collect();
                 continue;
             }
-            let Some(place) = sources.place(source) else { return Ok(None) };
-            if place.url.starts_with("memory:") {
+            let Some(location) = sources.location(source) else { return Ok(None) };
+            if location.url.starts_with("memory:") {
                 return Ok(None);
             }
-            named.push((source.as_ref().clone(), place.as_ref().clone()));
+            named.push((source.as_ref().clone(), location.as_ref().clone()));
         }
         let id = uuid::Uuid::new_v4().simple().to_string();
         let message = PlanMessage { id: id.clone(), plan: tiling.plan().clone(), sources: named };
@@ -230,7 +230,7 @@ impl Drive {
         end
     }
 
-    async fn rounds(&self, state: &mut State) -> Result<(), Error> {
+    async fn rounds(&self, state: &mut RoundState) -> Result<(), Error> {
         loop {
             let available = self.available();
             if self.is_done(&available) {
@@ -265,9 +265,9 @@ impl Drive {
     /// Workers died while they ran orders.
     async fn died(
         &self,
-        state: &mut State,
+        state: &mut RoundState,
         deaths: Vec<Death>,
-        members: &BTreeMap<u32, Place>,
+        members: &BTreeMap<u32, Worker>,
     ) -> Result<(), Error> {
         if deaths.iter().any(|death| death.alone) {
             // Those who ran nothing of it may have died too, and nobody saw it.
@@ -309,7 +309,7 @@ impl Drive {
     }
 
     /// Ends a statement that is known to have killed workers.
-    fn judge(&self, state: &mut State) -> Result<(), Error> {
+    fn judge(&self, state: &mut RoundState) -> Result<(), Error> {
         let (posts, registry) = (self.cluster.posts(), self.cluster.registry());
         state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
         let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
@@ -326,13 +326,13 @@ impl Drive {
     }
 
     /// The workers that get orders, with where they are.
-    fn here(&self) -> BTreeMap<u32, Place> {
+    fn here(&self) -> BTreeMap<u32, Worker> {
         let member = |m: crate::registry::Member| {
-            let worker = Place {
+            let worker = Worker {
                 name: m.hello.address,
                 threads: m.hello.threads,
                 memory_bytes: m.hello.memory_bytes,
-                ..Place::default()
+                ..Worker::default()
             };
             (m.number, worker)
         };
@@ -340,7 +340,7 @@ impl Drive {
     }
 
     /// The same; if there is none, waits for as many as there were.
-    async fn members(&self, had: usize) -> Result<BTreeMap<u32, Place>, Error> {
+    async fn members(&self, had: usize) -> Result<BTreeMap<u32, Worker>, Error> {
         let registry = self.cluster.registry();
         let here = self.here();
         if !here.is_empty() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
 use tessera_exec::order::{Found, Shelf, object_bytes_max};
-use tessera_exec::store::{Held, Resident, Store};
+use tessera_exec::store::{FinishedChunk, Resident, Store};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::Bitmap;
 use tessera_planner::tile::Tiling;
@@ -64,7 +64,7 @@ impl Kept {
     }
 
     /// The chunks of an operand, where they are.
-    pub(crate) fn held(&self, stage: StageId, number: u64) -> Option<Vec<Held>> {
+    pub(crate) fn held(&self, stage: StageId, number: u64) -> Option<Vec<FinishedChunk>> {
         let outputs = {
             let arrays = self.arrays();
             let array = arrays.get(&stage).filter(|a| a.operands.contains(number))?;

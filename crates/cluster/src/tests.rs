@@ -13,8 +13,8 @@ use tessera_exec::config::Config;
 use tessera_exec::error::Error;
 use tessera_exec::order::Totals;
 use tessera_exec::run::{How, Runtime};
-use tessera_exec::store::{Fill, Held, Resident};
-use tessera_exec::task::{Origin, Place, PlanRunner, Sources};
+use tessera_exec::store::{Fill, FinishedChunk, Resident};
+use tessera_exec::task::{Origin, PlanRunner, SourceLocation, Sources};
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::compile;
@@ -147,7 +147,9 @@ async fn run(
     let bytes = arrays.iter().map(|array| {
         let mut all = Vec::new();
         for n in 0..array.grid.count() {
-            let Some(Held::Memory(chunk)) = array.held(n) else { panic!("chunk {n} is not there") };
+            let Some(FinishedChunk::Memory(chunk)) = array.held(n) else {
+                panic!("chunk {n} is not there")
+            };
             chunk.fields().iter().for_each(|f| all.extend_from_slice(f.buffer()));
         }
         all
@@ -277,7 +279,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
     let mut sources = Sources::default();
     let stored = opened.dataset.variables[0].source.clone();
     sources.add(stored.clone(), Origin::Stored(opened.readers[0].clone()));
-    sources.opened_at(stored.clone(), Arc::new(Place { url, options, rules: None }));
+    sources.opened_at(stored.clone(), Arc::new(SourceLocation { url, options, rules: None }));
     // The other one is made here.
     let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
     let grid = t.plan().output(t.plan().results[0]).grid.clone();

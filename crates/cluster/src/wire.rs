@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tessera_exec::error::Told;
-use tessera_exec::task::Place;
+use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::{Plan, StageId};
 use tessera_planner::recover::Bitmap;
@@ -104,7 +104,7 @@ pub struct PlanMessage {
     /// The plan.
     pub plan: Arc<Plan>,
     /// Where the stored arrays are that it names.
-    pub sources: Vec<(SourceRef, Place)>,
+    pub sources: Vec<(SourceRef, SourceLocation)>,
 }
 
 /// What a worker is told to do.

@@ -33,7 +33,7 @@ use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
-use tessera_exec::store::{Held, Resident};
+use tessera_exec::store::{FinishedChunk, Resident};
 use tessera_exec::task::{Origin, PlanRunner, Sources};
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::{StageId, Task};
@@ -453,8 +453,8 @@ impl Worker {
         let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(held.len());
         for held in held {
             match held {
-                Held::Memory(chunk) => chunks.push(chunk),
-                Held::File(file) => {
+                FinishedChunk::Memory(chunk) => chunks.push(chunk),
+                FinishedChunk::File(file) => {
                     let until = Instant::now() + ROOM;
                     let loaded = loop {
                         let (worker, file) = (self.clone(), file.clone());

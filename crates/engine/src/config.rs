@@ -2,11 +2,14 @@
 //!
 //! 1. Each layer is a list of keys and texts or numbers; keys may be written with `-` or `_`.
 //! 2. figment merges the layers and remembers the origin of each value.
-//! 3. `check::RawConfig` (what was written) is checked into [`Config`] (what can be used).
+//! 3. `check` reads what was written by key and makes a [`Config`] of it, which can be used.
+//!
+//! A key stands in three places: `keys::KEYS` has its default, [`Config`] its field, `check` its range.
 
 mod bytes;
 mod check;
 mod describe;
+mod keys;
 mod layer;
 mod machine;
 
@@ -15,7 +18,7 @@ pub use check::MEMORY_LEAST;
 pub use machine::addresses_left;
 
 use crate::error::Error;
-use check::{Origins, RawConfig, check};
+use check::{Written, check};
 use figment::Figment;
 use layer::Layer;
 use std::collections::BTreeMap;
@@ -115,7 +118,7 @@ pub struct Config {
     pub worker_timeout_s: u64,
     /// Seconds that a statement waits for workers that it had, if none is left.
     pub worker_wait_s: u64,
-    /// Each key with its value as text and its origin, in the order of [`KEYS`].
+    /// Each key with its value as text and its origin, in the order of `keys::KEYS`.
     pub sources: Vec<Setting>,
     /// Variables of the environment that look like settings and are none.
     pub ignored: Vec<String>,
@@ -131,47 +134,6 @@ pub struct Setting {
     /// Where it came from.
     pub origin: String,
 }
-
-/// All keys, as files spell them.
-pub const KEYS: [&str; 34] = [
-    "warehouse",
-    "memory-limit",
-    "spill-dir",
-    "spill-limit",
-    "threads",
-    "log",
-    "listen",
-    "token",
-    "no-token",
-    "insecure",
-    "certificate",
-    "key",
-    "allow-read",
-    "allow-write",
-    "max-queries",
-    "max-queued",
-    "query-timeout",
-    "result-ttl",
-    "session-timeout",
-    "max-request",
-    "lift",
-    "durability",
-    "durable-limit",
-    "durable-ttl",
-    "cluster",
-    "cluster-listen",
-    "scheduler",
-    "slots",
-    "cluster-secret-file",
-    "cluster-certificate",
-    "cluster-key",
-    "cluster-authority",
-    "worker-timeout",
-    "worker-wait",
-];
-
-/// Keys of later versions: known, so that the error is not "unknown".
-const LATER: [&str; 1] = ["flight"];
 
 impl Config {
     /// Joins the layers.
@@ -192,7 +154,7 @@ impl Config {
             .filter_map(|(k, v)| Some((k.strip_prefix("TESSERA_")?.to_string(), v)))
             .collect();
         let from_environment = environment.get("CONFIG").map(Path::new);
-        let defaults = Layer::defaults()?;
+        let defaults = Layer::defaults();
         let file = match file.or(from_environment) {
             Some(path) => Layer::file(path)?,
             None => Layer::empty(),
@@ -203,8 +165,7 @@ impl Config {
             .merge(file)
             .merge(environment)
             .merge(Layer::flags(flags)?);
-        let raw: RawConfig = figment.extract().map_err(|e| extraction(&figment, e))?;
-        check(raw, &Origins(&figment), ignored)
+        check(&Written(figment), ignored)
     }
 
     /// The same for a server, whose statements come from others: they touch what is said, and the warehouse.
@@ -213,13 +174,6 @@ impl Config {
         self.allow_write.get_or_insert_default();
         self
     }
-}
-
-/// figment's error as ours: it knows the key and the layer.
-fn extraction(figment: &Figment, e: figment::Error) -> Error {
-    let key = e.path.first().map(|k| k.replace('_', "-")).unwrap_or_default();
-    let origin = Origins(figment).of(&key);
-    Error::Config { key, origin, reason: e.kind.to_string(), hint: None }
 }
 
 #[cfg(test)]

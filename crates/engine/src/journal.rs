@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_storage::sink::{Folder, Held, Mode, SinkError, Version};
+use tessera_storage::sink::{FileLock, Folder, Mode, SinkError, Version};
 use tokio::sync::Mutex;
 
 /// Where the records are.
@@ -400,7 +400,7 @@ impl Epoch {
     ///
     /// # Errors
     /// Whatever storage says; a later epoch.
-    pub(crate) async fn right(&self) -> Result<Option<Held>, Error> {
+    pub(crate) async fn right(&self) -> Result<Option<FileLock>, Error> {
         if self.number.lock().await.is_none() {
             return Ok(None);
         }

@@ -28,12 +28,12 @@ const OPTIONS: &str = "options";
 #[derive(Debug, Clone)]
 pub(crate) struct Sealer {
     folder: Folder,
-    key: Arc<OnceCell<Key>>,
+    key: Arc<OnceCell<SealingKey>>,
 }
 
-struct Key(LessSafeKey);
+struct SealingKey(LessSafeKey);
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(hidden)")
     }
@@ -105,7 +105,7 @@ impl Sealer {
     }
 
     /// The key, if there is one.
-    async fn there(&self) -> Result<Option<&Key>, Error> {
+    async fn there(&self) -> Result<Option<&SealingKey>, Error> {
         if let Some(key) = self.key.get() {
             return Ok(Some(key));
         }
@@ -115,7 +115,7 @@ impl Sealer {
         }
     }
 
-    async fn read(&self) -> Result<Option<Key>, Error> {
+    async fn read(&self) -> Result<Option<SealingKey>, Error> {
         let Some(bytes) = self.folder.get(KEY).await.map_err(Error::stage)? else {
             return Ok(None);
         };
@@ -123,14 +123,14 @@ impl Sealer {
         let bytes = unhex(text.trim()).filter(|b| b.len() == KEY_BYTES);
         let key = bytes.and_then(|b| UnboundKey::new(&AES_256_GCM, &b).ok());
         match key {
-            Some(key) => Ok(Some(Key(LessSafeKey::new(key)))),
+            Some(key) => Ok(Some(SealingKey(LessSafeKey::new(key)))),
             None => Err(Error::Internal {
                 what: format!("`{}` is no key of a warehouse", self.folder.url(KEY)),
             }),
         }
     }
 
-    async fn make(&self) -> Result<Key, Error> {
+    async fn make(&self) -> Result<SealingKey, Error> {
         if let Some(key) = self.read().await? {
             return Ok(key);
         }
@@ -145,7 +145,7 @@ impl Sealer {
     }
 }
 
-impl Key {
+impl SealingKey {
     fn seal(&self, text: &str) -> Option<String> {
         let nonce = random::<NONCE_LEN>().ok()?;
         let mut bytes = text.as_bytes().to_vec();

@@ -32,7 +32,7 @@ mod views;
 mod warehouse;
 mod workers;
 
-pub(crate) use admission::{Admission, Place};
+pub(crate) use admission::{Admission, RunPermit};
 pub use check::check;
 pub use explain::durable_json;
 pub(crate) use explain::measured_json;

@@ -305,7 +305,7 @@ impl Chunk {
     /// The bytes of a field as a buffer that keeps the chunk and its charge alive.
     pub fn held(self: &Arc<Self>, field: usize) -> Result<Buffer, Error> {
         self.field(field)?;
-        Ok(Buffer::from(bytes::Bytes::from_owner(Held(self.clone(), field))))
+        Ok(Buffer::from(bytes::Bytes::from_owner(FieldBytes(self.clone(), field))))
     }
 
     fn primitive<P: ArrowPrimitiveType>(
@@ -320,9 +320,9 @@ impl Chunk {
 }
 
 /// A field's bytes, with the chunk that they belong to.
-struct Held(Arc<Chunk>, usize);
+struct FieldBytes(Arc<Chunk>, usize);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for FieldBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.fields.get(self.1).map_or(&[], |f| f.data.as_slice())
     }

@@ -14,7 +14,7 @@ use crate::durable::format;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::schedule::{Sink, Tiling};
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
@@ -53,7 +53,7 @@ pub trait Shelf: Send + Sync + Debug {
 #[derive(Debug)]
 pub enum Found {
     /// In this process.
-    Here(SmallVec<[Held; 1]>),
+    Here(SmallVec<[FinishedChunk; 1]>),
     /// What [`encode`] made of them elsewhere.
     Object(Bytes),
 }
@@ -70,8 +70,8 @@ impl Found {
         let reason = match self {
             Found::Here(held) => {
                 let chunks = held.iter().map(|h| match h {
-                    Held::Memory(chunk) => Ok(Chunk::shared(chunk)),
-                    Held::File(file) => file.load(pool, read_back),
+                    FinishedChunk::Memory(chunk) => Ok(Chunk::shared(chunk)),
+                    FinishedChunk::File(file) => file.load(pool, read_back),
                 });
                 match chunks.collect::<Result<Vec<_>, Error>>() {
                     Ok(chunks) => return Some(chunks),

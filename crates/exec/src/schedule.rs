@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::operand::StateCounts;
 use crate::order::Totals;
 use crate::pool::{Pool, PooledBuf};
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -194,7 +194,7 @@ impl TaskContext<'_> {
 #[derive(Default)]
 pub struct Inputs {
     /// Output, row-major number of the chunk, chunk.
-    chunks: SmallVec<[(OutputRef, u64, Held); 2]>,
+    chunks: SmallVec<[(OutputRef, u64, FinishedChunk); 2]>,
     tiling: Option<Arc<dyn Tiling>>,
     /// True if there are enough chunks that they were sorted to be searched.
     sorted: bool,
@@ -203,7 +203,7 @@ pub struct Inputs {
 impl Inputs {
     pub(crate) fn new(
         tiling: Arc<dyn Tiling>,
-        mut chunks: SmallVec<[(OutputRef, u64, Held); 2]>,
+        mut chunks: SmallVec<[(OutputRef, u64, FinishedChunk); 2]>,
     ) -> Self {
         let sorted = chunks.len() > 8;
         if sorted {
@@ -216,15 +216,15 @@ impl Inputs {
     /// [`Tiling::parts`] says that the operand reads parts of it.
     pub fn get(&self, from: OutputRef, index: &[u64]) -> Result<&Arc<Chunk>, Error> {
         match self.held(from, index)? {
-            Held::Memory(chunk) => Ok(chunk),
-            Held::File(_) => Err(Error::Broken {
+            FinishedChunk::Memory(chunk) => Ok(chunk),
+            FinishedChunk::File(_) => Err(Error::Broken {
                 what: format!("chunk {index:?} of {from:?} is in a file and is read as a whole"),
             }),
         }
     }
 
     /// A chunk by its place, in memory or in a file.
-    pub fn held(&self, from: OutputRef, index: &[u64]) -> Result<&Held, Error> {
+    pub fn held(&self, from: OutputRef, index: &[u64]) -> Result<&FinishedChunk, Error> {
         let number = self.tiling.as_ref().map_or(0, |t| t.grid(from.stage).ravel(index));
         let found = if self.sorted {
             self.chunks.binary_search_by_key(&(from, number), |c| (c.0, c.1)).ok()
@@ -237,7 +237,7 @@ impl Inputs {
     }
 
     /// All chunks with their row-major numbers, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = (OutputRef, u64, &Held)> {
+    pub fn iter(&self) -> impl Iterator<Item = (OutputRef, u64, &FinishedChunk)> {
         self.chunks.iter().map(|(r, n, c)| (*r, *n, c))
     }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
-use crate::store::{Held, Resident, Store};
+use crate::store::{FinishedChunk, Resident, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,10 +72,10 @@ impl Room {
         Ok(())
     }
 
-    fn bring(&self, held: Held) -> Result<Arc<Chunk>, Error> {
+    fn bring(&self, held: FinishedChunk) -> Result<Arc<Chunk>, Error> {
         match held {
-            Held::Memory(chunk) => Ok(chunk),
-            Held::File(file) => {
+            FinishedChunk::Memory(chunk) => Ok(chunk),
+            FinishedChunk::File(file) => {
                 let charge = self.reserve(file.bytes())?;
                 let mut chunk = file.load(&self.pool, &AtomicU64::new(0))?;
                 chunk.charge(charge);
@@ -89,7 +89,7 @@ impl Room {
 #[derive(Debug)]
 enum Slot {
     Half([Option<Arc<Chunk>>; 2]),
-    Kept(Held),
+    Kept(FinishedChunk),
 }
 
 impl Select {
@@ -238,12 +238,12 @@ impl Places<'_> {
 
 /// 1-d parts, one after the other, in chunks of equal length; each part is let go once it is copied.
 fn regular(
-    parts: Vec<Held>,
+    parts: Vec<FinishedChunk>,
     chunk: u64,
     room: &Room,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Arc<Resident>, Error> {
-    let total: u64 = parts.iter().map(Held::cells).sum();
+    let total: u64 = parts.iter().map(FinishedChunk::cells).sum();
     let array = room.array(Grid::regular(&[total], &[chunk.min(total.max(1))]))?;
     // Parts of no cells have nothing to say.
     let mut parts = parts.into_iter().filter(|p| p.cells() > 0);

@@ -49,35 +49,35 @@ pub struct Store {
 
 /// A finished chunk, in one of its two places.
 #[derive(Debug, Clone)]
-pub enum Held {
+pub enum FinishedChunk {
     /// In memory.
     Memory(Arc<Chunk>),
     /// In a file.
     File(Arc<Spilled>),
 }
 
-impl Held {
+impl FinishedChunk {
     /// Bytes of its cells, wherever they are.
     pub fn bytes(&self) -> u64 {
         match self {
-            Held::Memory(chunk) => chunk.bytes(),
-            Held::File(file) => file.bytes(),
+            FinishedChunk::Memory(chunk) => chunk.bytes(),
+            FinishedChunk::File(file) => file.bytes(),
         }
     }
 
     /// Number of cells.
     pub fn cells(&self) -> u64 {
         match self {
-            Held::Memory(chunk) => chunk.cells(),
-            Held::File(file) => file.shape().iter().product(),
+            FinishedChunk::Memory(chunk) => chunk.cells(),
+            FinishedChunk::File(file) => file.shape().iter().product(),
         }
     }
 
     /// Bytes of the quota that go back with it, if nobody else holds it.
     pub fn memory_bytes(&self) -> u64 {
         match self {
-            Held::Memory(chunk) => chunk.charged(),
-            Held::File(_) => 0,
+            FinishedChunk::Memory(chunk) => chunk.charged(),
+            FinishedChunk::File(_) => 0,
         }
     }
 }
@@ -214,12 +214,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::reserve`] and [`Store::write`].
-    pub fn settle(self: &Arc<Self>, chunk: Arc<Chunk>, quota: &Quota) -> Result<Held, Error> {
+    pub fn settle(
+        self: &Arc<Self>,
+        chunk: Arc<Chunk>,
+        quota: &Quota,
+    ) -> Result<FinishedChunk, Error> {
         if !self.is_on() || quota.used() <= quota.limit() / 2 {
-            return Ok(Held::Memory(chunk));
+            return Ok(FinishedChunk::Memory(chunk));
         }
         let space = self.reserve(&chunk)?;
-        Ok(Held::File(self.write(&chunk, space)?))
+        Ok(FinishedChunk::File(self.write(&chunk, space)?))
     }
 
     /// Writes a chunk.

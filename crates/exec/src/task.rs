@@ -58,7 +58,7 @@ pub enum Origin {
 
 /// Where a stored array was opened, for another process that has to open it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// The path or URL, as [`tessera_storage::source::open`] takes it.
     pub url: String,
     /// How.
@@ -71,7 +71,7 @@ pub struct Place {
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     origins: HashMap<SourceRef, Origin>,
-    places: HashMap<SourceRef, Arc<Place>>,
+    locations: HashMap<SourceRef, Arc<SourceLocation>>,
 }
 
 impl Sources {
@@ -81,13 +81,13 @@ impl Sources {
     }
 
     /// Says where a source was opened.
-    pub fn opened_at(&mut self, source: SourceRef, place: Arc<Place>) {
-        self.places.insert(source, place);
+    pub fn opened_at(&mut self, source: SourceRef, location: Arc<SourceLocation>) {
+        self.locations.insert(source, location);
     }
 
     /// Where a source was opened; `None` for arrays in memory.
-    pub fn place(&self, source: &SourceRef) -> Option<&Arc<Place>> {
-        self.places.get(source)
+    pub fn location(&self, source: &SourceRef) -> Option<&Arc<SourceLocation>> {
+        self.locations.get(source)
     }
 
     fn get(&self, source: &SourceRef) -> Result<Origin, Error> {

@@ -21,6 +21,7 @@ mod order;
 mod planned;
 mod reduce;
 mod resample;
+mod row;
 mod scan;
 mod selection;
 mod statistics;
@@ -37,52 +38,11 @@ use crate::error::{Error, Position, nearest};
 use crate::lower::value::Value;
 use crate::lower::{Lowerer, unsupported};
 pub(crate) use args::Bound;
+pub use row::Function;
+use row::{Open, Row, row};
 
-/// What `SHOW FUNCTIONS` and the help say of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FunctionRow {
-    /// The name, in lower case.
-    pub name: &'static str,
-    /// The call with all arguments, optional ones with their defaults.
-    pub signature: &'static str,
-    /// What it gives, in a sentence.
-    pub doc: &'static str,
-    /// The types that it takes, and the type that it gives.
-    pub dtypes: &'static str,
-    /// What masked cells and NaN do.
-    pub missing: &'static str,
-    /// A call.
-    pub example: &'static str,
-    /// The same in NumPy or xarray.
-    pub numpy: &'static str,
-}
-
-/// Arguments beyond the parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
-    /// None.
-    No,
-    /// Any number without a name.
-    Many,
-    /// Named by the dimensions of the first argument.
-    Dims,
-}
-
-/// How a call is lowered.
-type Lower = fn(&mut Lowerer<'_, '_>, &Bound<'_>) -> Result<Value, Error>;
-
-/// A function.
-struct Function {
-    row: FunctionRow,
-    params: &'static [&'static str],
-    required: usize,
-    open: Open,
-    lower: Lower,
-}
-
-/// The groups, in the order in which they are listed.
-const GROUPS: &[&[Function]] = &[
-    creation::ROWS,
+/// Groups of functions that plain SQL has for cells too.
+const CELL_GROUPS: &[&[Row]] = &[
     elementwise::floats::ROWS,
     elementwise::rounding::ROWS,
     elementwise::arithmetic::ROWS,
@@ -91,28 +51,10 @@ const GROUPS: &[&[Function]] = &[
     elementwise::ROWS,
     dates::ROWS,
     reduce::ROWS,
-    scan::ROWS,
-    window::ROWS,
-    order::ROWS,
-    bins::ROWS,
-    tables::ROWS,
-    neighbours::ROWS,
-    resample::ROWS,
-    arrange::ROWS,
-    compare::ROWS,
-    grouping::ROWS,
-    layout::ROWS,
-    coords::ROWS,
-    selection::ROWS,
-    indexing::ROWS,
-    linalg::ROWS,
-    einsum::ROWS,
-    factor::ROWS,
-    statistics::ROWS,
 ];
 
 /// Groups whose functions give or take whole tensors and are unknown to plain SQL.
-const TENSOR_ONLY: &[&[Function]] = &[
+const TENSOR_GROUPS: &[&[Row]] = &[
     creation::ROWS,
     scan::ROWS,
     window::ROWS,
@@ -135,12 +77,13 @@ const TENSOR_ONLY: &[&[Function]] = &[
     elementwise::TENSOR_ROWS,
 ];
 
-/// All functions of the tensor surface.
-pub fn functions() -> &'static [FunctionRow] {
-    static ALL: LazyLock<Vec<FunctionRow>> = LazyLock::new(|| {
-        let mut rows: Vec<FunctionRow> = all().map(|f| f.row).collect();
-        rows.sort_by_key(|row| row.name);
-        rows
+/// All functions of the tensor surface, by name.
+pub fn functions() -> &'static [Function] {
+    static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| {
+        let groups = CELL_GROUPS.iter().chain(TENSOR_GROUPS);
+        let mut all: Vec<Function> = groups.flat_map(|rows| *rows).map(Row::function).collect();
+        all.sort_by_key(|f| f.name);
+        all
     });
     &ALL
 }
@@ -148,14 +91,12 @@ pub fn functions() -> &'static [FunctionRow] {
 /// Whether a block without `FROM` that calls this function is one of tensors: true for functions
 /// that make or rearrange tensors, false for those that SQL has for cells too (`sqrt`, `sum`).
 pub fn is_tensor_function(name: &str) -> bool {
-    let is = |f: &Function| f.row.name.eq_ignore_ascii_case(name);
-    TENSOR_ONLY.iter().any(|group| group.iter().any(is))
-        || planned::is_planned(name)
-        || name.eq_ignore_ascii_case("tensor")
+    has(TENSOR_GROUPS, name) || planned::is_planned(name) || name.eq_ignore_ascii_case("tensor")
 }
 
-fn all() -> impl Iterator<Item = &'static Function> {
-    GROUPS.iter().chain([&elementwise::TENSOR_ROWS]).flat_map(|group| group.iter())
+/// Whether one of the groups has a function of that name.
+fn has(groups: &[&[Row]], name: &str) -> bool {
+    groups.iter().flat_map(|rows| *rows).any(|row| row.name().eq_ignore_ascii_case(name))
 }
 
 /// Aggregates that cells have and tensors have not, or under other names.
@@ -187,8 +128,7 @@ const SQL_AGGREGATES: [&str; 22] = [
 /// Whether SQL aggregates rows with a function of that name.
 pub fn is_aggregate(name: &str) -> bool {
     let known = SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let groups = [reduce::ROWS, order::ROWS];
-    known || groups.iter().any(|rows| rows.iter().any(|f| f.row.name.eq_ignore_ascii_case(name)))
+    known || has(&[reduce::ROWS, order::ROWS], name)
 }
 
 /// Lowers a call.
@@ -197,8 +137,7 @@ pub(crate) fn lower(
     call: &Call<'_>,
     span: Span,
 ) -> Result<Value, Error> {
-    let found = all().find(|f| f.row.name == call.name.value);
-    let found = found.or_else(|| all().find(|f| f.row.name.eq_ignore_ascii_case(&call.name.value)));
+    let found = functions().iter().find(|f| f.name.eq_ignore_ascii_case(&call.name.value));
     let Some(function) = found else { return unknown(call.name, span) };
     let bound = Bound::new(function, call, span)?;
     (function.lower)(lowerer, &bound)
@@ -218,7 +157,7 @@ fn unknown(name: &Ident, span: Span) -> Result<Value, Error> {
             hint: Some("write FROM CELLS(x), or add GROUP BY or WHERE".to_string()),
         });
     }
-    let names: Vec<&str> = functions().iter().map(|row| row.name).collect();
+    let names: Vec<&str> = functions().iter().map(|f| f.name).collect();
     Err(Error::UnknownName {
         kind: "function",
         name: name.value.clone(),
@@ -227,26 +166,6 @@ fn unknown(name: &Ident, span: Span) -> Result<Value, Error> {
             .unwrap_or_default(),
         position: Position::of_span(name.span),
     })
-}
-
-/// A row: name, signature, parameters, how many are required, what else is taken, how it is
-/// lowered; then the words of its help.
-#[expect(clippy::too_many_arguments, reason = "a table's row")]
-const fn row(
-    name: &'static str,
-    signature: &'static str,
-    params: &'static [&'static str],
-    required: usize,
-    open: Open,
-    lower: Lower,
-    doc: &'static str,
-    dtypes: &'static str,
-    missing: &'static str,
-    example: &'static str,
-    numpy: &'static str,
-) -> Function {
-    let row = FunctionRow { name, signature, doc, dtypes, missing, example, numpy };
-    Function { row, params, required, open, lower }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub mod walk;
 pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
-pub use functions::{FunctionRow, functions};
+pub use functions::{Function, functions};
 pub use island::Islands;
 pub use labels::Labels;
 pub use lower::{Lowered, flatten, lower_any, lower_inside, lower_tensor, span_of};

@@ -11,7 +11,7 @@ mod merged;
 
 pub use merged::{Merged, Part, merged};
 
-use super::elem::{self, Elem, Kind};
+use super::elem::{self, Elem, MachineType};
 use super::level::leveled;
 use super::partial::{self, all, chan};
 use super::{KernelError, Level, unsupported};
@@ -161,7 +161,7 @@ fn merge(
     n: usize,
 ) {
     use ReduceKind::*;
-    let k = Kind::of(dtype);
+    let k = MachineType::of(dtype);
     let mut own = 1;
     match kind {
         Sum if !dtype.is_float() => {
@@ -188,8 +188,8 @@ fn merge(
                 m2.write(out[3], i);
             }
         }
-        MinTotal if k == Kind::F64 => zip(out[0], part[0], n, elem::fmin::<f64>),
-        MinTotal if k == Kind::F32 => zip(out[0], part[0], n, elem::fmin::<f32>),
+        MinTotal if k == MachineType::F64 => zip(out[0], part[0], n, elem::fmin::<f64>),
+        MinTotal if k == MachineType::F32 => zip(out[0], part[0], n, elem::fmin::<f32>),
         Min | MinTotal => all!(k, T => zip(out[0], part[0], n, elem::minimum::<T>)),
         Max | MaxTotal => all!(k, T => zip(out[0], part[0], n, elem::maximum::<T>)),
         Add => all!(k, T => zip(out[0], part[0], n, |a: T, b: T| Elem::add(a, b))),

@@ -6,7 +6,7 @@ use tessera_planner::dtype::DType;
 
 /// A machine type: what is left of a `DType` when only its cells matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MachineType {
     /// One byte, 0 or 1.
     Bool,
     I8,
@@ -21,20 +21,20 @@ pub(crate) enum Kind {
     F64,
 }
 
-impl Kind {
-    pub(crate) fn of(d: DType) -> Kind {
+impl MachineType {
+    pub(crate) fn of(d: DType) -> MachineType {
         match d {
-            DType::Bool => Kind::Bool,
-            DType::Int8 => Kind::I8,
-            DType::Int16 => Kind::I16,
-            DType::Int32 => Kind::I32,
-            DType::Int64 | DType::Datetime(_) => Kind::I64,
-            DType::UInt8 => Kind::U8,
-            DType::UInt16 => Kind::U16,
-            DType::UInt32 => Kind::U32,
-            DType::UInt64 => Kind::U64,
-            DType::Float32 => Kind::F32,
-            DType::Float64 => Kind::F64,
+            DType::Bool => MachineType::Bool,
+            DType::Int8 => MachineType::I8,
+            DType::Int16 => MachineType::I16,
+            DType::Int32 => MachineType::I32,
+            DType::Int64 | DType::Datetime(_) => MachineType::I64,
+            DType::UInt8 => MachineType::U8,
+            DType::UInt16 => MachineType::U16,
+            DType::UInt32 => MachineType::U32,
+            DType::UInt64 => MachineType::U64,
+            DType::Float32 => MachineType::F32,
+            DType::Float64 => MachineType::F64,
         }
     }
 }

@@ -27,7 +27,7 @@ mod tail;
 mod variance;
 mod wide;
 
-use super::elem::Kind;
+use super::elem::MachineType;
 use super::level::Level;
 use super::ops::N;
 use best::arg;
@@ -158,16 +158,16 @@ macro_rules! all {
             }};
         }
         match $k {
-            Kind::Bool | Kind::U8 => arm!(u8),
-            Kind::I8 => arm!(i8),
-            Kind::I16 => arm!(i16),
-            Kind::I32 => arm!(i32),
-            Kind::I64 => arm!(i64),
-            Kind::U16 => arm!(u16),
-            Kind::U32 => arm!(u32),
-            Kind::U64 => arm!(u64),
-            Kind::F32 => arm!(f32),
-            Kind::F64 => arm!(f64),
+            MachineType::Bool | MachineType::U8 => arm!(u8),
+            MachineType::I8 => arm!(i8),
+            MachineType::I16 => arm!(i16),
+            MachineType::I32 => arm!(i32),
+            MachineType::I64 => arm!(i64),
+            MachineType::U16 => arm!(u16),
+            MachineType::U32 => arm!(u32),
+            MachineType::U64 => arm!(u64),
+            MachineType::F32 => arm!(f32),
+            MachineType::F64 => arm!(f64),
         }
     }};
 }
@@ -182,39 +182,39 @@ pub(crate) fn met(l: Level) -> Fns {
 /// nullable reduction is a part of its own ([`mod@count`], or [`met`]); so is that of a mean. `None` where it is not defined.
 pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DType)> {
     use ReduceKind::*;
-    let k = Kind::of(dtype);
+    let k = MachineType::of(dtype);
     kind.result(dtype)?;
     Some(match kind {
         Sum | Mean | MeanOf(_) if dtype == DType::Float64 => (sum::<f64>(l), dtype),
         Sum | Mean | MeanOf(_) if dtype == DType::Float32 => (sum::<f32>(l), dtype),
-        Sum if k == Kind::U64 => (wide::<Unsigned>(l), DType::UInt64),
-        Sum if k == Kind::I64 => (wide::<Signed>(l), DType::Int64),
+        Sum if k == MachineType::U64 => (wide::<Unsigned>(l), DType::UInt64),
+        Sum if k == MachineType::I64 => (wide::<Signed>(l), DType::Int64),
         Sum => match k {
-            Kind::Bool | Kind::U8 => (wide::<Narrow<u8, u16>>(l), dtype),
-            Kind::I8 => (wide::<Narrow<i8, i16>>(l), dtype),
-            Kind::I16 => (wide::<Narrow<i16, i32>>(l), dtype),
-            Kind::I32 => (wide::<Half<i32>>(l), dtype),
-            Kind::U16 => (wide::<Narrow<u16, u32>>(l), dtype),
-            Kind::U32 => (wide::<Half<u32>>(l), dtype),
+            MachineType::Bool | MachineType::U8 => (wide::<Narrow<u8, u16>>(l), dtype),
+            MachineType::I8 => (wide::<Narrow<i8, i16>>(l), dtype),
+            MachineType::I16 => (wide::<Narrow<i16, i32>>(l), dtype),
+            MachineType::I32 => (wide::<Half<i32>>(l), dtype),
+            MachineType::U16 => (wide::<Narrow<u16, u32>>(l), dtype),
+            MachineType::U32 => (wide::<Half<u32>>(l), dtype),
             _ => return None,
         },
         Mean | MeanOf(_) => return None,
         Prod if dtype == DType::Float64 => (mono::<ProdFloat<f64>>(l), dtype),
         Prod if dtype == DType::Float32 => (mono::<ProdFloat<f32>>(l), dtype),
         Prod => (mono::<ProdInt>(l), kind.result(dtype)?),
-        Var { .. } if k == Kind::F32 => (var::<f32>(l), dtype),
+        Var { .. } if k == MachineType::F32 => (var::<f32>(l), dtype),
         Var { .. } => (var::<f64>(l), DType::Float64),
-        Min | All if k == Kind::Bool => (mono::<LeastBool>(l), dtype),
-        Max | Any | MaxTotal if k == Kind::Bool => (mono::<GreatestBool>(l), dtype),
-        MinTotal if k == Kind::Bool => (mono::<LeastBool>(l), dtype),
-        MinTotal if k == Kind::F32 => (mono::<LeastTotal<f32>>(l), dtype),
-        MinTotal if k == Kind::F64 => (mono::<LeastTotal<f64>>(l), dtype),
-        Min if k == Kind::F32 => (tailed::<Least<f32>>(l), dtype),
-        Min if k == Kind::F64 => (tailed::<Least<f64>>(l), dtype),
+        Min | All if k == MachineType::Bool => (mono::<LeastBool>(l), dtype),
+        Max | Any | MaxTotal if k == MachineType::Bool => (mono::<GreatestBool>(l), dtype),
+        MinTotal if k == MachineType::Bool => (mono::<LeastBool>(l), dtype),
+        MinTotal if k == MachineType::F32 => (mono::<LeastTotal<f32>>(l), dtype),
+        MinTotal if k == MachineType::F64 => (mono::<LeastTotal<f64>>(l), dtype),
+        Min if k == MachineType::F32 => (tailed::<Least<f32>>(l), dtype),
+        Min if k == MachineType::F64 => (tailed::<Least<f64>>(l), dtype),
         Min | MinTotal => (all!(k, T => mono::<Least<T>>(l)), dtype),
         // NaN is the greatest and NaN propagates: the same thing.
-        Max | MaxTotal if k == Kind::F32 => (tailed::<Greatest<f32>>(l), dtype),
-        Max | MaxTotal if k == Kind::F64 => (tailed::<Greatest<f64>>(l), dtype),
+        Max | MaxTotal if k == MachineType::F32 => (tailed::<Greatest<f32>>(l), dtype),
+        Max | MaxTotal if k == MachineType::F64 => (tailed::<Greatest<f64>>(l), dtype),
         Max | MaxTotal => (all!(k, T => mono::<Greatest<T>>(l)), dtype),
         // Blocks of contractions add; no program reduces by it.
         Any | All | Add => return None,

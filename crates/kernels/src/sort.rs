@@ -22,7 +22,7 @@ pub use runs::{KeysMut, RunsOut, runs};
 use super::KernelError;
 use super::combine::Cell;
 use super::copy::Strided;
-use super::elem::Kind;
+use super::elem::MachineType;
 use key::Keyed;
 use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
@@ -142,17 +142,17 @@ pub fn sort(
             }
         };
     }
-    match Kind::of(lines.dtype) {
-        Kind::Bool | Kind::U8 => run!(u8),
-        Kind::I8 => run!(i8),
-        Kind::I16 => run!(i16),
-        Kind::I32 => run!(i32),
-        Kind::I64 => run!(i64),
-        Kind::U16 => run!(u16),
-        Kind::U32 => run!(u32),
-        Kind::U64 => run!(u64),
-        Kind::F32 => run!(f32),
-        Kind::F64 => run!(f64),
+    match MachineType::of(lines.dtype) {
+        MachineType::Bool | MachineType::U8 => run!(u8),
+        MachineType::I8 => run!(i8),
+        MachineType::I16 => run!(i16),
+        MachineType::I32 => run!(i32),
+        MachineType::I64 => run!(i64),
+        MachineType::U16 => run!(u16),
+        MachineType::U32 => run!(u32),
+        MachineType::U64 => run!(u64),
+        MachineType::F32 => run!(f32),
+        MachineType::F64 => run!(f64),
     }
 }
 
@@ -167,17 +167,17 @@ pub fn quantile(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     let walk = Walk::new(lines, out, lines.dtype, cancelled)?;
-    match Kind::of(lines.dtype) {
-        Kind::Bool | Kind::U8 => walk.quantile::<u8>(quantiles),
-        Kind::I8 => walk.quantile::<i8>(quantiles),
-        Kind::I16 => walk.quantile::<i16>(quantiles),
-        Kind::I32 => walk.quantile::<i32>(quantiles),
-        Kind::I64 => walk.quantile::<i64>(quantiles),
-        Kind::U16 => walk.quantile::<u16>(quantiles),
-        Kind::U32 => walk.quantile::<u32>(quantiles),
-        Kind::U64 => walk.quantile::<u64>(quantiles),
-        Kind::F32 => walk.quantile::<f32>(quantiles),
-        Kind::F64 => walk.quantile::<f64>(quantiles),
+    match MachineType::of(lines.dtype) {
+        MachineType::Bool | MachineType::U8 => walk.quantile::<u8>(quantiles),
+        MachineType::I8 => walk.quantile::<i8>(quantiles),
+        MachineType::I16 => walk.quantile::<i16>(quantiles),
+        MachineType::I32 => walk.quantile::<i32>(quantiles),
+        MachineType::I64 => walk.quantile::<i64>(quantiles),
+        MachineType::U16 => walk.quantile::<u16>(quantiles),
+        MachineType::U32 => walk.quantile::<u32>(quantiles),
+        MachineType::U64 => walk.quantile::<u64>(quantiles),
+        MachineType::F32 => walk.quantile::<f32>(quantiles),
+        MachineType::F64 => walk.quantile::<f64>(quantiles),
     }
 }
 

@@ -6,7 +6,7 @@ pub use histogram::histogram;
 
 use super::combine::Cell;
 use super::copy::Strided;
-use super::elem::{Elem, Kind};
+use super::elem::{Elem, MachineType};
 use super::{KernelError, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::lookup::LookupKind;
@@ -51,18 +51,18 @@ pub fn lookup(
             job.run::<$t>(out, |v| v as f64, |v| (v as f64).is_finite())
         };
     }
-    match Kind::of(dtype) {
-        Kind::Bool | Kind::U8 => run!(u8),
-        Kind::I8 => run!(i8),
-        Kind::I16 => run!(i16),
-        Kind::I32 => run!(i32),
-        Kind::I64 => run!(i64),
-        Kind::U16 => run!(u16),
-        Kind::U32 => run!(u32),
-        Kind::U64 => run!(u64),
-        Kind::F32 => run!(f32),
-        Kind::F64 if kind == LookupKind::Interpolate => job.interpolate(out),
-        Kind::F64 => run!(f64),
+    match MachineType::of(dtype) {
+        MachineType::Bool | MachineType::U8 => run!(u8),
+        MachineType::I8 => run!(i8),
+        MachineType::I16 => run!(i16),
+        MachineType::I32 => run!(i32),
+        MachineType::I64 => run!(i64),
+        MachineType::U16 => run!(u16),
+        MachineType::U32 => run!(u32),
+        MachineType::U64 => run!(u64),
+        MachineType::F32 => run!(f32),
+        MachineType::F64 if kind == LookupKind::Interpolate => job.interpolate(out),
+        MachineType::F64 => run!(f64),
     }
 }
 

@@ -19,7 +19,7 @@
 mod fold;
 mod strip;
 
-use super::elem::Kind;
+use super::elem::MachineType;
 use super::level::leveled;
 use super::{KernelError, Level, unsupported};
 use fold::{
@@ -95,17 +95,17 @@ pub fn window(
     let job = Job::new(windows, input, dtype.size(), result, out, out_valid, cancelled)?;
     macro_rules! by_type {
         ($make:ident) => {
-            match Kind::of(dtype) {
-                Kind::Bool | Kind::U8 => $make!(u8),
-                Kind::I8 => $make!(i8),
-                Kind::I16 => $make!(i16),
-                Kind::I32 => $make!(i32),
-                Kind::I64 => $make!(i64),
-                Kind::U16 => $make!(u16),
-                Kind::U32 => $make!(u32),
-                Kind::U64 => $make!(u64),
-                Kind::F32 => $make!(f32),
-                Kind::F64 => $make!(f64),
+            match MachineType::of(dtype) {
+                MachineType::Bool | MachineType::U8 => $make!(u8),
+                MachineType::I8 => $make!(i8),
+                MachineType::I16 => $make!(i16),
+                MachineType::I32 => $make!(i32),
+                MachineType::I64 => $make!(i64),
+                MachineType::U16 => $make!(u16),
+                MachineType::U32 => $make!(u32),
+                MachineType::U64 => $make!(u64),
+                MachineType::F32 => $make!(f32),
+                MachineType::F64 => $make!(f64),
             }
         };
     }

@@ -25,23 +25,23 @@ const KERNELS: u32 = 3;
 
 /// The identity of what a stage makes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key([u8; 16]);
+pub struct StageKey([u8; 16]);
 
-impl Key {
+impl StageKey {
     /// The key of any value: a version for cells that are made of it. `None` for what has no serde form.
-    pub fn of(value: &impl Serialize) -> Option<Key> {
+    pub fn of(value: &impl Serialize) -> Option<StageKey> {
         hash::of(value)
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for StageKey {
     /// 32 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for StageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -50,14 +50,14 @@ impl fmt::Debug for Key {
 /// The keys of a plan's stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    stages: Vec<Option<Key>>,
+    stages: Vec<Option<StageKey>>,
     results: Vec<OutputRef>,
 }
 
 impl Keys {
     /// Hashes a plan, each stage once. What it takes grows with the plan and the constants in it, not with the chunks.
     pub fn of(plan: &Plan) -> Keys {
-        let mut stages: Vec<Option<Key>> = Vec::with_capacity(plan.stages.len());
+        let mut stages: Vec<Option<StageKey>> = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
             stages.push(stage_key(stage, &stages));
         }
@@ -65,17 +65,17 @@ impl Keys {
     }
 
     /// The key of a stage; `None` if something below it has no version.
-    pub fn stage(&self, stage: StageId) -> Option<Key> {
+    pub fn stage(&self, stage: StageId) -> Option<StageKey> {
         self.stages.get(stage.0 as usize).copied().flatten()
     }
 
     /// The key of one output of a stage.
-    pub fn output(&self, of: OutputRef) -> Option<Key> {
+    pub fn output(&self, of: OutputRef) -> Option<StageKey> {
         hash::of(&("output", self.stage(of.stage)?.0, of.output))
     }
 
     /// The key of a result: a version for the array that is made of it.
-    pub fn result(&self, number: usize) -> Option<Key> {
+    pub fn result(&self, number: usize) -> Option<StageKey> {
         self.output(*self.results.get(number)?)
     }
 }
@@ -87,7 +87,7 @@ enum From {
     Itself,
 }
 
-fn stage_key(stage: &Stage, below: &[Option<Key>]) -> Option<Key> {
+fn stage_key(stage: &Stage, below: &[Option<StageKey>]) -> Option<StageKey> {
     let mut inputs: Vec<(From, u32, &Access)> = Vec::with_capacity(stage.inputs.len());
     for input in &stage.inputs {
         let from = match below.get(input.from.stage.0 as usize) {

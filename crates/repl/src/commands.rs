@@ -1,6 +1,6 @@
 //! Commands of the shell itself: a dot or a backslash and a word.
 
-use crate::lex::{Kind, tokens};
+use crate::lex::{TokenKind, tokens};
 use tessera_engine::error::Error;
 
 /// What a command takes.
@@ -336,10 +336,10 @@ pub fn describable(argument: &str) -> String {
     let all: Vec<_> = tokens(argument).into_iter().filter(|t| !t.is_blank()).collect();
     let is_query =
         ["SELECT", "WITH", "VALUES"].iter().any(|w| all.first().is_some_and(|t| t.is(w)));
-    let is_text = all.len() == 1 && all[0].kind == Kind::Text;
+    let is_text = all.len() == 1 && all[0].kind == TokenKind::Text;
     // Words and dots in turn.
     let is_name = all.iter().enumerate().all(|(i, t)| match i % 2 {
-        0 => matches!(t.kind, Kind::Word | Kind::Quoted),
+        0 => matches!(t.kind, TokenKind::Word | TokenKind::Quoted),
         _ => t.text == ".",
     });
     if is_query {

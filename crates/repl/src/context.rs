@@ -10,7 +10,7 @@ mod call;
 pub use block::Relation;
 pub use call::{Call, call as open_call};
 
-use crate::lex::{Kind, Token, tokens};
+use crate::lex::{Token, TokenKind, tokens};
 use crate::words;
 
 /// The word at the cursor and what may stand there.
@@ -55,7 +55,7 @@ pub enum What {
 /// The context of a cursor at byte `at`.
 pub fn context(text: &str, at: usize) -> Context {
     let all = tokens(text);
-    let is_text = |t: &Token<'_>| t.kind == Kind::Text;
+    let is_text = |t: &Token<'_>| t.kind == TokenKind::Text;
     let odd = all.last().is_some_and(|t| is_text(t) && !t.closed);
     let inside = all
         .iter()
@@ -75,12 +75,17 @@ fn in_context(text: &str, at: usize) -> Context {
     let before: Vec<Token<'_>> = cut(&all, at);
     let nothing = |start| Context { start, word: text[start..at].into(), what: What::Nothing };
     let word = before.last().filter(|t| {
-        matches!(t.kind, Kind::Word | Kind::Quoted) || (t.kind == Kind::Text && !t.closed)
+        matches!(t.kind, TokenKind::Word | TokenKind::Quoted)
+            || (t.kind == TokenKind::Text && !t.closed)
     });
     match before.last() {
-        Some(t) if t.kind == Kind::Comment && (!t.closed || t.end() == at) => return nothing(at),
-        Some(t) if t.kind == Kind::Number => return nothing(t.start),
-        Some(t) if matches!(t.kind, Kind::Text | Kind::Quoted) && t.closed => return nothing(at),
+        Some(t) if t.kind == TokenKind::Comment && (!t.closed || t.end() == at) => {
+            return nothing(at);
+        }
+        Some(t) if t.kind == TokenKind::Number => return nothing(t.start),
+        Some(t) if matches!(t.kind, TokenKind::Text | TokenKind::Quoted) && t.closed => {
+            return nothing(at);
+        }
         _ => {}
     }
     let start = word.map_or(at, |t| t.start);
@@ -89,7 +94,7 @@ fn in_context(text: &str, at: usize) -> Context {
     let relations = || block::relations(&all, at, text);
     let call = open_call(&left);
     if let Some(t) = word
-        && t.kind == Kind::Text
+        && t.kind == TokenKind::Text
     {
         let inner =
             Context { start: start + 1, word: text[start + 1..at].into(), what: What::File };
@@ -107,7 +112,7 @@ fn in_context(text: &str, at: usize) -> Context {
 
 /// The tokens of the statement that the cursor is in.
 fn statement(all: Vec<Token<'_>>, at: usize) -> Vec<Token<'_>> {
-    let is_end = |t: &Token<'_>| t.kind == Kind::Semicolon;
+    let is_end = |t: &Token<'_>| t.kind == TokenKind::Semicolon;
     let first = all.iter().rposition(|t| is_end(t) && t.end() <= at).map_or(0, |i| i + 1);
     let last = all.iter().position(|t| is_end(t) && t.start >= at).unwrap_or(all.len());
     all[first..last.max(first)].to_vec()
@@ -120,7 +125,8 @@ fn cut<'a>(all: &[Token<'a>], at: usize) -> Vec<Token<'a>> {
         && last.end() > at
     {
         last.text = &last.text[..at - last.start];
-        last.closed &= !matches!(last.kind, Kind::Text | Kind::Quoted | Kind::Comment);
+        last.closed &=
+            !matches!(last.kind, TokenKind::Text | TokenKind::Quoted | TokenKind::Comment);
     }
     left
 }
@@ -134,7 +140,7 @@ fn takes_path(left: &[Token<'_>]) -> bool {
         || (last.text == "," && block::in_relations(left))
         || (last.text == "("
             && left.iter().rev().nth(1).is_some_and(|t| {
-                t.kind == Kind::Word && t.text.to_ascii_lowercase().starts_with("read_")
+                t.kind == TokenKind::Word && t.text.to_ascii_lowercase().starts_with("read_")
             }))
 }
 
@@ -187,10 +193,12 @@ fn what(left: &[Token<'_>], call: Option<Call>, relations: impl Fn() -> Vec<Rela
     }
     let operand = || What::Operand { relations: relations(), call: call.clone(), of: None };
     match last.kind {
-        Kind::Open | Kind::Sign if last.text != "*" => operand(),
+        TokenKind::Open | TokenKind::Sign if last.text != "*" => operand(),
         // `SELECT *` is complete, `2 *` is not.
-        Kind::Sign if left.len() >= 2 && !left[left.len() - 2].is("SELECT") => operand(),
-        Kind::Word if words::is_keyword(last.text) && !named(&["END", "NULL", "TRUE", "FALSE"]) => {
+        TokenKind::Sign if left.len() >= 2 && !left[left.len() - 2].is("SELECT") => operand(),
+        TokenKind::Word
+            if words::is_keyword(last.text) && !named(&["END", "NULL", "TRUE", "FALSE"]) =>
+        {
             operand()
         }
         _ => What::Clause,

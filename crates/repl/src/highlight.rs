@@ -1,6 +1,6 @@
 //! Colours for what is typed.
 
-use crate::lex::{Kind, pair, tokens, unmatched};
+use crate::lex::{TokenKind, pair, tokens, unmatched};
 use crate::style::{Style, code};
 use crate::words::is_keyword;
 
@@ -29,12 +29,12 @@ pub fn highlight(
             _ if marked.is_some_and(|(a, b)| i == a || i == b) && !wrong.contains(&i) => {
                 code::PARTNER
             }
-            Kind::Close if wrong.contains(&i) => code::WRONG,
-            Kind::Comment => code::DIM,
-            Kind::Text => code::TEXT,
-            Kind::Number => code::NUMBER,
-            Kind::Word if called && is_function(t.text) => code::FUNCTION,
-            Kind::Word if is_keyword(t.text) => code::KEYWORD,
+            TokenKind::Close if wrong.contains(&i) => code::WRONG,
+            TokenKind::Comment => code::DIM,
+            TokenKind::Text => code::TEXT,
+            TokenKind::Number => code::NUMBER,
+            TokenKind::Word if called && is_function(t.text) => code::FUNCTION,
+            TokenKind::Word if is_keyword(t.text) => code::KEYWORD,
             _ => "",
         };
         if colour.is_empty() {

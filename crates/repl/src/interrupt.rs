@@ -16,11 +16,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// alone, unless the input is no terminal: then it ends the process, as it would any program that reads a pipe.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<InterruptState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InterruptState {
     running: Option<Handle>,
     /// Presses for the query that runs.
     presses: usize,
@@ -38,7 +38,7 @@ pub struct Running<'a> {
 
 /// Leaves Ctrl-C to another program until it is dropped.
 #[derive(Debug)]
-pub struct Held<'a>(&'a Interrupt);
+pub struct InterruptHold<'a>(&'a Interrupt);
 
 impl Interrupt {
     /// Listens for SIGINT in the runtime.
@@ -112,12 +112,12 @@ impl Interrupt {
     }
 
     /// From now on Ctrl-C is for another program.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> InterruptHold<'_> {
         self.lock().held = true;
-        Held(self)
+        InterruptHold(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InterruptState> {
         // Each change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +131,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for InterruptHold<'_> {
     fn drop(&mut self) {
         self.0.lock().held = false;
     }

@@ -58,7 +58,7 @@ pub struct Column {
 }
 
 #[derive(Default)]
-struct State {
+struct KnowledgeState {
     entries: BTreeMap<String, Entry>,
     functions: Arc<Vec<Function>>,
     /// Grows when statements may have changed names.
@@ -78,7 +78,7 @@ struct Entry {
 pub struct Knowledge {
     engine: Arc<dyn Engine>,
     runtime: Handle,
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<(Mutex<KnowledgeState>, Condvar)>,
 }
 
 impl Knowledge {
@@ -199,7 +199,7 @@ impl Knowledge {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KnowledgeState> {
         // Every change under the lock is complete when it is let go.
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// White space.
     Space,
     /// `-- …` or `/* … */`.
@@ -32,7 +32,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
     /// What it is.
-    pub kind: Kind,
+    pub kind: TokenKind,
     /// As typed.
     pub text: &'a str,
     /// Its first byte in the input.
@@ -49,17 +49,17 @@ impl Token<'_> {
 
     /// True for a bare word that is `word` in any case.
     pub fn is(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
     /// True for white space and comments.
     pub fn is_blank(&self) -> bool {
-        matches!(self.kind, Kind::Space | Kind::Comment)
+        matches!(self.kind, TokenKind::Space | TokenKind::Comment)
     }
 
     /// The name that a word or a quoted name stands for.
     pub fn name(&self) -> String {
-        if self.kind != Kind::Quoted {
+        if self.kind != TokenKind::Quoted {
             return self.text.into();
         }
         let inner = self.text.strip_prefix('"').unwrap_or(self.text);
@@ -81,8 +81,8 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
     out
 }
 
-/// Kind, bytes and whether it has its end.
-fn next(rest: &str, first: char) -> (Kind, usize, bool) {
+/// TokenKind, bytes and whether it has its end.
+fn next(rest: &str, first: char) -> (TokenKind, usize, bool) {
     let span = |accept: fn(char) -> bool| {
         rest.char_indices().find(|(_, c)| !accept(*c)).map_or(rest.len(), |(i, _)| i)
     };
@@ -92,30 +92,30 @@ fn next(rest: &str, first: char) -> (Kind, usize, bool) {
     };
     let two = |pair: &str| rest.starts_with(pair);
     match first {
-        c if c.is_whitespace() => (Kind::Space, span(char::is_whitespace), true),
+        c if c.is_whitespace() => (TokenKind::Space, span(char::is_whitespace), true),
         _ if two("--") => {
             let end = rest.find('\n').unwrap_or(rest.len());
-            (Kind::Comment, end, true)
+            (TokenKind::Comment, end, true)
         }
         _ if two("/*") => {
             let (end, closed) = until("*/", 2);
-            (Kind::Comment, end, closed)
+            (TokenKind::Comment, end, closed)
         }
         '\'' | '"' => {
             let (end, closed) = quoted(rest, first);
-            (if first == '"' { Kind::Quoted } else { Kind::Text }, end, closed)
+            (if first == '"' { TokenKind::Quoted } else { TokenKind::Text }, end, closed)
         }
-        c if c.is_ascii_digit() => (Kind::Number, number(rest), true),
+        c if c.is_ascii_digit() => (TokenKind::Number, number(rest), true),
         c if c.is_alphabetic() || c == '_' => {
-            (Kind::Word, span(|c| c.is_alphanumeric() || c == '_'), true)
+            (TokenKind::Word, span(|c| c.is_alphanumeric() || c == '_'), true)
         }
-        '(' | '[' | '{' => (Kind::Open, 1, true),
-        ')' | ']' | '}' => (Kind::Close, 1, true),
-        ';' => (Kind::Semicolon, 1, true),
+        '(' | '[' | '{' => (TokenKind::Open, 1, true),
+        ')' | ']' | '}' => (TokenKind::Close, 1, true),
+        ';' => (TokenKind::Semicolon, 1, true),
         _ if ["=>", "->", "::", "<=", ">=", "<>", "!=", "//", "||"].iter().any(|s| two(s)) => {
-            (Kind::Sign, 2, true)
+            (TokenKind::Sign, 2, true)
         }
-        c => (Kind::Sign, c.len_utf8(), true),
+        c => (TokenKind::Sign, c.len_utf8(), true),
     }
 }
 
@@ -158,8 +158,8 @@ pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
     let mut out = Vec::new();
     for (i, t) in tokens.iter().enumerate() {
         match t.kind {
-            Kind::Open => open.push(t.text),
-            Kind::Close => {
+            TokenKind::Open => open.push(t.text),
+            TokenKind::Close => {
                 let partner = match t.text {
                     ")" => "(",
                     "]" => "[",
@@ -172,7 +172,7 @@ pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
                     _ => out.push(i),
                 }
             }
-            Kind::Semicolon => open.clear(),
+            TokenKind::Semicolon => open.clear(),
             _ => {}
         }
     }
@@ -181,18 +181,19 @@ pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
 
 /// The other bracket of the one at byte `at`: the numbers of both tokens.
 pub fn pair(tokens: &[Token<'_>], at: usize) -> Option<(usize, usize)> {
-    let here =
-        tokens.iter().position(|t| t.start == at && matches!(t.kind, Kind::Open | Kind::Close))?;
+    let here = tokens
+        .iter()
+        .position(|t| t.start == at && matches!(t.kind, TokenKind::Open | TokenKind::Close))?;
     let mut depth = 0i64;
     let mut step = |i: usize| {
         match tokens[i].kind {
-            Kind::Open => depth += 1,
-            Kind::Close => depth -= 1,
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth -= 1,
             _ => {}
         }
         depth == 0
     };
-    let found = if tokens[here].kind == Kind::Open {
+    let found = if tokens[here].kind == TokenKind::Open {
         (here..tokens.len()).find(|i| step(*i))
     } else {
         (0..=here).rev().find(|i| step(*i))
@@ -208,7 +209,7 @@ mod tests {
         let all = tokens(text);
         assert_eq!(all.iter().map(|t| t.text).collect::<String>(), text);
         all.iter()
-            .filter(|t| t.kind != Kind::Space)
+            .filter(|t| t.kind != TokenKind::Space)
             .map(|t| format!("{:?}:{}{} ", t.kind, t.text, if t.closed { "" } else { "…" }))
             .collect()
     }

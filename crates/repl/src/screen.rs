@@ -1,6 +1,6 @@
 //! The terminal: its size, its colours, and a pager for what is longer.
 
-use crate::interrupt::{Held, Interrupt};
+use crate::interrupt::{Interrupt, InterruptHold};
 use crate::style::Style;
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
@@ -46,7 +46,7 @@ pub struct Paged<'a> {
     seen: usize,
     pager: Option<Child>,
     /// Ctrl-C belongs to the pager while it runs.
-    quiet: Option<Held<'a>>,
+    quiet: Option<InterruptHold<'a>>,
     interrupt: &'a Interrupt,
 }
 

@@ -11,18 +11,18 @@
 //! an S3 prefix cannot be renamed together: there the metadata come last, and without them there is no store.
 
 mod budget;
+mod destination;
 mod error;
 mod file;
 mod folder;
 mod leftovers;
-mod place;
 mod promise;
 mod target;
 mod zarr;
 
 pub use error::SinkError;
 pub use file::{Failure, ObjectWriter};
-pub use folder::{Folder, Held, Mode, Version};
+pub use folder::{FileLock, Folder, Mode, Version};
 pub use leftovers::{Claim, Leftover};
 pub use promise::Promise;
 pub use target::{Target, Written};

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tessera_exec::error::{Error, Told};
 use tessera_planner::error::Class;
-use tessera_planner::place::Worker as Place;
+use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 
@@ -187,7 +187,7 @@ impl Drive {
     }
 
     /// Asks all workers whether they are there; true if one is not.
-    pub(super) async fn missing(&self, members: &BTreeMap<u32, Place>, why: &str) -> bool {
+    pub(super) async fn missing(&self, members: &BTreeMap<u32, Worker>, why: &str) -> bool {
         let here = members.iter().filter(|(worker, _)| self.cluster.registry().is_here(**worker));
         let asked = here
             .map(|(worker, place)| async move { self.is_gone(*worker, &place.name, why).await });

@@ -1,7 +1,7 @@
 //! What workers will probably do for a plan: what EXPLAIN says of it.
 
 use super::round::Job;
-use super::{Drive, Has, SERVER, State};
+use super::{Drive, Has, RoundState, SERVER};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_exec::error::Error;
 use tessera_exec::order::Order;
@@ -30,7 +30,7 @@ impl Drive {
         if members.is_empty() {
             return Ok(None);
         }
-        let mut state = State::default();
+        let mut state = RoundState::default();
         let jobs = self.jobs(&mut state, &members, &Recovery::default())?;
         Ok(Some(Expected {
             workers: jobs.iter().map(|j| j.worker).collect::<BTreeSet<u32>>().len(),

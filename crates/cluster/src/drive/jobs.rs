@@ -1,13 +1,13 @@
 //! What is left of a plan, as jobs of the workers that are here.
 
 use super::round::Job;
-use super::{Drive, Has, State};
+use super::{Drive, Has, RoundState};
 use crate::wire::OrderMessage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use tessera_exec::error::Error;
 use tessera_exec::order::Order;
-use tessera_planner::place::{Rates, Share, Strategy, Worker as Place, place};
+use tessera_planner::place::{Rates, Share, Strategy, Worker, place};
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_planner::tile::{Tiling, for_each_index};
@@ -26,8 +26,8 @@ impl Drive {
     /// all share what is left, and if none of them is here any more, everything is placed anew.
     pub(super) fn jobs(
         &self,
-        state: &mut State,
-        members: &BTreeMap<u32, Place>,
+        state: &mut RoundState,
+        members: &BTreeMap<u32, Worker>,
         recovery: &Recovery,
     ) -> Result<Vec<Job>, Error> {
         let tiling = &*self.tiling;
@@ -108,7 +108,7 @@ impl Drive {
     /// True if one of the operands that are told makes a suspect, for itself.
     fn makes_suspects(
         &self,
-        state: &State,
+        state: &RoundState,
         run: &[(StageId, Bitmap)],
         made: &Has,
     ) -> Result<bool, Error> {
@@ -134,8 +134,8 @@ impl Drive {
     /// Brings the placement up to who is here; true if it is the first one.
     fn placed(
         &self,
-        state: &mut State,
-        members: &BTreeMap<u32, Place>,
+        state: &mut RoundState,
+        members: &BTreeMap<u32, Worker>,
         recovery: &Recovery,
         runs: &dyn Fn(StageId, u64) -> bool,
     ) -> Result<bool, Error> {
@@ -162,7 +162,7 @@ impl Drive {
                 return Ok(false);
             }
         }
-        let (numbers, workers): (Vec<u32>, Vec<Place>) =
+        let (numbers, workers): (Vec<u32>, Vec<Worker>) =
             members.iter().map(|(n, w)| (*n, w.clone())).unzip();
         let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
         let stages = tiling.plan().stages.iter().zip(&self.wanted);

@@ -7,14 +7,14 @@
 //! A round ends when all of its orders are done, when one of them cannot be, or where a step would begin that workers
 //! who came meanwhile are to have a part in. What runs is waited for.
 
-use super::{Drive, State};
+use super::{Drive, RoundState};
 use crate::wire::OrderMessage;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error;
-use tessera_planner::place::Worker as Place;
+use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 use tokio_util::sync::CancellationToken;
@@ -149,8 +149,8 @@ impl Drive {
     /// Has jobs run, each when those are done that it reads.
     pub(super) async fn round(
         &self,
-        state: &mut State,
-        members: &BTreeMap<u32, Place>,
+        state: &mut RoundState,
+        members: &BTreeMap<u32, Worker>,
         jobs: &[Job],
     ) -> Result<(), Stop> {
         let workers: BTreeSet<u32> = jobs.iter().map(|j| j.worker).collect();
@@ -226,7 +226,7 @@ impl Drive {
     /// Jobs that can begin, each with its worker; and true if those that could have to wait for other statements.
     fn startable(
         &self,
-        state: &State,
+        state: &RoundState,
         jobs: &[Job],
         p: &mut Progress,
     ) -> (Vec<(usize, u32)>, bool) {
@@ -265,10 +265,10 @@ impl Drive {
     /// Has a worker make a copy of an order that another one is slow with; false if it cannot.
     async fn copies(
         &self,
-        state: &mut State,
+        state: &mut RoundState,
         from: u32,
         worker: u32,
-        members: &BTreeMap<u32, Place>,
+        members: &BTreeMap<u32, Worker>,
     ) -> bool {
         // Without it the statement takes longer, and no more.
         if self.inform(state, worker, &members[&worker].name).await.is_err() {
@@ -281,7 +281,7 @@ impl Drive {
     }
 
     /// Tells a worker the plan, once.
-    async fn inform(&self, state: &mut State, worker: u32, address: &str) -> Result<(), Stop> {
+    async fn inform(&self, state: &mut RoundState, worker: u32, address: &str) -> Result<(), Stop> {
         if state.informed.contains(&worker) {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Drive {
         jobs: &[Job],
         attempts: &[Attempt],
         took: &BTreeMap<u32, Duration>,
-        members: &BTreeMap<u32, Place>,
+        members: &BTreeMap<u32, Worker>,
     ) -> Option<(usize, u32)> {
         let is_slow = |a: &&Attempt| {
             let (job, ran) = (&jobs[a.job], a.begun.elapsed());

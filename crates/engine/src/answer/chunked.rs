@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::quota::{Charge, Quota};
-use tessera_exec::store::{Held, Resident};
+use tessera_exec::store::{FinishedChunk, Resident};
 use tessera_frontend::Labels;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
@@ -97,14 +97,14 @@ impl Chunked {
         let fields = 1 + usize::from(self.labels.nullable);
         match &self.chunks {
             Chunks::Resident(array) => match array.held(chunk_number as u64).ok_or_else(missing)? {
-                Held::Memory(chunk) => {
+                FinishedChunk::Memory(chunk) => {
                     for (f, &size) in sizes.iter().enumerate().take(fields) {
                         let bytes = chunk.field(f).map_err(Error::stage)?.buffer().as_slice();
                         let (from, to) = (first as usize * size, (first + n) as usize * size);
                         put(f, &common, bytes.get(from..to).ok_or_else(missing)?);
                     }
                 }
-                Held::File(file) => {
+                FinishedChunk::File(file) => {
                     let read = AtomicU64::new(0);
                     let mut reader = file.reader(&read).map_err(Error::stage)?;
                     let mut buffer = Vec::new();
@@ -208,21 +208,21 @@ impl Windows for Chunked {
 /// The chunk of an array that has but one, if it is in memory.
 fn only_chunk(array: &Resident) -> Option<Arc<Chunk>> {
     match (array.grid.count(), array.held(0)) {
-        (1, Some(Held::Memory(chunk))) => Some(chunk),
+        (1, Some(FinishedChunk::Memory(chunk))) => Some(chunk),
         _ => None,
     }
 }
 
 /// A buffer that keeps a charge as long as it lives.
 fn held(buffer: Buffer, charge: &Arc<Charge>) -> Buffer {
-    struct Held(Buffer, Arc<Charge>);
-    impl AsRef<[u8]> for Held {
+    struct ChargedBytes(Buffer, Arc<Charge>);
+    impl AsRef<[u8]> for ChargedBytes {
         fn as_ref(&self) -> &[u8] {
             debug_assert!(self.1.bytes() >= self.0.len() as u64);
             &self.0
         }
     }
-    Buffer::from(Bytes::from_owner(Held(buffer, charge.clone())))
+    Buffer::from(Bytes::from_owner(ChargedBytes(buffer, charge.clone())))
 }
 
 fn missing() -> Error {
@@ -297,9 +297,11 @@ mod tests {
         let store = Store::open(dir.path(), 1 << 20);
         let array = Resident::new(grid.clone(), memory);
         for n in (0..grid.count()).step_by(2) {
-            let Some(Held::Memory(chunk)) = array.held(n) else { panic!("{n} is not here") };
+            let Some(FinishedChunk::Memory(chunk)) = array.held(n) else {
+                panic!("{n} is not here")
+            };
             let space = store.reserve(&chunk).unwrap();
-            array.put_held(n, Held::File(store.write(&chunk, space).unwrap()));
+            array.put_held(n, FinishedChunk::File(store.write(&chunk, space).unwrap()));
         }
         let all = [
             chunked(&grid, Chunks::Resident(Resident::new(grid.clone(), chunks(&grid))), 1 << 20),

@@ -28,14 +28,14 @@ pub(crate) struct RowsRoom {
 
 /// What some rows have of it; it goes back when it drops.
 #[derive(Debug)]
-struct Held {
+struct RowsCharge {
     room: Arc<RowsRoom>,
     charge: Charge,
 }
 
 /// The memory of the rows of a result, for as long as they are there. Those of [few bytes](SMALL_BYTES) hold none.
 #[derive(Debug, Clone, Default)]
-pub struct RowsHeld(Vec<Arc<Held>>);
+pub struct RowsHeld(Vec<Arc<RowsCharge>>);
 
 impl RowsRoom {
     /// A part of that budget.
@@ -44,7 +44,7 @@ impl RowsRoom {
     }
 
     /// Memory for so many bytes, if there is some.
-    fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+    fn hold(self: &Arc<Self>, bytes: u64) -> Option<RowsCharge> {
         let most = self.account.quota().limit() / SHARE;
         let take = |used: u64| used.checked_add(bytes).filter(|all| *all <= most);
         self.used.fetch_update(Relaxed, Relaxed, take).ok()?;
@@ -52,11 +52,11 @@ impl RowsRoom {
         if charge.is_none() {
             self.used.fetch_sub(bytes, Relaxed);
         }
-        Some(Held { room: self.clone(), charge: charge? })
+        Some(RowsCharge { room: self.clone(), charge: charge? })
     }
 }
 
-impl Drop for Held {
+impl Drop for RowsCharge {
     fn drop(&mut self) {
         self.room.used.fetch_sub(self.charge.bytes(), Relaxed);
     }

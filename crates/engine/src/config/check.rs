@@ -1,52 +1,16 @@
 //! What was written as settings, and its checks.
 
-use super::{Config, KEYS, Secret, Setting, layer, machine, parse_bytes};
+use super::keys::{ConfigKey, KEYS};
+use super::{Config, Secret, Setting, layer, machine, parse_bytes};
 use crate::error::Error;
 use figment::Figment;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use tessera_cluster::net::Security;
-
-/// What was written, before it is checked.
-#[derive(Debug, Deserialize)]
-pub(super) struct RawConfig {
-    warehouse: String,
-    memory_limit: Text,
-    spill_dir: String,
-    spill_limit: Text,
-    threads: Text,
-    log: String,
-    listen: String,
-    token: Option<Text>,
-    no_token: Truth,
-    insecure: Truth,
-    certificate: String,
-    key: String,
-    allow_read: Option<Texts>,
-    allow_write: Option<Texts>,
-    max_queries: Text,
-    max_queued: Text,
-    query_timeout: Text,
-    result_ttl: Text,
-    session_timeout: Text,
-    max_request: Text,
-    lift: String,
-    durability: String,
-    durable_limit: Text,
-    durable_ttl: Text,
-    cluster: Truth,
-    cluster_listen: String,
-    scheduler: String,
-    slots: Text,
-    cluster_secret_file: String,
-    cluster_certificate: String,
-    cluster_key: String,
-    cluster_authority: String,
-    worker_timeout: Text,
-    worker_wait: Text,
-}
 
 /// `true` or `false`: TOML has them, the environment and flags write them.
 #[derive(Debug, Deserialize)]
@@ -93,11 +57,50 @@ impl fmt::Display for Text {
     }
 }
 
-/// Tells where values came from.
-pub(super) struct Origins<'a>(pub(super) &'a Figment);
+/// What was written, by key, and where it was.
+pub(super) struct Written(pub(super) Figment);
 
-impl Origins<'_> {
-    pub(super) fn of(&self, key: &str) -> String {
+impl Written {
+    /// What was written under a key; `None` if it was not, and has no default.
+    fn maybe<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Error> {
+        let name = key.replace('-', "_");
+        if !self.0.contains(&name) {
+            return Ok(None);
+        }
+        match self.0.extract_inner(&name) {
+            Ok(value) => Ok(Some(value)),
+            Err(e) => Err(self.error(key, e.kind.to_string(), None)),
+        }
+    }
+
+    /// A text.
+    fn string(&self, key: &str) -> Result<String, Error> {
+        Ok(self.maybe(key)?.unwrap_or_default())
+    }
+
+    /// A number or a text, as text.
+    fn text(&self, key: &str) -> Result<String, Error> {
+        Ok(self.maybe::<Text>(key)?.map(|text| text.to_string()).unwrap_or_default())
+    }
+
+    /// A list, if it was written.
+    fn list(&self, key: &str) -> Result<Option<Vec<String>>, Error> {
+        Ok(self.maybe(key)?.map(Texts::list))
+    }
+
+    /// A file; an empty text names none.
+    fn file(&self, key: &str) -> Result<Option<PathBuf>, Error> {
+        let text = self.string(key)?;
+        Ok((!text.trim().is_empty()).then(|| text.trim().into()))
+    }
+
+    /// A text of a language of its own.
+    fn parsed<T: FromStr<Err = String>>(&self, key: &str) -> Result<T, Error> {
+        self.string(key)?.parse().map_err(|e: String| self.error(key, e, None))
+    }
+
+    /// Where it was written.
+    fn of(&self, key: &str) -> String {
         let name = key.replace('-', "_");
         self.0.find_metadata(&name).map_or_else(|| "default".into(), |m| layer::origin(m, key))
     }
@@ -111,8 +114,9 @@ impl Origins<'_> {
         }
     }
 
-    fn whole(&self, key: &str, text: &Text, least: u64) -> Result<u64, Error> {
-        match text.to_string().trim().parse::<u64>() {
+    fn whole(&self, key: &str, least: u64) -> Result<u64, Error> {
+        let text = self.text(key)?;
+        match text.trim().parse::<u64>() {
             Ok(n) if n >= least => Ok(n),
             _ => Err(self.error(
                 key,
@@ -122,24 +126,36 @@ impl Origins<'_> {
         }
     }
 
-    fn bytes(&self, key: &str, text: &Text) -> Result<u64, Error> {
-        parse_bytes(&text.to_string()).map_err(|reason| {
+    fn bytes(&self, key: &str) -> Result<u64, Error> {
+        parse_bytes(&self.text(key)?).map_err(|reason| {
             self.error(key, reason, Some("write `2GiB`, `500MB` or a number of bytes"))
         })
     }
 
-    /// A number of threads or queries: 1 to 65536.
-    fn small(&self, key: &str, text: &Text) -> Result<usize, Error> {
-        let n = self.whole(key, text, 1)?;
-        match usize::try_from(n) {
-            Ok(n) if n <= 65_536 => Ok(n),
-            _ => Err(self.error(key, format!("{n} is too many"), Some("the most is 65536"))),
+    /// The number before `%`, 0 to 100; `None` for other texts.
+    fn percent(&self, key: &str, hint: &str) -> Result<Option<u64>, Error> {
+        let text = self.text(key)?;
+        let Some(percent) = text.trim().strip_suffix('%') else { return Ok(None) };
+        match percent.trim().parse() {
+            Ok(part @ 0..=100) => Ok(Some(part)),
+            _ => {
+                let reason = format!("`{text}` is not a part of what is free");
+                Err(self.error(key, reason, Some(hint)))
+            }
         }
     }
 
-    fn truth(&self, key: &str, value: &Truth) -> Result<bool, Error> {
-        match value {
-            Truth::Bool(is) => Ok(*is),
+    /// A number of threads or queries: at most 65536.
+    fn small(&self, key: &str, least: u64) -> Result<usize, Error> {
+        match self.whole(key, least)? {
+            n @ 0..=65_536 => Ok(n as usize),
+            n => Err(self.error(key, format!("{n} is too many"), Some("the most is 65536"))),
+        }
+    }
+
+    fn truth(&self, key: &str) -> Result<bool, Error> {
+        match self.maybe(key)?.unwrap_or(Truth::Bool(false)) {
+            Truth::Bool(is) => Ok(is),
             Truth::Text(text) => text.trim().parse().map_err(|_| {
                 let reason = format!("`{text}` is neither `true` nor `false`");
                 self.error(key, reason, None)
@@ -147,7 +163,8 @@ impl Origins<'_> {
         }
     }
 
-    fn address(&self, key: &str, text: &str, hint: &str) -> Result<SocketAddr, Error> {
+    fn address(&self, key: &str, hint: &str) -> Result<SocketAddr, Error> {
+        let text = self.string(key)?;
         text.trim().parse().map_err(|_| {
             let reason = format!("`{text}` is not an address and a port");
             self.error(key, reason, Some(hint))
@@ -158,122 +175,117 @@ impl Origins<'_> {
 /// Bytes of memory: fewer cannot hold a chunk of each operand of a small query.
 pub const MEMORY_LEAST: u64 = 16 << 20;
 
-pub(super) fn check(
-    raw: RawConfig,
-    at: &Origins<'_>,
-    ignored: Vec<String>,
-) -> Result<Config, Error> {
-    let memory_limit_bytes = at.bytes("memory-limit", &raw.memory_limit)?;
+pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error> {
+    let memory_limit_bytes = at.bytes("memory-limit")?;
     if memory_limit_bytes < MEMORY_LEAST {
         return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
     }
-    let (spill_dir, spill_limit_bytes) = spill(&raw, at)?;
-    let durable_limit_bytes = durable_limit(&raw, at)?;
-    let max_request = at.bytes("max-request", &raw.max_request)?;
-    let listen = at.address("listen", &raw.listen, "write `127.0.0.1:8080`")?;
-    if raw.warehouse.trim().is_empty() {
+    let (spill_dir, spill_limit_bytes) = spill(at)?;
+    let max_request = at.bytes("max-request")?;
+    let warehouse = at.string("warehouse")?;
+    let durable_limit_bytes = durable_limit(&warehouse, at)?;
+    if warehouse.trim().is_empty() {
         return Err(at.error("warehouse", "it is empty", Some("write a directory or a URL")));
     }
-    check_log(&raw.log).map_err(|reason| {
-        let hint = "write `error`, `warn`, `info`, `debug` or `trace`, or `tessera_exec=debug`";
-        at.error("log", reason, Some(hint))
-    })?;
-    let token = match raw.token.as_ref().map(Text::to_string) {
+    let token = match at.maybe::<Text>("token")?.map(|text| text.to_string()) {
         Some(t) if t.trim().is_empty() => return Err(at.error("token", "it is empty", None)),
         t => t.map(Secret),
     };
-    let cluster = at.truth("cluster", &raw.cluster)?;
-    let no_token = at.truth("no-token", &raw.no_token)?;
-    let cluster_listen =
-        at.address("cluster-listen", &raw.cluster_listen, "write `127.0.0.1:50050`")?;
-    if raw.scheduler.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        let reason = format!("`{}` is not a host and a port", raw.scheduler);
-        return Err(at.error("scheduler", reason, Some("write `127.0.0.1:50050`")));
-    }
-    let cluster_security = cluster_security(&raw, at)?;
-    let (certificate, key) = https(&raw, at)?;
-    let threads = at.small("threads", &raw.threads)?;
-    let slots = match raw.slots.to_string().trim() {
-        "" => threads,
-        _ => at.small("slots", &raw.slots)?,
-    };
+    let (certificate, key) = https(at)?;
+    let threads = at.small("threads", 1)?;
     let mut config = Config {
-        cluster,
-        cluster_listen,
-        scheduler: raw.scheduler.trim().into(),
-        slots,
-        cluster_security,
-        worker_timeout_s: at.whole("worker-timeout", &raw.worker_timeout, 1)?,
-        worker_wait_s: at.whole("worker-wait", &raw.worker_wait, 0)?,
+        cluster: at.truth("cluster")?,
+        cluster_listen: at.address("cluster-listen", "write `127.0.0.1:50050`")?,
+        scheduler: scheduler(at)?,
+        slots: match at.text("slots")?.trim() {
+            "" => threads,
+            _ => at.small("slots", 1)?,
+        },
+        cluster_security: cluster_security(at)?,
+        worker_timeout_s: at.whole("worker-timeout", 1)?,
+        worker_wait_s: at.whole("worker-wait", 0)?,
         memory_limit_bytes,
         cached_bytes: machine::memory_bytes().map_or(0, |n| n.saturating_sub(memory_limit_bytes)),
         spill_dir,
         spill_limit_bytes,
         threads,
-        max_queries: at.small("max-queries", &raw.max_queries)?,
-        max_queued: match at.whole("max-queued", &raw.max_queued, 0)? {
-            n @ 0..=65_536 => n as usize,
-            n => {
-                let reason = format!("{n} is too many");
-                return Err(at.error("max-queued", reason, Some("the most is 65536")));
-            }
-        },
-        query_timeout_s: at.whole("query-timeout", &raw.query_timeout, 1)?,
-        result_ttl_s: at.whole("result-ttl", &raw.result_ttl, 1)?,
-        session_timeout_s: at.whole("session-timeout", &raw.session_timeout, 1)?,
+        max_queries: at.small("max-queries", 1)?,
+        max_queued: at.small("max-queued", 0)?,
+        query_timeout_s: at.whole("query-timeout", 1)?,
+        result_ttl_s: at.whole("result-ttl", 1)?,
+        session_timeout_s: at.whole("session-timeout", 1)?,
         max_request_bytes: usize::try_from(max_request)
             .map_err(|_| at.error("max-request", "it is larger than the address space", None))?,
-        lift: raw.lift.parse().map_err(|e: String| at.error("lift", e, None))?,
-        durability: raw.durability.parse().map_err(|e: String| at.error("durability", e, None))?,
+        lift: at.parsed("lift")?,
+        durability: at.parsed("durability")?,
         durable_limit_bytes,
-        durable_ttl_s: at.whole("durable-ttl", &raw.durable_ttl, 1)?,
-        warehouse: raw.warehouse,
-        log: raw.log,
-        listen,
+        durable_ttl_s: at.whole("durable-ttl", 1)?,
+        warehouse,
+        log: log(at)?,
+        listen: at.address("listen", "write `127.0.0.1:8080`")?,
         token,
-        no_token,
-        insecure: at.truth("insecure", &raw.insecure)?,
+        no_token: at.truth("no-token")?,
+        insecure: at.truth("insecure")?,
         certificate,
         key,
-        allow_read: raw.allow_read.map(Texts::list),
-        allow_write: raw.allow_write.map(Texts::list),
+        allow_read: at.list("allow-read")?,
+        allow_write: at.list("allow-write")?,
         sources: Vec::new(),
         ignored,
     };
-    config.sources = KEYS
-        .iter()
-        .map(|&key| Setting { key, value: config.value(key), origin: at.of(key) })
-        .collect();
+    let setting = |key: &ConfigKey| Setting {
+        key: key.name,
+        value: (key.value)(&config),
+        origin: at.of(key.name),
+    };
+    config.sources = KEYS.iter().map(setting).collect();
     Ok(config)
 }
 
-/// The file that a text names; an empty text names none.
-fn file(text: &str) -> Option<PathBuf> {
-    (!text.trim().is_empty()).then(|| text.trim().into())
+/// Where a worker joins: a host and a port.
+fn scheduler(at: &Written) -> Result<String, Error> {
+    let text = at.string("scheduler")?;
+    if text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        let reason = format!("`{text}` is not a host and a port");
+        return Err(at.error("scheduler", reason, Some("write `127.0.0.1:50050`")));
+    }
+    Ok(text.trim().into())
 }
 
 /// What all parties of a cluster share.
-fn cluster_security(raw: &RawConfig, at: &Origins<'_>) -> Result<Security, Error> {
-    if raw.cluster_secret_file.trim().is_empty() {
+fn cluster_security(at: &Written) -> Result<Security, Error> {
+    let Some(secret) = at.file("cluster-secret-file")? else {
         return Err(at.error("cluster-secret-file", "it is empty", Some("write a file")));
-    }
+    };
     Ok(Security {
-        secret: raw.cluster_secret_file.trim().into(),
-        certificate: file(&raw.cluster_certificate),
-        key: file(&raw.cluster_key),
-        authority: file(&raw.cluster_authority),
+        secret,
+        certificate: at.file("cluster-certificate")?,
+        key: at.file("cluster-key")?,
+        authority: at.file("cluster-authority")?,
     })
 }
 
 /// The certificates of the server and their key: both or none.
-fn https(raw: &RawConfig, at: &Origins<'_>) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
-    let (certificate, key) = (file(&raw.certificate), file(&raw.key));
+fn https(at: &Written) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
+    let (certificate, key) = (at.file("certificate")?, at.file("key")?);
     if certificate.is_some() != key.is_some() {
         let which = if certificate.is_some() { "key" } else { "certificate" };
         let hint = Some("HTTPS wants both: `certificate` and `key`, PEM files");
         return Err(at.error(which, "it is not set, but the other one is", hint));
     }
     Ok((certificate, key))
+}
+
+/// What is logged.
+fn log(at: &Written) -> Result<String, Error> {
+    let text = at.string("log")?;
+    match check_log(&text) {
+        Ok(()) => Ok(text),
+        Err(reason) => {
+            let hint = "write `error`, `warn`, `info`, `debug` or `trace`, or `tessera_exec=debug`";
+            Err(at.error("log", reason, Some(hint)))
+        }
+    }
 }
 
 /// Levels, also of a part of the program. A lone word that is no level would be a part of that name, all of it: that is
@@ -289,20 +301,14 @@ fn check_log(text: &str) -> Result<(), String> {
 }
 
 /// Where and how much may be spilled. A limit in per cent is a part of what is free there now.
-fn spill(raw: &RawConfig, at: &Origins<'_>) -> Result<(PathBuf, u64), Error> {
-    let dir = raw.spill_dir.trim();
-    if dir.is_empty() {
+fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
+    let Some(dir) = at.file("spill-dir")? else {
         return Err(at.error("spill-dir", "it is empty", Some("write a directory")));
-    }
-    let dir = PathBuf::from(dir);
-    let text = raw.spill_limit.to_string();
-    let Some(percent) = text.trim().strip_suffix('%') else {
-        return Ok((dir, at.bytes("spill-limit", &raw.spill_limit)?));
     };
-    let part = percent.trim().parse::<u64>().ok().filter(|p| *p <= 100).ok_or_else(|| {
-        let hint = "write `80%`, `100GiB`, or 0 to keep everything in memory";
-        at.error("spill-limit", format!("`{text}` is not a part of what is free"), Some(hint))
-    })?;
+    let hint = "write `80%`, `100GiB`, or 0 to keep everything in memory";
+    let Some(part) = at.percent("spill-limit", hint)? else {
+        return Ok((dir, at.bytes("spill-limit")?));
+    };
     match machine::free_bytes(&dir) {
         Ok(free) => Ok((dir, free / 100 * part)),
         // A directory that somebody named must be there; the system's own may be missing where nothing spills.
@@ -317,17 +323,13 @@ fn spill(raw: &RawConfig, at: &Origins<'_>) -> Result<(PathBuf, u64), Error> {
 
 /// How much may be kept for runs after a failure. A limit in per cent is a part of what is free beside the warehouse; a
 /// bucket does not tell.
-fn durable_limit(raw: &RawConfig, at: &Origins<'_>) -> Result<u64, Error> {
+fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
     const OF_A_BUCKET: u64 = 1 << 40;
-    let text = raw.durable_limit.to_string();
-    let Some(percent) = text.trim().strip_suffix('%') else {
-        return at.bytes("durable-limit", &raw.durable_limit);
+    let hint = "write `50%`, `100GiB`, or 0 to keep nothing";
+    let Some(part) = at.percent("durable-limit", hint)? else {
+        return at.bytes("durable-limit");
     };
-    let part = percent.trim().parse::<u64>().ok().filter(|p| *p <= 100).ok_or_else(|| {
-        let hint = "write `50%`, `100GiB`, or 0 to keep nothing";
-        at.error("durable-limit", format!("`{text}` is not a part of what is free"), Some(hint))
-    })?;
-    let warehouse = raw.warehouse.trim();
+    let warehouse = warehouse.trim();
     let directory = match warehouse.strip_prefix("file://") {
         None if warehouse.contains("://") => {
             return match at.of("durable-limit") == "default" {

@@ -1,6 +1,6 @@
 //! One layer of settings.
 
-use super::{KEYS, LATER, machine};
+use super::keys::{ConfigKey, KEYS, LATER, names};
 use crate::error::Error;
 use figment::providers::{Format as _, Toml};
 use figment::value::{Dict, Map, Value};
@@ -44,47 +44,11 @@ impl Layer {
         Layer { name: String::new(), values: Dict::new() }
     }
 
-    /// Memory is 75 % of what there is; a system that does not tell how much that is must be told a limit.
-    pub(super) fn defaults() -> Result<Self, Error> {
-        let memory = machine::memory_bytes().map(|n| (n / 4 * 3).to_string());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let values = [
-            ("warehouse", "./tessera-data".into()),
-            // An empty text is refused later with a hint, unless another layer says more.
-            ("memory_limit", memory.unwrap_or_default()),
-            ("spill_dir", std::env::temp_dir().display().to_string()),
-            ("spill_limit", "80%".into()),
-            ("threads", threads.to_string()),
-            ("log", "warn".into()),
-            ("listen", "127.0.0.1:8080".into()),
-            ("no_token", "false".into()),
-            ("insecure", "false".into()),
-            ("certificate", String::new()),
-            ("key", String::new()),
-            ("max_queries", "16".into()),
-            ("max_queued", "64".into()),
-            ("query_timeout", "3600".into()),
-            ("result_ttl", "600".into()),
-            ("session_timeout", "1800".into()),
-            ("max_request", "4MiB".into()),
-            ("lift", "auto".into()),
-            ("durability", "auto".into()),
-            ("durable_limit", "50%".into()),
-            ("durable_ttl", "86400".into()),
-            ("cluster", "false".into()),
-            ("cluster_listen", "127.0.0.1:50050".into()),
-            ("scheduler", "127.0.0.1:50050".into()),
-            // As many as there are threads.
-            ("slots", String::new()),
-            ("cluster_secret_file", machine::secret_file()),
-            ("cluster_certificate", String::new()),
-            ("cluster_key", String::new()),
-            ("cluster_authority", String::new()),
-            ("worker_timeout", "5".into()),
-            ("worker_wait", "120".into()),
-        ];
-        let values = values.map(|(k, v)| (k.to_string(), Value::from(v))).into();
-        Ok(Layer { name: DEFAULTS.into(), values })
+    /// What each key has if nothing else sets it.
+    pub(super) fn defaults() -> Self {
+        let value =
+            |key: &ConfigKey| Some((key.name.replace('-', "_"), Value::from(key.default()?)));
+        Layer { name: DEFAULTS.into(), values: KEYS.iter().filter_map(value).collect() }
     }
 
     /// A TOML file of keys.
@@ -126,7 +90,7 @@ impl Layer {
             if key == "config" {
                 continue;
             }
-            let known = KEYS.contains(&&*key);
+            let known = names().any(|name| name == key);
             if !known && (LATER.contains(&&*key) || suggestion(&key).is_none()) {
                 ignored.push(format!("TESSERA_{name}"));
                 continue;
@@ -156,10 +120,10 @@ fn insert(values: &mut Dict, key: &str, value: Value, origin: &str) -> Result<()
     if LATER.contains(&&*spelled) {
         return error("it is not supported yet", None);
     }
-    if !KEYS.contains(&&*spelled) {
+    if !names().any(|name| name == spelled) {
         let hint = match suggestion(&spelled) {
             Some(k) => format!("did you mean `{k}`?"),
-            None => format!("settings are {}", KEYS.join(", ")),
+            None => format!("settings are {}", names().collect::<Vec<_>>().join(", ")),
         };
         return error("there is no such setting", Some(hint));
     }
@@ -171,8 +135,8 @@ fn insert(values: &mut Dict, key: &str, value: Value, origin: &str) -> Result<()
 
 /// The key that was probably meant: at most two letters away, and less than half of it.
 fn suggestion(key: &str) -> Option<&'static str> {
-    KEYS.iter()
-        .map(|&k| (distance(key, k), k))
+    names()
+        .map(|k| (distance(key, k), k))
         .filter(|(d, k)| *d <= 2 && *d * 2 < k.len())
         .min()
         .map(|(_, k)| k)

@@ -36,7 +36,7 @@ const HEADER_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    answer: Kind,
+    answer: AnswerKind,
     surface: Option<String>,
     plan_s: f64,
     total_s: f64,
@@ -45,7 +45,7 @@ struct Header {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum AnswerKind {
     Tensors(Vec<Shape>),
     Rows(u64),
     Text(String),
@@ -105,11 +105,13 @@ pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
         .ok_or_else(|| Error::Internal { what: "there is no answer to send".into() })?;
     let tensors = reply.answer.tensors();
     let answer = match (&reply.answer, &tensors) {
-        (_, Some(tensors)) => Kind::Tensors(tensors.iter().map(|t| shape(t.head())).collect()),
-        (Answer::Text(t), _) => Kind::Text(t.clone()),
-        (Answer::Done(t), _) => Kind::Done(t.clone()),
-        (Answer::Json(v), _) => Kind::Json(v.clone()),
-        _ => Kind::Rows(reply.answer.row_count()),
+        (_, Some(tensors)) => {
+            AnswerKind::Tensors(tensors.iter().map(|t| shape(t.head())).collect())
+        }
+        (Answer::Text(t), _) => AnswerKind::Text(t.clone()),
+        (Answer::Done(t), _) => AnswerKind::Done(t.clone()),
+        (Answer::Json(v), _) => AnswerKind::Json(v.clone()),
+        _ => AnswerKind::Rows(reply.answer.row_count()),
     };
     let header = Header {
         answer,
@@ -221,14 +223,14 @@ pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error>
     let header: Header =
         serde_json::from_slice(&header).map_err(|e| bad(&format!("its header: {e}")))?;
     let answer = match header.answer {
-        Kind::Text(t) => Answer::Text(t),
-        Kind::Done(t) => Answer::Done(t),
-        Kind::Json(v) => Answer::Json(v),
-        Kind::Rows(count) => {
+        AnswerKind::Text(t) => Answer::Text(t),
+        AnswerKind::Done(t) => Answer::Done(t),
+        AnswerKind::Json(v) => Answer::Json(v),
+        AnswerKind::Rows(count) => {
             let rows = StoredRows::at(file.clone(), at, count)?;
             Answer::Stored(rows)
         }
-        Kind::Tensors(shapes) => Answer::Chunked(
+        AnswerKind::Tensors(shapes) => Answer::Chunked(
             shapes
                 .into_iter()
                 .map(|s| tensor(s, file, &mut at, quota))

@@ -32,7 +32,7 @@ pub(crate) struct Admission {
 
 /// How a statement runs that takes more than a moment.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum RunPermit {
     /// Beside others.
     Among { _gate: OwnedRwLockReadGuard<()> },
     /// The only one.
@@ -53,19 +53,19 @@ impl Admission {
     }
 
     /// Waits as long as a statement runs alone, or waits to.
-    pub(crate) async fn join(&self) -> Place {
-        Place::Among { _gate: self.gate.clone().read_owned().await }
+    pub(crate) async fn join(&self) -> RunPermit {
+        RunPermit::Among { _gate: self.gate.clone().read_owned().await }
     }
 
     /// The same if nobody is to be waited for.
-    pub(crate) fn try_join(&self) -> Option<Place> {
+    pub(crate) fn try_join(&self) -> Option<RunPermit> {
         let gate = self.gate.clone().try_read_owned().ok()?;
-        Some(Place::Among { _gate: gate })
+        Some(RunPermit::Among { _gate: gate })
     }
 
     /// Waits until nobody runs.
-    async fn alone(&self) -> Place {
-        Place::Alone { _gate: self.gate.clone().write_owned().await }
+    async fn alone(&self) -> RunPermit {
+        RunPermit::Alone { _gate: self.gate.clone().write_owned().await }
     }
 
     fn enter(&self) -> Run<'_> {

@@ -24,7 +24,7 @@ const ZARR: [&str; 4] = ["zarr_format", "codec", "chunks", "shards"];
 
 /// What can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CopyFormat {
     Zarr,
     Stream(Format),
 }
@@ -45,7 +45,7 @@ impl Session {
         let target =
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;
         // What is taken is refused before anything is computed.
-        let stream = kind != Kind::Zarr;
+        let stream = kind != CopyFormat::Zarr;
         let checked = target.check(stream, options.overwrite).await;
         let publishes = Intent::Publish { target: target.display().to_string() };
         let is_noted = statement.entry().step(|s| s.intent.as_ref() == Some(&publishes));
@@ -66,13 +66,13 @@ impl Session {
             other => other.map_err(Error::stage)?,
         }
         let (written, mut reply) = match kind {
-            Kind::Zarr => {
+            CopyFormat::Zarr => {
                 let CopyOptions { overwrite, layout, .. } = options;
                 let write =
                     ZarrWrite { target: &target, layout, name: None, overwrite, warehouse: false };
                 self.write_zarr(&copy.query, write, statement).await?
             }
-            Kind::Stream(format) => {
+            CopyFormat::Stream(format) => {
                 let reply = match format {
                     Format::Npy | Format::Npz => self.query_tensors(&copy.query, statement).await?,
                     _ => self.query(&copy.query, statement).await?,
@@ -151,16 +151,17 @@ impl Write for Cancellable {
 
 /// True if the format holds tensors only.
 pub(super) fn takes_tensors(copy: &Copy) -> bool {
-    let tensors = [Kind::Zarr, Kind::Stream(Format::Npy), Kind::Stream(Format::Npz)];
+    let tensors =
+        [CopyFormat::Zarr, CopyFormat::Stream(Format::Npy), CopyFormat::Stream(Format::Npz)];
     kind(copy).is_ok_and(|kind| tensors.contains(&kind))
 }
 
-fn kind(copy: &Copy) -> Result<Kind, Error> {
+fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
     const FORMATS: [&str; 7] = ["zarr", "npy", "npz", "parquet", "csv", "ndjson", "arrow"];
     let name = copy.format.value.to_ascii_lowercase();
     match name.as_str() {
-        "zarr" => Ok(Kind::Zarr),
-        known if FORMATS.contains(&known) => Format::parse(known).map(Kind::Stream),
+        "zarr" => Ok(CopyFormat::Zarr),
+        known if FORMATS.contains(&known) => Format::parse(known).map(CopyFormat::Stream),
         _ => Err(Error::stage(Failure::Option {
             name: "STORED AS".into(),
             reason: format!("`{}` cannot be written", copy.format.value),
@@ -174,15 +175,15 @@ fn kind(copy: &Copy) -> Result<Kind, Error> {
 }
 
 impl CopyOptions {
-    fn parse(settings: &[Setting], kind: Kind) -> Result<Self, Error> {
+    fn parse(settings: &[Setting], kind: CopyFormat) -> Result<Self, Error> {
         let mut out = CopyOptions {
             overwrite: false,
             layout: Layout::default(),
             storage: StorageOptions::default(),
         };
         let known: Vec<&str> = match kind {
-            Kind::Zarr => COMMON.iter().chain(&ZARR).copied().collect(),
-            Kind::Stream(_) => COMMON.to_vec(),
+            CopyFormat::Zarr => COMMON.iter().chain(&ZARR).copied().collect(),
+            CopyFormat::Stream(_) => COMMON.to_vec(),
         };
         let mut storage = Vec::new();
         for setting in settings {

@@ -43,7 +43,7 @@ impl Session {
             }
             Show::Functions => {
                 let rows = tessera_frontend::functions::functions().iter().map(|f| {
-                    [f.name, f.signature, f.doc, f.dtypes, f.missing, f.example, f.numpy]
+                    [f.name, f.signature, f.doc, f.dtypes, f.missing, &f.example, &f.numpy]
                         .map(String::from)
                 });
                 rows_of(

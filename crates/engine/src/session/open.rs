@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_cells::lift::RowTables;
-use tessera_exec::task::{Origin, Place, Resident, Sources};
+use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_storage::source::{self, Opened, Options};
@@ -280,7 +280,7 @@ impl<'a> Opener<'a> {
         let opened = source::open_for(&versions, url, options, stores).await;
         self.add(
             opened.map_err(Error::stage)?,
-            &Arc::new(Place {
+            &Arc::new(SourceLocation {
                 url: absolute(url),
                 options: options.clone(),
                 rules: stores.rules_for(url, options),
@@ -288,7 +288,7 @@ impl<'a> Opener<'a> {
         )
     }
 
-    fn add(&mut self, opened: Opened, place: &Arc<Place>) -> Result<Arc<Dataset>, Error> {
+    fn add(&mut self, opened: Opened, place: &Arc<SourceLocation>) -> Result<Arc<Dataset>, Error> {
         for reader in &opened.readers {
             let source = reader.source();
             if let Some(version) = &source.version {

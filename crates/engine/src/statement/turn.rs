@@ -2,7 +2,7 @@
 
 use super::{Handle, StatementState};
 use crate::error::Error;
-use crate::session::{Admission, Place};
+use crate::session::{Admission, RunPermit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -18,7 +18,7 @@ pub struct Turn {
 struct TurnState {
     places: Option<Arc<Semaphore>>,
     admission: Option<Arc<Admission>>,
-    place: Option<Place>,
+    place: Option<RunPermit>,
 }
 
 impl Turn {
@@ -33,7 +33,7 @@ impl Turn {
     }
 
     /// The statement was let in.
-    pub(crate) fn is_placed(&self, place: Place) {
+    pub(crate) fn is_placed(&self, place: RunPermit) {
         self.lock().place = Some(place);
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tessera_planner::durable::{Durability, picks};
 use tessera_planner::grid::ChunkIndex;
-use tessera_planner::key::{Key, Keys};
+use tessera_planner::key::{Keys, StageKey};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::{Bitmap, Lineage, recover};
 use tessera_storage::sink::SinkError;
@@ -103,7 +103,7 @@ impl Durable {
     pub(crate) async fn plan_of(
         self: &Arc<Self>,
         tiling: Arc<dyn Tiling>,
-        keys: Vec<Option<Key>>,
+        keys: Vec<Option<StageKey>>,
         picks: &[bool],
     ) -> Option<Stored> {
         let part = self.reads.part();
@@ -118,7 +118,7 @@ impl Durable {
             }
         }
         let there = available.iter().any(|set| !set.is_empty());
-        let picks: Vec<Option<Key>> =
+        let picks: Vec<Option<StageKey>> =
             keys.iter().zip(picks).map(|(key, pick)| key.filter(|_| *pick)).collect();
         if !there && picks.iter().all(Option::is_none) {
             return None;
@@ -181,7 +181,7 @@ impl Durable {
         there
     }
 
-    pub(super) fn object(&self, part: usize, key: Key, number: u64) -> String {
+    pub(super) fn object(&self, part: usize, key: StageKey, number: u64) -> String {
         format!("{}/{part}-{key}/{number}.chunk", chunks_of(&self.statement))
     }
 

@@ -6,7 +6,7 @@ use crate::chunk::Chunk;
 use crate::pool::Pool;
 use bytes::Bytes;
 use std::sync::Arc;
-use tessera_planner::key::Key;
+use tessera_planner::key::StageKey;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Recovery;
 use tessera_planner::region::Dims;
@@ -26,9 +26,9 @@ pub(crate) struct Kept {
     /// The part of the statement that it is of.
     pub(super) part: usize,
     /// For each stage its key.
-    pub(super) keys: Vec<Option<Key>>,
+    pub(super) keys: Vec<Option<StageKey>>,
     /// For each stage its key, if its chunks are written.
-    pub(super) picks: Vec<Option<Key>>,
+    pub(super) picks: Vec<Option<StageKey>>,
 }
 
 /// Memory that an operand needs to load chunks of so many bytes: the object, and the chunks.
@@ -100,7 +100,7 @@ impl Kept {
         }
     }
 
-    fn key(&self, stage: StageId) -> Option<Key> {
+    fn key(&self, stage: StageId) -> Option<StageKey> {
         self.keys.get(stage.0 as usize).copied().flatten()
     }
 

@@ -25,7 +25,7 @@ use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::durable::Durability;
 use tessera_planner::grid::ChunkIndex;
-use tessera_planner::key::Key;
+use tessera_planner::key::StageKey;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -37,8 +37,8 @@ fn pool() -> Arc<Pool> {
     Pool::new(Quota::new(1 << 30), 1 << 20)
 }
 
-fn key(of: &str) -> Key {
-    Key::of(&of).unwrap()
+fn key(of: &str) -> StageKey {
+    StageKey::of(&of).unwrap()
 }
 
 /// Chunks of all kinds: masked, empty, of several fields.

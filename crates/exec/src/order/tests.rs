@@ -42,7 +42,7 @@ impl Shelf for Own {
         let found =
             made.get(&(stage, number)).filter(|_| !self.empty).map(|chunks| match self.sent {
                 true => Found::Object(encode(stage, number, chunks).concat().into()),
-                false => Found::Here(chunks.iter().cloned().map(Held::Memory).collect()),
+                false => Found::Here(chunks.iter().cloned().map(FinishedChunk::Memory).collect()),
             });
         std::future::ready(Ok(found)).boxed()
     }

@@ -7,9 +7,9 @@ use crate::order::Found;
 use crate::schedule::admit::Work;
 use crate::schedule::core::{After, Core, Finished};
 use crate::schedule::spill::{Spill, SpillDone};
-use crate::schedule::table::Key;
+use crate::schedule::table::OperandKey;
 use crate::schedule::{Inputs, TaskContext, Tiling};
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use bytes::Bytes;
 use futures::FutureExt;
 use smallvec::SmallVec;
@@ -190,12 +190,12 @@ impl Shared {
     fn bring_back(&self, work: &mut Work, index: &[u64]) -> Result<(), Error> {
         let statement = &work.statement;
         for (from, _, held) in &mut work.inputs {
-            let Held::File(file) = held else { continue };
+            let FinishedChunk::File(file) = held else { continue };
             if statement.tiling.parts(work.key.stage, index, *from).is_none() {
                 statement.token.check()?;
                 let mut chunk = file.load(&self.pool, &statement.read_back)?;
                 chunk.charge(work.reservation.split(chunk.bytes()));
-                *held = Held::Memory(Arc::new(chunk));
+                *held = FinishedChunk::Memory(Arc::new(chunk));
             }
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Shared {
 
     /// The chunks in the object that was fetched.
     fn load(&self, work: &mut Work, index: &[u64]) -> Option<Vec<Chunk>> {
-        let (statement, Key { stage, number }) = (&work.statement, work.key);
+        let (statement, OperandKey { stage, number }) = (&work.statement, work.key);
         let prepared = work.prepared.take()?;
         let shapes: Vec<Dims> = (0..statement.tiling.outputs(stage) as u32)
             .map(|output| OutputRef { stage, output })

@@ -14,8 +14,8 @@ use crate::quota::{Quota, Reservation};
 use crate::schedule::Prepared;
 use crate::schedule::job::{Job, Statement, Trash};
 use crate::schedule::ready::Ready;
-use crate::schedule::table::{Key, Slot};
-use crate::store::{Held, Store};
+use crate::schedule::table::{OperandKey, Slot};
+use crate::store::{FinishedChunk, Store};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_planner::plan::OutputRef;
@@ -72,8 +72,8 @@ impl Limits {
 pub(crate) struct Work {
     pub(crate) statement: Arc<Statement>,
     pub(crate) slot: Slot,
-    pub(crate) key: Key,
-    pub(crate) inputs: SmallVec<[(OutputRef, u64, Held); 2]>,
+    pub(crate) key: OperandKey,
+    pub(crate) inputs: SmallVec<[(OutputRef, u64, FinishedChunk); 2]>,
     pub(crate) reservation: Reservation,
     pub(crate) prepared: Option<Prepared>,
     /// Results that the chunks go to: result, output.
@@ -282,7 +282,9 @@ impl Job {
         let mut known: Option<(OutputRef, Option<u64>)> = None;
         for r in &operand.reads {
             let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
-            let Some(Held::File(file)) = made.and_then(|m| m.chunk.as_ref()) else { continue };
+            let Some(FinishedChunk::File(file)) = made.and_then(|m| m.chunk.as_ref()) else {
+                continue;
+            };
             let from = OutputRef { stage: r.stage, output: r.output };
             let parts = match known {
                 Some((of, parts)) if of == from => parts.map(|_| 0),

@@ -436,7 +436,7 @@ impl Core {
                 self.victims.clear();
             }
         }
-        after.trash.push(crate::store::Held::Memory(chunk));
+        after.trash.push(crate::store::FinishedChunk::Memory(chunk));
         self.reap(after);
     }
 
@@ -537,7 +537,7 @@ impl Statement {
     /// The operand's error for a panic in its code.
     pub(crate) fn panicked(
         &self,
-        key: crate::schedule::table::Key,
+        key: crate::schedule::table::OperandKey,
         payload: &(dyn std::any::Any + Send),
     ) -> Error {
         Error::of_panic(self.name(key), payload)

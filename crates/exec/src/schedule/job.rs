@@ -13,9 +13,9 @@ use crate::quota::{Account, Charge};
 use crate::schedule::admit::Work;
 use crate::schedule::ranges::RangeSet;
 use crate::schedule::ready::ReadyQueue;
-use crate::schedule::table::{Key, Read, Slot, Table};
+use crate::schedule::table::{OperandKey, Read, Slot, Table};
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
-use crate::store::{Held, NOTE_BYTES, NOTES_FREE, counted_notes};
+use crate::store::{FinishedChunk, NOTE_BYTES, NOTES_FREE, counted_notes};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -148,7 +148,7 @@ pub(crate) struct Job {
 }
 
 /// Chunks to drop once the scheduler is unlocked.
-pub(crate) type Trash = Vec<Held>;
+pub(crate) type Trash = Vec<FinishedChunk>;
 
 impl Job {
     pub(crate) fn new(
@@ -301,7 +301,7 @@ impl Job {
             self.table.turn(slot, OperandState::Cancelled);
             self.table.remove(slot);
             if let Ok(chunks) = result {
-                trash.extend(chunks.into_iter().map(Held::Memory));
+                trash.extend(chunks.into_iter().map(FinishedChunk::Memory));
             }
             return;
         }
@@ -322,9 +322,9 @@ impl Job {
             if made.remaining > 0 {
                 live += 1;
                 self.held_bytes += chunk.charged();
-                made.chunk = Some(Held::Memory(chunk));
+                made.chunk = Some(FinishedChunk::Memory(chunk));
             } else {
-                trash.push(Held::Memory(chunk));
+                trash.push(FinishedChunk::Memory(chunk));
             }
         }
         let reads = std::mem::take(&mut operand.reads);
@@ -369,9 +369,9 @@ impl Job {
     }
 
     /// A chunk leaves the table.
-    pub(super) fn let_go(&mut self, chunk: Held, trash: &mut Trash) {
+    pub(super) fn let_go(&mut self, chunk: FinishedChunk, trash: &mut Trash) {
         self.held_bytes -= chunk.memory_bytes();
-        self.files -= usize::from(matches!(chunk, Held::File(_)));
+        self.files -= usize::from(matches!(chunk, FinishedChunk::File(_)));
         self.live_chunks -= 1;
         trash.push(chunk);
     }
@@ -478,7 +478,7 @@ impl Statement {
     }
 
     /// An operand as errors name it.
-    pub(crate) fn name(&self, key: Key) -> String {
+    pub(crate) fn name(&self, key: OperandKey) -> String {
         let index = self.tiling.grid(key.stage).unravel(key.number);
         format!("{} {:?}", self.tiling.name(key.stage), index.as_slice())
     }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::operand::OperandState;
 use crate::schedule::job::{Job, Trash};
 use crate::schedule::table::Slot;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Job {
         let is_lost = |&(from, output): &(Slot, u32)| {
             let made = self.table.get(from).and_then(|o| o.made.get(output as usize));
             match made.map(|m| &m.chunk) {
-                Some(Some(Held::File(held))) => held.path() == file,
+                Some(Some(FinishedChunk::File(held))) => held.path() == file,
                 // Another reader met it before.
                 Some(None) => true,
                 _ => false,

@@ -19,8 +19,8 @@ use crate::operand::OperandState;
 use crate::quota::Quota;
 use crate::schedule::core::Core;
 use crate::schedule::job::{Job, Trash};
-use crate::schedule::table::{Key, Slot};
-use crate::store::{Held, Resident, Space, Spilled, Store, staging_of};
+use crate::schedule::table::{OperandKey, Slot};
+use crate::store::{FinishedChunk, Resident, Space, Spilled, Store, staging_of};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
@@ -46,7 +46,7 @@ pub(crate) enum Victim {
 pub(crate) struct MadeBy {
     pub(crate) statement: u64,
     pub(crate) slot: Slot,
-    key: Key,
+    key: OperandKey,
     pub(crate) output: u32,
 }
 
@@ -359,7 +359,7 @@ impl Job {
                     staging = held.map_or(0, |h| staging_of(h.bytes())).max(staging);
                     want.bytes = want.bytes.saturating_add(more);
                 }
-                (None, Some(Held::File(file))) => {
+                (None, Some(FinishedChunk::File(file))) => {
                     want.bytes = want.bytes.saturating_add(file.bytes());
                 }
                 (None, _) => want.keep.push(r.slot),
@@ -388,7 +388,7 @@ impl Job {
                 continue;
             }
             for (output, made) in (0..).zip(&operand.made) {
-                if let Some(Held::Memory(chunk)) = &made.chunk
+                if let Some(FinishedChunk::Memory(chunk)) = &made.chunk
                     && Arc::strong_count(chunk) == 1
                     && chunk.charged() > 0
                 {
@@ -407,7 +407,7 @@ impl Job {
     pub(super) fn holds(&self, victim: &MadeBy, chunk: &Arc<Chunk>) -> bool {
         let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
         let made = operand.and_then(|o| o.made.get(victim.output as usize));
-        matches!(made.and_then(|m| m.chunk.as_ref()), Some(Held::Memory(c)) if Arc::ptr_eq(c, chunk))
+        matches!(made.and_then(|m| m.chunk.as_ref()), Some(FinishedChunk::Memory(c)) if Arc::ptr_eq(c, chunk))
     }
 
     fn spill(&mut self, victim: MadeBy, store: &Arc<Store>, trash: &mut Trash) -> Next {
@@ -416,7 +416,7 @@ impl Job {
         }
         let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
         let made = operand.and_then(|o| o.made.get(victim.output as usize));
-        let Some(Held::Memory(chunk)) = made.and_then(|m| m.chunk.as_ref()) else {
+        let Some(FinishedChunk::Memory(chunk)) = made.and_then(|m| m.chunk.as_ref()) else {
             return Next::Gone;
         };
         if Arc::strong_count(chunk) > 1 {

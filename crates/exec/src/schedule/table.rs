@@ -1,7 +1,7 @@
 //! The operands that the scheduler knows of: found, and not yet freed.
 
 use crate::operand::{OperandState, StateCounts};
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,7 +12,7 @@ pub(crate) type Slot = u32;
 
 /// An operand's name: its stage and its row-major number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct OperandKey {
     pub(crate) stage: StageId,
     pub(crate) number: u64,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Read {
 /// One output of an operand.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    pub(crate) chunk: Option<Held>,
+    pub(crate) chunk: Option<FinishedChunk>,
     /// Readers that have not read it yet, found or not.
     pub(crate) remaining: u64,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Made {
 /// A live operand.
 #[derive(Debug)]
 pub(crate) struct Operand {
-    pub(crate) key: Key,
+    pub(crate) key: OperandKey,
     pub(crate) state: OperandState,
     /// Inputs that are missing, and one for the walk that has not visited all of them.
     pub(crate) waiting: u32,
@@ -67,12 +67,12 @@ pub(crate) struct Operand {
 impl Operand {
     /// Bytes of memory of the chunks that it holds.
     pub(crate) fn bytes(&self) -> u64 {
-        self.made.iter().filter_map(|m| m.chunk.as_ref()).map(Held::memory_bytes).sum()
+        self.made.iter().filter_map(|m| m.chunk.as_ref()).map(FinishedChunk::memory_bytes).sum()
     }
 
     /// True if one of its chunks is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
-        self.made.iter().any(|m| matches!(m.chunk, Some(Held::Memory(_))))
+        self.made.iter().any(|m| matches!(m.chunk, Some(FinishedChunk::Memory(_))))
     }
 
     /// True if no output has a reader left.
@@ -86,13 +86,13 @@ impl Operand {
 pub(crate) struct Table {
     slots: Vec<Option<Operand>>,
     free: Vec<Slot>,
-    names: HashMap<Key, Slot, BuildHasherDefault<Mix>>,
+    names: HashMap<OperandKey, Slot, BuildHasherDefault<Mix>>,
     pub(crate) counts: StateCounts,
     pub(crate) max_live: u64,
 }
 
 impl Table {
-    pub(crate) fn find(&self, key: Key) -> Option<Slot> {
+    pub(crate) fn find(&self, key: OperandKey) -> Option<Slot> {
         self.names.get(&key).copied()
     }
 

@@ -11,7 +11,7 @@ use crate::error::Demand;
 use crate::operand::OperandState;
 use crate::schedule::job::{Frame, Job};
 use crate::schedule::ready::Ready;
-use crate::schedule::table::{Key, Made, Operand, Read, Slot};
+use crate::schedule::table::{Made, Operand, OperandKey, Read, Slot};
 use crate::store::counted_notes;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -37,7 +37,7 @@ impl Job {
         frame.next += 1;
         let i = frame.next as usize - 1;
         let root = operand.root;
-        let key = Key { stage: read.stage, number: read.number };
+        let key = OperandKey { stage: read.stage, number: read.number };
         // One whose chunk is gone, as this reader was not counted when it went, is made beside what is left of it.
         let known = self.table.find(key).filter(|&p| self.table.has(p, read.output));
         let producer = known.unwrap_or_else(|| self.find(key, root, None));
@@ -92,12 +92,12 @@ impl Job {
         let root = self.roots_opened;
         self.roots_opened += 1;
         let stage = self.statement.tiling.results()[result as usize].stage;
-        self.find(Key { stage, number }, root, Some(result));
+        self.find(OperandKey { stage, number }, root, Some(result));
         true
     }
 
     /// Enters an operand into the table and puts its reads before everything else on the walk.
-    pub(super) fn find(&mut self, key: Key, root: u64, claim: Option<u32>) -> Slot {
+    pub(super) fn find(&mut self, key: OperandKey, root: u64, claim: Option<u32>) -> Slot {
         let statement = self.statement.clone();
         let tiling = &statement.tiling;
         let index = tiling.grid(key.stage).unravel(key.number);
@@ -170,7 +170,7 @@ impl Job {
     }
 
     /// What an operand reads and its peak, if it runs.
-    fn needs(&mut self, key: Key, index: &[u64]) -> (SmallVec<[Read; 2]>, u64) {
+    fn needs(&mut self, key: OperandKey, index: &[u64]) -> (SmallVec<[Read; 2]>, u64) {
         let tiling = &self.statement.tiling;
         let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
         let count = tiling.read_count(key.stage, index);
@@ -203,7 +203,7 @@ impl Job {
 
     /// The chunks of an operand that were to be loaded cannot be had: it runs, and so does what it reads. Some of that
     /// may have been freed, as this operand was not counted among its readers; so counts are off from here on.
-    fn lose(&mut self, key: Key) {
+    fn lose(&mut self, key: OperandKey) {
         self.recovery.lose(key.stage, key.number);
         self.restarted = true;
     }

@@ -1,6 +1,6 @@
 //! Arrays that live beside plans: of tensors in memory, and of parts of statements that later parts read.
 
-use super::Held;
+use super::FinishedChunk;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::quota::{Account, Charge, Quota};
@@ -16,7 +16,7 @@ pub struct Resident {
     /// Its cells and chunks.
     pub grid: Grid,
     /// By row-major number.
-    slots: Vec<Mutex<Option<Held>>>,
+    slots: Vec<Mutex<Option<FinishedChunk>>>,
     /// When it was last read, in the order of such events.
     touched: AtomicU64,
     /// What its chunks take beside their cells, if they are many.
@@ -49,7 +49,8 @@ static CLOCK: AtomicU64 = AtomicU64::new(1);
 impl Resident {
     /// An array of chunks in row-major order.
     pub fn new(grid: Grid, chunks: Vec<Arc<Chunk>>) -> Arc<Self> {
-        let slots = chunks.into_iter().map(|c| Mutex::new(Some(Held::Memory(c)))).collect();
+        let slots =
+            chunks.into_iter().map(|c| Mutex::new(Some(FinishedChunk::Memory(c)))).collect();
         Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: None })
     }
 
@@ -75,18 +76,18 @@ impl Resident {
         Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: notes })
     }
 
-    fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<Held>>> {
+    fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<FinishedChunk>>> {
         let slot = self.slots.get(number as usize)?;
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a chunk in.
     pub fn put(&self, number: u64, chunk: Arc<Chunk>) {
-        self.put_held(number, Held::Memory(chunk));
+        self.put_held(number, FinishedChunk::Memory(chunk));
     }
 
     /// Takes a chunk in where it is.
-    pub fn put_held(&self, number: u64, held: Held) {
+    pub fn put_held(&self, number: u64, held: FinishedChunk) {
         if let Some(mut slot) = self.slot(number) {
             *slot = Some(held);
         }
@@ -97,8 +98,8 @@ impl Resident {
         let mut sum = (0, 0);
         for n in 0..self.slots.len() as u64 {
             match self.slot(n).as_deref() {
-                Some(Some(Held::Memory(chunk))) => sum.0 += chunk.bytes(),
-                Some(Some(Held::File(file))) => sum.1 += file.bytes(),
+                Some(Some(FinishedChunk::Memory(chunk))) => sum.0 += chunk.bytes(),
+                Some(Some(FinishedChunk::File(file))) => sum.1 += file.bytes(),
                 _ => {}
             }
         }
@@ -106,14 +107,15 @@ impl Resident {
     }
 
     /// A chunk where it is; `None` if it never came.
-    pub fn held(&self, number: u64) -> Option<Held> {
+    pub fn held(&self, number: u64) -> Option<FinishedChunk> {
         self.touched.store(CLOCK.fetch_add(1, Relaxed), Relaxed);
         self.slot(number)?.clone()
     }
 
     /// Bytes of all cells, wherever they are.
     pub fn bytes(&self) -> u64 {
-        let bytes = |n| self.slot(n).and_then(|s| s.as_ref().map(Held::bytes)).unwrap_or(0);
+        let bytes =
+            |n| self.slot(n).and_then(|s| s.as_ref().map(FinishedChunk::bytes)).unwrap_or(0);
         (0..self.slots.len() as u64).map(bytes).sum()
     }
 
@@ -125,8 +127,8 @@ impl Resident {
     /// True if all chunks came and no cell is masked.
     pub fn is_unmasked(&self) -> bool {
         (0..self.slots.len() as u64).all(|n| match self.slot(n).as_deref() {
-            Some(Some(Held::Memory(chunk))) => chunk.is_unmasked(),
-            Some(Some(Held::File(file))) => file.is_unmasked(),
+            Some(Some(FinishedChunk::Memory(chunk))) => chunk.is_unmasked(),
+            Some(Some(FinishedChunk::File(file))) => file.is_unmasked(),
             _ => false,
         })
     }
@@ -136,7 +138,7 @@ impl Resident {
     pub fn drop_masks(&self) {
         for n in 0..self.slots.len() as u64 {
             if let Some(mut slot) = self.slot(n)
-                && let Some(Held::Memory(chunk)) = &mut *slot
+                && let Some(FinishedChunk::Memory(chunk)) = &mut *slot
                 && let Some(chunk) = Arc::get_mut(chunk)
             {
                 chunk.drop_mask();
@@ -155,7 +157,7 @@ impl Resident {
     pub(crate) fn in_memory(&self, f: &mut dyn FnMut(u64, &Chunk)) {
         for n in 0..self.slots.len() as u64 {
             if let Some(slot) = self.slot(n)
-                && let Some(Held::Memory(chunk)) = &*slot
+                && let Some(FinishedChunk::Memory(chunk)) = &*slot
                 && chunk.charged() > 0
                 && Arc::strong_count(chunk) <= 2
             {
@@ -167,20 +169,20 @@ impl Resident {
     /// A chunk, if it is in memory.
     pub(crate) fn chunk(&self, number: u64) -> Option<Arc<Chunk>> {
         match self.slot(number)?.as_ref()? {
-            Held::Memory(chunk) => Some(chunk.clone()),
-            Held::File(_) => None,
+            FinishedChunk::Memory(chunk) => Some(chunk.clone()),
+            FinishedChunk::File(_) => None,
         }
     }
 
     /// Lets go of a chunk that has a file.
-    pub(crate) fn move_to_file(&self, number: u64) -> Option<Held> {
+    pub(crate) fn move_to_file(&self, number: u64) -> Option<FinishedChunk> {
         let mut slot = self.slot(number)?;
         match slot.as_ref()? {
-            Held::Memory(chunk) => {
-                let file = Held::File(chunk.file()?.clone());
+            FinishedChunk::Memory(chunk) => {
+                let file = FinishedChunk::File(chunk.file()?.clone());
                 slot.replace(file)
             }
-            Held::File(_) => None,
+            FinishedChunk::File(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::chunk::{Chunk, Condition};
 use crate::error::Error;
 use crate::pool::PooledBuf;
 use crate::schedule::TaskContext;
-use crate::store::{Held, Reader};
+use crate::store::{FinishedChunk, Reader};
 use smallvec::SmallVec;
 use tessera_kernels::copy::{self, Stores, Strided};
 use tessera_kernels::fill::fill;
@@ -76,10 +76,10 @@ pub(super) enum Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn new(held: &'a Held, cx: &'a TaskContext<'_>) -> Result<Self, Error> {
+    pub(super) fn new(held: &'a FinishedChunk, cx: &'a TaskContext<'_>) -> Result<Self, Error> {
         Ok(match held {
-            Held::Memory(chunk) => Cells::Memory(chunk),
-            Held::File(file) => Cells::File(file.reader(cx.read_back)?),
+            FinishedChunk::Memory(chunk) => Cells::Memory(chunk),
+            FinishedChunk::File(file) => Cells::File(file.reader(cx.read_back)?),
         })
     }
 

@@ -5,7 +5,7 @@ use crate::chunk::{Chunk, Condition, Element, Field, all_valid};
 use crate::error::Error;
 use crate::pool::PooledBuf;
 use crate::schedule::TaskContext;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_kernels::Plain;
@@ -115,7 +115,7 @@ pub(super) fn gather_region(
             let steps = SmallVec::from_elem(0, region.rank());
             Ok(Seen { data: Gathered::Nothing, fields, unmasked: true, offset: 0, steps })
         }
-        [one] if let Held::Memory(chunk) = op.inputs.held(input.from, one)? => {
+        [one] if let FinishedChunk::Memory(chunk) = op.inputs.held(input.from, one)? => {
             let (offset, steps) = lie(view, region, &output.grid.region(one));
             let unmasked = fields.len() < 2 || chunk.is_unmasked();
             Ok(Seen { data: Gathered::Place(chunk.clone()), fields, unmasked, offset, steps })
@@ -146,24 +146,24 @@ pub(super) fn gather_region(
 }
 
 /// Does a condition hold of all cells of a chunk? Of one in a file only its mask is known.
-pub(super) fn holds(held: &Held, condition: Condition) -> bool {
+pub(super) fn holds(held: &FinishedChunk, condition: Condition) -> bool {
     match held {
-        Held::Memory(chunk) => chunk.holds(condition),
-        Held::File(file) => condition == Condition::Unmasked && file.is_unmasked(),
+        FinishedChunk::Memory(chunk) => chunk.holds(condition),
+        FinishedChunk::File(file) => condition == Condition::Unmasked && file.is_unmasked(),
     }
 }
 
 /// [`copy_common`] of a chunk in either place; of one in a file no more is read than is needed.
 pub(super) fn copy_held(
-    held: &Held,
+    held: &FinishedChunk,
     from: &Region,
     to: &Region,
     buffers: &mut [PooledBuf],
     cx: &TaskContext<'_>,
 ) -> Result<(), Error> {
     let file = match held {
-        Held::Memory(chunk) => return copy_common(chunk, from, to, buffers),
-        Held::File(file) => file,
+        FinishedChunk::Memory(chunk) => return copy_common(chunk, from, to, buffers),
+        FinishedChunk::File(file) => file,
     };
     let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
     else {

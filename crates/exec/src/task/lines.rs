@@ -2,7 +2,7 @@
 
 use super::Operand;
 use super::gather::{Seen, gather, gather_region};
-use super::pieces::{Place, places};
+use super::pieces::{PieceInput, places};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use tessera_kernels::Level;
@@ -68,17 +68,17 @@ fn in_parts(
     view: &View,
     wide: &Region,
     axis: usize,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<PieceInput>, Error> {
     if let Some(parts) = places(op, 0, view, wide, axis)?
         && let Some((first, others)) = parts.split_first()
         && others.iter().all(|p| p.seen.steps == first.seen.steps)
     {
         return Ok(parts);
     }
-    Ok(vec![Place { from: wide.start[axis], seen: gather_region(op, 0, view, wide)? }])
+    Ok(vec![PieceInput { from: wide.start[axis], seen: gather_region(op, 0, view, wide)? }])
 }
 
-fn part(p: &Place, unmasked: bool) -> Result<Part<'_>, Error> {
+fn part(p: &PieceInput, unmasked: bool) -> Result<Part<'_>, Error> {
     let masked = !unmasked && p.seen.fields() > 1;
     let valid = if masked { Some(p.seen.bytes(1)?) } else { None };
     Ok(Part { first: p.from, bytes: p.seen.bytes(0)?, valid, offset: p.seen.offset })

@@ -4,7 +4,7 @@ use super::{Operand, Origin, Resident, gather};
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::schedule::Prepared;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use arrow::buffer::Buffer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -61,7 +61,7 @@ pub(super) fn run(
 }
 
 /// What a load reads of an array beside the plan, where it was when the load was admitted.
-pub(super) struct Pinned(Vec<(Region, Held)>);
+pub(super) struct Pinned(Vec<(Region, FinishedChunk)>);
 
 /// Holds the chunks that a load reads, and says what bringing them back needs beside the peak.
 pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64, Pinned) {
@@ -72,10 +72,10 @@ pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64
         }
     });
     let whole = resident_chunk(source, region).is_some();
-    let of = |held: &Held| match held {
-        Held::Memory(_) => 0,
-        Held::File(file) if whole => file.bytes(),
-        Held::File(file) => file.staging(),
+    let of = |held: &FinishedChunk| match held {
+        FinishedChunk::Memory(_) => 0,
+        FinishedChunk::File(file) if whole => file.bytes(),
+        FinishedChunk::File(file) => file.staging(),
     };
     (chunks.iter().map(|(_, h)| of(h)).max().unwrap_or(0), Pinned(chunks))
 }
@@ -106,8 +106,8 @@ fn resident(
         && let [(_, held)] = &chunks[..]
     {
         let chunk = match held {
-            Held::Memory(chunk) => Chunk::shared(chunk),
-            Held::File(file) => file.load(op.cx.pool, op.cx.read_back)?,
+            FinishedChunk::Memory(chunk) => Chunk::shared(chunk),
+            FinishedChunk::File(file) => file.load(op.cx.pool, op.cx.read_back)?,
         };
         return Ok(vec![chunk.first_fields(op.stage.outputs[0].fields.len())]);
     }

@@ -12,7 +12,7 @@
 use super::Operand;
 use super::gather::{Gathered, Seen, gather, lie};
 use crate::error::Error;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use tessera_kernels::fused::{Compiled, OutputFields, Scratch, StridedInput};
 use tessera_planner::plan::{Access, Fused, FusedInput, FusedOutput};
 use tessera_planner::region::Region;
@@ -30,11 +30,11 @@ pub(super) struct Pieces {
     cuts: Vec<u64>,
     /// For each input the chunks that it lies in, by their positions along the axis; one that is not cut is the same
     /// for all pieces.
-    inputs: Vec<Vec<Place>>,
+    inputs: Vec<Vec<PieceInput>>,
 }
 
 /// Where the cells of an input lie from some position on.
-pub(super) struct Place {
+pub(super) struct PieceInput {
     pub(super) from: u64,
     pub(super) seen: Seen,
 }
@@ -65,7 +65,7 @@ impl Pieces {
         // What is not cut is gathered once it is known that the rest is.
         for (k, (input, places)) in op.stage.inputs.iter().zip(&mut inputs).enumerate() {
             if let (Access::View(view), true) = (&input.access, places.is_empty()) {
-                places.push(Place { from: region.start[axis], seen: gather(op, k, view)? });
+                places.push(PieceInput { from: region.start[axis], seen: gather(op, k, view)? });
             }
         }
         Ok(Some(Pieces { region, axis, cuts, inputs }))
@@ -91,7 +91,7 @@ impl Pieces {
                 let FusedInput::Field { input, field } = input else { continue };
                 let places = &self.inputs[*input as usize];
                 let here = places.partition_point(|p| p.from <= cut[0]).max(1) - 1;
-                let Place { from, seen } = &places[here];
+                let PieceInput { from, seen } = &places[here];
                 let moved = (cut[0] - from) as i64 * seen.steps[self.axis];
                 inputs.push(StridedInput {
                     bytes: seen.bytes(*field as usize)?,
@@ -126,7 +126,7 @@ pub(super) fn places(
     view: &View,
     region: &Region,
     axis: usize,
-) -> Result<Option<Vec<Place>>, Error> {
+) -> Result<Option<Vec<PieceInput>>, Error> {
     let input = &op.stage.inputs[k];
     let output = op.plan().output(input.from);
     let pieces = op.tiling.pieces(op.id, op.index, k);
@@ -140,7 +140,9 @@ pub(super) fn places(
         let Some(part) = view.preimage(&held, &shape).intersect(region) else { return Ok(None) };
         let across = (0..region.rank())
             .any(|a| a != axis && (part.start[a], part.end[a]) != (region.start[a], region.end[a]));
-        let Held::Memory(chunk) = op.inputs.held(input.from, piece)? else { return Ok(None) };
+        let FinishedChunk::Memory(chunk) = op.inputs.held(input.from, piece)? else {
+            return Ok(None);
+        };
         if across {
             return Ok(None);
         }
@@ -148,7 +150,7 @@ pub(super) fn places(
         let unmasked = output.fields.len() < 2 || chunk.is_unmasked();
         let data = Gathered::Place(chunk.clone());
         let seen = Seen { data, fields: output.fields.clone(), unmasked, offset, steps };
-        places.push(Place { from: part.start[axis], seen });
+        places.push(PieceInput { from: part.start[axis], seen });
     }
     places.sort_by_key(|p| p.from);
     Ok(Some(places))

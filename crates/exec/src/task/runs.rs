@@ -11,7 +11,7 @@ use super::lines::validity;
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::pool::PooledBuf;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use arrow::datatypes::ArrowNativeType;
 use tessera_kernels::Plain;
 use tessera_kernels::copy::Strided;
@@ -297,11 +297,11 @@ impl<'a> Source<'a> {
         for (i, &(from, to)) in all.clone() {
             let (chunk, number) = self.place(at, i);
             let held = match self.op.inputs.held(self.runs, &chunk)? {
-                Held::Memory(chunk) => {
+                FinishedChunk::Memory(chunk) => {
                     let (start, end) = Self::last(self.kept).interval(i);
                     Some((chunk.field(field)?, (number * (end - start) + from) as usize))
                 }
-                Held::File(_) => None,
+                FinishedChunk::File(_) => None,
             };
             if held.is_none() {
                 copied += (to - from) as usize;

@@ -10,7 +10,7 @@ use super::Operand;
 use crate::chunk::Chunk;
 use crate::error::Error;
 use crate::pool::PooledBuf;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use std::sync::Arc;
 use tessera_kernels::Level;
 use tessera_kernels::copy::Stores;
@@ -43,7 +43,9 @@ pub(super) fn rows(
         let whole = (0..held.rank())
             .all(|a| a == axis || (held.start[a], held.end[a]) == (region.start[a], region.end[a]));
         match op.inputs.held(from, &piece)? {
-            Held::Memory(chunk) if whole => chunks[piece[axis] as usize] = Some(chunk.clone()),
+            FinishedChunk::Memory(chunk) if whole => {
+                chunks[piece[axis] as usize] = Some(chunk.clone())
+            }
             _ => return Ok(false),
         }
     }

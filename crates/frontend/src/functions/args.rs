@@ -5,6 +5,7 @@ use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 
+use super::row::Parameters;
 use super::{Function, Open};
 use crate::ast::Call;
 use crate::error::{BindError, Error, Position, nearest};
@@ -26,39 +27,40 @@ pub(crate) struct Bound<'q> {
 }
 
 impl<'q> Bound<'q> {
-    pub(super) fn new(f: &Function, call: &Call<'q>, span: Span) -> Result<Self, Error> {
+    pub(super) fn new(f: &'static Function, call: &Call<'q>, span: Span) -> Result<Self, Error> {
+        let Parameters { names: params, required, open } = &f.parameters;
         let count = |given: usize| {
-            let expected = match (f.open, f.required, f.params.len()) {
+            let expected = match (open, *required, params.len()) {
                 (Open::Many, n, _) => format!("at least {n} arguments"),
                 (_, n, m) if n == m && n == 1 => "1 argument".into(),
                 (_, n, m) if n == m => format!("{n} arguments"),
                 (_, n, m) => format!("{n} to {m} arguments"),
             };
-            BindError::ArgumentCount { function: f.row.name.into(), expected, given }
+            BindError::ArgumentCount { function: f.name.into(), expected, given }
         };
         let mut bound = Bound {
-            name: f.row.name,
+            name: f.name,
             span,
-            params: f.params,
-            slots: vec![None; f.params.len()],
+            params,
+            slots: vec![None; params.len()],
             rest: Vec::new(),
             dims: Vec::new(),
         };
         for (at, &expr) in call.positional.iter().enumerate() {
             match bound.slots.get_mut(at) {
                 Some(slot) => *slot = Some(expr),
-                None if f.open == Open::Many => bound.rest.push(expr),
+                None if *open == Open::Many => bound.rest.push(expr),
                 None => return fail(count(call.positional.len()), span),
             }
         }
         for &(name, expr) in &call.named {
-            let known = f.params.iter().position(|p| p.eq_ignore_ascii_case(&name.value));
+            let known = params.iter().position(|p| p.eq_ignore_ascii_case(&name.value));
             // A dimension may be called as the first parameter is: what was given by position is not meant by name.
-            let known = known.filter(|&at| f.open != Open::Dims || bound.slots[at].is_none());
+            let known = known.filter(|&at| *open != Open::Dims || bound.slots[at].is_none());
             match known {
                 Some(at) if bound.slots[at].is_none() => bound.slots[at] = Some(expr),
                 Some(_) => return fail(bound.twice(&name.value), name.span),
-                None if f.open == Open::Dims => {
+                None if *open == Open::Dims => {
                     if bound.dims.iter().any(|(known, _)| known.value == name.value) {
                         return fail(bound.twice(&name.value), name.span);
                     }
@@ -68,16 +70,16 @@ impl<'q> Bound<'q> {
                     return Err(Error::UnknownName {
                         kind: "argument",
                         name: name.value.clone(),
-                        candidates: match nearest(&name.value, f.params) {
+                        candidates: match nearest(&name.value, params) {
                             Some(near) => vec![near.to_string()],
-                            None => f.params.iter().map(|p| (*p).to_string()).collect(),
+                            None => params.iter().map(|p| (*p).to_string()).collect(),
                         },
                         position: Position::of_span(name.span),
                     });
                 }
             }
         }
-        match bound.slots[..f.required].iter().all(Option::is_some) {
+        match bound.slots[..*required].iter().all(Option::is_some) {
             true => Ok(bound),
             false => fail(count(call.positional.len()), span),
         }

@@ -9,7 +9,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, Pick, fail, span_of};
@@ -17,140 +17,67 @@ use crate::lower::{At, Lowerer, Pick, fail, span_of};
 /// The most positions that a list in a plan may have.
 const POSITIONS_MAX: u64 = 1 << 24;
 
-const ANY: &str = "any";
 const MOVE: &str = "masks move with their cells";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "pad",
         "pad(x, width, mode => 'constant', value => 0) | pad(x, dim => [before, after], …)",
-        &["x", "width", "mode", "value"],
-        1,
-        Open::Dims,
         pad,
-        "More cells at both ends: `width` is a number, [before, after], or one pair for each dimension. Modes 'constant', 'edge', 'reflect', 'symmetric', 'wrap'. Padded dimensions lose their labels.",
-        ANY,
-        "masks move with their cells; `value => NULL` pads with masked cells",
-        "SELECT pad(x, 1, mode => 'edge') FROM x",
-        "numpy.pad",
-    ),
+        "More cells at both ends: `width` is a number, [before, after], or one pair for each \
+         dimension. Modes 'constant', 'edge', 'reflect', 'symmetric', 'wrap'. Padded \
+         dimensions lose their labels.",
+    )
+    .takes(&["x", "width", "mode", "value"], 1, Open::Dims)
+    .missing("masks move with their cells; `value => NULL` pads with masked cells")
+    .example("SELECT pad(x, 1, mode => 'edge') FROM x"),
     row(
-        "tile",
         "tile(x, reps)",
-        &["x", "reps"],
-        2,
-        Open::No,
         tile,
-        "The tensor again and again: `reps` is a number for the last dimension, or one for each; more make new dimensions.",
-        ANY,
-        MOVE,
-        "SELECT tile(x, [2, 3]) FROM x",
-        "numpy.tile",
-    ),
+        "The tensor again and again: `reps` is a number for the last dimension, or one for \
+         each; more make new dimensions.",
+    )
+    .missing(MOVE)
+    .example("SELECT tile(x, [2, 3]) FROM x"),
     row(
-        "repeat",
         "repeat(x, n, axis => NULL)",
-        &["x", "n", "axis"],
-        2,
-        Open::No,
         repeat,
         "Each cell n times along a dimension; of all cells in row-major order without `axis`.",
-        ANY,
-        MOVE,
-        "SELECT repeat(x, 3, axis => 0) FROM x",
-        "numpy.repeat",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT repeat(x, 3, axis => 0) FROM x"),
     row(
-        "rot90",
         "rot90(x, k => 1, axes => [0, 1])",
-        &["x", "k", "axes"],
-        1,
-        Open::No,
         rot90,
         "Turned k times by 90 degrees, from the first toward the second of two dimensions.",
-        ANY,
-        MOVE,
-        "SELECT rot90(x) FROM x",
-        "numpy.rot90",
-    ),
+    )
+    .missing(MOVE),
+    row("fliplr(x)", mirrored, "Backwards along the second dimension.").missing(MOVE),
+    row("flipud(x)", mirrored, "Backwards along the first dimension.").missing(MOVE),
+    row("hstack([x, y, …])", stacked, "Side by side: along the second dimension, or the only one.")
+        .dtypes("NumPy's promotion")
+        .missing(MOVE)
+        .example("SELECT hstack([a, b]) FROM a, b"),
     row(
-        "fliplr",
-        "fliplr(x)",
-        &["x"],
-        1,
-        Open::No,
-        mirrored,
-        "Backwards along the second dimension.",
-        ANY,
-        MOVE,
-        "SELECT fliplr(x) FROM x",
-        "numpy.fliplr",
-    ),
-    row(
-        "flipud",
-        "flipud(x)",
-        &["x"],
-        1,
-        Open::No,
-        mirrored,
-        "Backwards along the first dimension.",
-        ANY,
-        MOVE,
-        "SELECT flipud(x) FROM x",
-        "numpy.flipud",
-    ),
-    row(
-        "hstack",
-        "hstack([x, y, …])",
-        &["tensors"],
-        1,
-        Open::No,
-        stacked,
-        "Side by side: along the second dimension, or the only one.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT hstack([a, b]) FROM a, b",
-        "numpy.hstack",
-    ),
-    row(
-        "vstack",
         "vstack([x, y, …])",
-        &["tensors"],
-        1,
-        Open::No,
         stacked,
         "One below the other: along the first dimension; 1-d tensors are rows.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT vstack([a, b]) FROM a, b",
-        "numpy.vstack",
-    ),
+    )
+    .dtypes("NumPy's promotion")
+    .missing(MOVE)
+    .example("SELECT vstack([a, b]) FROM a, b"),
+    row("dstack([x, y, …])", stacked, "One behind the other: along the third dimension.")
+        .dtypes("NumPy's promotion")
+        .missing(MOVE)
+        .example("SELECT dstack([a, b]) FROM a, b"),
     row(
-        "dstack",
-        "dstack([x, y, …])",
-        &["tensors"],
-        1,
-        Open::No,
-        stacked,
-        "One behind the other: along the third dimension.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT dstack([a, b]) FROM a, b",
-        "numpy.dstack",
-    ),
-    row(
-        "diag",
         "diag(x, k => 0)",
-        &["x", "k"],
-        1,
-        Open::No,
         diag,
-        "A matrix with the cells of a 1-d tensor on its k-th diagonal and zeros elsewhere; or the k-th diagonal of a matrix.",
-        "numeric and bool",
-        MOVE,
-        "SELECT diag(v) FROM v",
-        "numpy.diag",
-    ),
+        "A matrix with the cells of a 1-d tensor on its k-th diagonal and zeros elsewhere; or \
+         the k-th diagonal of a matrix.",
+    )
+    .dtypes("numeric and bool")
+    .missing(MOVE)
+    .example("SELECT diag(v) FROM v"),
 ];
 
 /// Cells at both ends of each axis.

@@ -8,7 +8,7 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Record, Tensor, Value};
 use crate::lower::{At, Lowerer, evaluate, fail, unsupported};
@@ -16,46 +16,39 @@ use crate::lower::{At, Lowerer, evaluate, fail, unsupported};
 /// The most bins and codes that are counted: every chunk of cells has a count for each.
 const BINS_MAX: u64 = 1 << 24;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "histogram",
-        "histogram(x, bins => 10 | [edge, …], range => NULL, weights => NULL, density => false)",
-        &["x", "bins", "range", "weights", "density"],
-        1,
-        Open::No,
+        "histogram(x, bins => 10 | [edge, …], range => NULL, weights => NULL, density => \
+         false)",
         histogram,
-        "Cells by bins: a record of `counts` and `edges`. Each bin has its lower edge, the last one both. Of a number of bins the edges are even from the least to the greatest cell, or over `range`.",
-        "numeric; counts are int64, or float64 with `weights` or `density`",
-        "masked cells, NaN and what lies beyond the edges are left out; without `range` NaN is an error",
-        "SELECT histogram(x, bins => 100, range => [-5.0, 5.0]).counts FROM x",
-        "numpy.histogram",
-    ),
+        "Cells by bins: a record of `counts` and `edges`. Each bin has its lower edge, the \
+         last one both. Of a number of bins the edges are even from the least to the greatest \
+         cell, or over `range`.",
+    )
+    .dtypes("numeric; counts are int64, or float64 with `weights` or `density`")
+    .missing(
+        "masked cells, NaN and what lies beyond the edges are left out; without `range` NaN is \
+         an error",
+    )
+    .example("SELECT histogram(x, bins => 100, range => [-5.0, 5.0]).counts FROM x"),
     row(
-        "histogram2d",
         "histogram2d(x, y, bins => 10 | [nx, ny], range => NULL, weights => NULL)",
-        &["x", "y", "bins", "range", "weights"],
-        2,
-        Open::No,
         histogram2d,
-        "Cells of two tensors by bins of both: a record of `counts` [x, y], `x_edges` and `y_edges`; `range` is [[x_lo, x_hi], [y_lo, y_hi]].",
-        "numeric; counts are float64",
-        "as histogram",
-        "SELECT histogram2d(u, v, bins => 20) FROM wind",
-        "numpy.histogram2d",
-    ),
+        "Cells of two tensors by bins of both: a record of `counts` [x, y], `x_edges` and \
+         `y_edges`; `range` is [[x_lo, x_hi], [y_lo, y_hi]].",
+    )
+    .dtypes("numeric; counts are float64")
+    .missing("as histogram")
+    .example("SELECT histogram2d(u, v, bins => 20) FROM wind"),
     row(
-        "bincount",
         "bincount(x, weights => NULL, minlength => 0)",
-        &["x", "weights", "minlength"],
-        1,
-        Open::No,
         bincount,
-        "How many cells have each value 0, 1, …, or the sums of their weights; a negative value is an error. The length is that of the greatest value, at least `minlength`.",
-        "integers give int64, or float64 with weights",
-        "masked cells are left out",
-        "SELECT bincount(k) FROM x",
-        "numpy.bincount",
-    ),
+        "How many cells have each value 0, 1, …, or the sums of their weights; a negative \
+         value is an error. The length is that of the greatest value, at least `minlength`.",
+    )
+    .dtypes("integers give int64, or float64 with weights")
+    .missing("masked cells are left out")
+    .example("SELECT bincount(k) FROM x"),
 ];
 
 /// Even edges over a known range, with NumPy's formula.

@@ -7,51 +7,36 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "allclose",
         "allclose(x, y, rtol => 1e-5, atol => 1e-8, equal_nan => false)",
-        &["x", "y", "rtol", "atol", "equal_nan"],
-        2,
-        Open::No,
         close,
         "Are all cells equal within atol + rtol * |y|?",
-        "numeric give bool",
-        "cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`",
-        "SELECT allclose(a, b) FROM a, b",
-        "numpy.allclose",
-    ),
+    )
+    .dtypes("numeric give bool")
+    .missing("cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`")
+    .example("SELECT allclose(a, b) FROM a, b"),
     row(
-        "isclose",
         "isclose(x, y, rtol => 1e-5, atol => 1e-8, equal_nan => false)",
-        &["x", "y", "rtol", "atol", "equal_nan"],
-        2,
-        Open::No,
         close,
         "Is each cell equal within atol + rtol * |y|?",
-        "numeric give bool",
-        "NULL where either is masked; NaN equals nothing, or NaN with `equal_nan`",
-        "SELECT isclose(a, b) FROM a, b",
-        "numpy.isclose",
-    ),
+    )
+    .dtypes("numeric give bool")
+    .missing("NULL where either is masked; NaN equals nothing, or NaN with `equal_nan`")
+    .example("SELECT isclose(a, b) FROM a, b"),
     row(
-        "array_equal",
         "array_equal(x, y, equal_nan => false)",
-        &["x", "y", "equal_nan"],
-        2,
-        Open::No,
         array_equal,
         "Have both the same shape and the same cells?",
-        "any of one type give bool",
-        "cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`",
-        "SELECT array_equal(a, b) FROM a, b",
-        "numpy.array_equal",
-    ),
+    )
+    .dtypes("any of one type give bool")
+    .missing("cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`")
+    .example("SELECT array_equal(a, b) FROM a, b"),
 ];
 
 fn close(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -8,81 +8,59 @@ use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::{BindError, Error};
 use crate::labels::first_difference;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, Pick, fail, span_of, unknown_dim};
 
-const ANY: &str = "any";
 const MOVE: &str = "masks go with their cells";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "values",
         "values(x)",
-        &["x"],
-        1,
-        Open::No,
         drop_coords,
-        "The cells under the same names of dimensions and without labels, so that operands meet by position.",
-        ANY,
-        MOVE,
-        "SELECT values(t2m[12:]) - values(t2m[:-12]) FROM era5",
-        "xarray: x.drop_vars(x.coords)",
-    ),
+        "The cells under the same names of dimensions and without labels, so that operands \
+         meet by position.",
+    )
+    .missing(MOVE)
+    .example("SELECT values(t2m[12:]) - values(t2m[:-12]) FROM era5")
+    .numpy("xarray: x.drop_vars(x.coords)"),
     row(
-        "drop_coords",
         "drop_coords(x, 'dim', …)",
-        &["x"],
-        1,
-        Open::Many,
         drop_coords,
         "Without the labels of these dimensions, or of all of them if none is given.",
-        ANY,
-        MOVE,
-        "SELECT drop_coords(t2m, 'time') FROM era5",
-        "xarray.DataArray.drop_vars",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT drop_coords(t2m, 'time') FROM era5")
+    .numpy("xarray.DataArray.drop_vars"),
     row(
-        "assign_coords",
         "assign_coords(x, dim => labels, …)",
-        &["x"],
-        1,
-        Open::Dims,
         assign_coords,
-        "Other labels for dimensions: an expression of one dimension (coordinates of x are in sight), or a list of numbers, dates or texts.",
-        "integers, floats, dates and texts as labels",
-        "masks go with their cells; a masked label is NaN among floats, else an error",
-        "SELECT assign_coords(t2m, lon => (lon + 180) % 360 - 180) FROM era5",
-        "xarray.DataArray.assign_coords",
-    ),
+        "Other labels for dimensions: an expression of one dimension (coordinates of x are in \
+         sight), or a list of numbers, dates or texts.",
+    )
+    .dtypes("integers, floats, dates and texts as labels")
+    .missing("masks go with their cells; a masked label is NaN among floats, else an error")
+    .example("SELECT assign_coords(t2m, lon => (lon + 180) % 360 - 180) FROM era5")
+    .numpy("xarray.DataArray.assign_coords"),
     row(
-        "swap_dims",
         "swap_dims(x, old, new)",
-        &["x", "old", "new"],
-        3,
-        Open::No,
         swap_dims,
-        "The dimension `old` called `new`, with the labels of the coordinate `new` along it, without labels if there is no such coordinate.",
-        ANY,
-        MOVE,
-        "SELECT swap_dims(t2m, 'time', 'step') FROM era5",
-        "xarray.DataArray.swap_dims",
-    ),
+        "The dimension `old` called `new`, with the labels of the coordinate `new` along it, \
+         without labels if there is no such coordinate.",
+    )
+    .missing(MOVE)
+    .example("SELECT swap_dims(t2m, 'time', 'step') FROM era5")
+    .numpy("xarray.DataArray.swap_dims"),
     row(
-        "sortby",
         "sortby(x, dim, descending => false)",
-        &["x", "dim", "descending"],
-        2,
-        Open::No,
         sortby,
         "The positions of a dimension in the order of its labels; NaN is last.",
-        ANY,
-        MOVE,
-        "SELECT sortby(assign_coords(t2m, lon => (lon + 180) % 360 - 180), 'lon') FROM era5",
-        "xarray.DataArray.sortby",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT sortby(assign_coords(t2m, lon => (lon + 180) % 360 - 180), 'lon') FROM era5")
+    .numpy("xarray.DataArray.sortby"),
 ];
 
 fn drop_coords(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -8,7 +8,7 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Binary, Lowerer, fail};
@@ -16,219 +16,132 @@ use crate::lower::{At, Binary, Lowerer, fail};
 const NONE: &str = "no cell is masked";
 const ANY: &str = "of type `dtype`, float64 if none is given";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
+    row("zeros(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Zeros.")
+        .dtypes(ANY)
+        .missing(NONE)
+        .example("SELECT zeros([2, 3])"),
+    row("ones(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Ones.")
+        .dtypes(ANY)
+        .missing(NONE)
+        .example("SELECT ones([2, 3], dims => ['y', 'x'])"),
     row(
-        "zeros",
-        "zeros(shape, dtype => 'float64', chunks => NULL, dims => NULL)",
-        FILLED,
-        1,
-        Open::No,
-        filled,
-        "Zeros.",
-        ANY,
-        NONE,
-        "SELECT zeros([2, 3])",
-        "numpy.zeros",
-    ),
-    row(
-        "ones",
-        "ones(shape, dtype => 'float64', chunks => NULL, dims => NULL)",
-        FILLED,
-        1,
-        Open::No,
-        filled,
-        "Ones.",
-        ANY,
-        NONE,
-        "SELECT ones([2, 3], dims => ['y', 'x'])",
-        "numpy.ones",
-    ),
-    row(
-        "empty",
         "empty(shape, dtype => 'float64', chunks => NULL, dims => NULL)",
-        FILLED,
-        1,
-        Open::No,
         filled,
         "Zeros: no cell is left to chance.",
-        ANY,
-        NONE,
-        "SELECT empty([2])",
-        "numpy.zeros",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT empty([2])")
+    .numpy("numpy.zeros"),
     row(
-        "full",
         "full(shape, value, dtype => NULL, chunks => NULL, dims => NULL)",
-        &["shape", "value", "dtype", "chunks", "dims"],
-        2,
-        Open::No,
         full,
         "One value in every cell.",
-        "of the value's type, or `dtype`",
-        "NULL masks every cell",
-        "SELECT full([2, 2], 7)",
-        "numpy.full",
-    ),
+    )
+    .dtypes("of the value's type, or `dtype`")
+    .missing("NULL masks every cell")
+    .example("SELECT full([2, 2], 7)"),
+    row("zeros_like(x, dtype => NULL)", like, "Zeros in the shape of x, with its labels.")
+        .dtypes("of the type of x, or `dtype`")
+        .missing(NONE),
+    row("ones_like(x, dtype => NULL)", like, "Ones in the shape of x, with its labels.")
+        .dtypes("of the type of x, or `dtype`")
+        .missing(NONE),
     row(
-        "zeros_like",
-        "zeros_like(x, dtype => NULL)",
-        &["x", "dtype"],
-        1,
-        Open::No,
-        like,
-        "Zeros in the shape of x, with its labels.",
-        "of the type of x, or `dtype`",
-        NONE,
-        "SELECT zeros_like(x) FROM x",
-        "numpy.zeros_like",
-    ),
-    row(
-        "ones_like",
-        "ones_like(x, dtype => NULL)",
-        &["x", "dtype"],
-        1,
-        Open::No,
-        like,
-        "Ones in the shape of x, with its labels.",
-        "of the type of x, or `dtype`",
-        NONE,
-        "SELECT ones_like(x) FROM x",
-        "numpy.ones_like",
-    ),
-    row(
-        "full_like",
         "full_like(x, value, dtype => NULL)",
-        &["x", "value", "dtype"],
-        2,
-        Open::No,
         like,
         "One value in the shape of x, with its labels.",
-        "of the type of x, or `dtype`",
-        "NULL masks every cell",
-        "SELECT full_like(x, 7) FROM x",
-        "numpy.full_like",
-    ),
+    )
+    .dtypes("of the type of x, or `dtype`")
+    .missing("NULL masks every cell")
+    .example("SELECT full_like(x, 7) FROM x"),
     row(
-        "arange",
         "arange(start, stop => NULL, step => 1, dtype => NULL, chunks => NULL, dims => NULL)",
-        &["start", "stop", "step", "dtype", "chunks", "dims"],
-        1,
-        Open::No,
         arange,
-        "Numbers from start up to but without stop; of one argument it is stop, and start is 0.",
-        "int64, float64 if an argument is a float, or `dtype`",
-        NONE,
-        "SELECT arange(2, 9, 3)",
-        "numpy.arange",
-    ),
+        "Numbers from start up to but without stop; of one argument it is stop, and start is \
+         0.",
+    )
+    .dtypes("int64, float64 if an argument is a float, or `dtype`")
+    .missing(NONE)
+    .example("SELECT arange(2, 9, 3)"),
     row(
-        "linspace",
-        "linspace(start, stop, num => 50, endpoint => true, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["start", "stop", "num", "endpoint", "dtype", "chunks", "dims"],
-        2,
-        Open::No,
+        "linspace(start, stop, num => 50, endpoint => true, dtype => 'float64', chunks => \
+         NULL, dims => NULL)",
         linspace,
         "Evenly spaced numbers from start to stop.",
-        ANY,
-        NONE,
-        "SELECT linspace(0, 1, 5)",
-        "numpy.linspace",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT linspace(0, 1, 5)"),
     row(
-        "eye",
         "eye(n, m => n, k => 0, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["n", "m", "k", "dtype", "chunks", "dims"],
-        1,
-        Open::No,
         eye,
         "Ones on a diagonal (k above the main one), else zeros.",
-        ANY,
-        NONE,
-        "SELECT eye(3)",
-        "numpy.eye",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT eye(3)"),
     row(
-        "identity",
         "identity(n, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["n", "dtype", "chunks", "dims"],
-        1,
-        Open::No,
         eye,
         "The square matrix with ones on its diagonal.",
-        ANY,
-        NONE,
-        "SELECT identity(3)",
-        "numpy.identity",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT identity(3)"),
     row(
-        "random",
         "random(shape, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
-        RANDOM,
-        1,
-        Open::No,
         random,
         "Uniform random numbers in [0, 1); the same for a seed, whatever the chunks.",
-        ANY,
-        NONE,
-        "SELECT random([3, 4], seed => 42)",
-        "numpy.random.random",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT random([3, 4], seed => 42)")
+    .numpy("numpy.random.random"),
     row(
-        "random_uniform",
-        "random_uniform(shape, low => 0, high => 1, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["shape", "low", "high", "seed", "dtype", "chunks", "dims"],
-        1,
-        Open::No,
+        "random_uniform(shape, low => 0, high => 1, seed => NULL, dtype => 'float64', chunks \
+         => NULL, dims => NULL)",
         random,
         "Uniform random numbers in [low, high).",
-        ANY,
-        NONE,
-        "SELECT random_uniform([3, 4], seed => 42)",
-        "numpy.random.uniform",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT random_uniform([3, 4], seed => 42)")
+    .numpy("numpy.random.uniform"),
     row(
-        "random_normal",
-        "random_normal(shape, loc => 0, scale => 1, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["shape", "loc", "scale", "seed", "dtype", "chunks", "dims"],
-        1,
-        Open::No,
+        "random_normal(shape, loc => 0, scale => 1, seed => NULL, dtype => 'float64', chunks \
+         => NULL, dims => NULL)",
         random,
         "Normal random numbers.",
-        ANY,
-        NONE,
-        "SELECT random_normal([3, 4], seed => 42)",
-        "numpy.random.normal",
-    ),
+    )
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT random_normal([3, 4], seed => 42)")
+    .numpy("numpy.random.normal"),
     row(
-        "uniform",
-        "uniform(low => 0, high => 1, size => NULL, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["low", "high", "shape", "seed", "dtype", "chunks", "dims", "size"],
-        0,
-        Open::No,
+        "uniform(low => 0, high => 1, size => NULL, seed => NULL, dtype => 'float64', chunks \
+         => NULL, dims => NULL)",
         random,
         "Uniform random numbers in [low, high), with NumPy's order of arguments.",
-        ANY,
-        NONE,
-        "SELECT uniform(-1, 1, [3, 4], seed => 42)",
-        "numpy.random.uniform",
-    ),
+    )
+    .takes(&["low", "high", "shape", "seed", "dtype", "chunks", "dims", "size"], 0, Open::No)
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT uniform(-1, 1, [3, 4], seed => 42)")
+    .numpy("numpy.random.uniform"),
     row(
-        "normal",
-        "normal(loc => 0, scale => 1, size => NULL, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
-        &["loc", "scale", "shape", "seed", "dtype", "chunks", "dims", "size"],
-        0,
-        Open::No,
+        "normal(loc => 0, scale => 1, size => NULL, seed => NULL, dtype => 'float64', chunks \
+         => NULL, dims => NULL)",
         random,
         "Normal random numbers, with NumPy's order of arguments.",
-        ANY,
-        NONE,
-        "SELECT normal(0, 2, [3, 4], seed => 42)",
-        "numpy.random.normal",
-    ),
+    )
+    .takes(&["loc", "scale", "shape", "seed", "dtype", "chunks", "dims", "size"], 0, Open::No)
+    .dtypes(ANY)
+    .missing(NONE)
+    .example("SELECT normal(0, 2, [3, 4], seed => 42)")
+    .numpy("numpy.random.normal"),
 ];
-
-const FILLED: &[&str] = &["shape", "dtype", "chunks", "dims"];
-const RANDOM: &[&str] = &["shape", "seed", "dtype", "chunks", "dims"];
 
 /// `shape`, which must be given.
 fn shape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<u64>, Error> {

@@ -7,7 +7,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DatePart};
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
@@ -15,88 +15,92 @@ use crate::lower::{At, Lowerer, fail, types};
 const MASKS: &str = "masked cells stay masked";
 const TYPES: &str = "datetimes of any calendar give int64";
 
-macro_rules! part {
-    ($name:literal, $doc:literal, $numpy:literal) => {
-        row(
-            $name,
-            concat!($name, "(time)"),
-            &["time"],
-            1,
-            Open::No,
-            part,
-            $doc,
-            TYPES,
-            MASKS,
-            concat!("SELECT ", $name, "(time) FROM era5"),
-            $numpy,
-        )
-    };
-}
-
-pub(super) const ROWS: &[Function] = &[
-    part!("year", "Year.", "xarray: time.dt.year"),
-    part!("quarter", "Quarter of the year, 1 to 4.", "xarray: time.dt.quarter"),
-    part!("month", "Month, 1 to 12.", "xarray: time.dt.month"),
-    part!("week", "ISO week, 1 to 53.", "xarray: time.dt.isocalendar().week"),
-    part!("day", "Day of the month.", "xarray: time.dt.day"),
-    part!("dayofyear", "Day of the year, from 1.", "xarray: time.dt.dayofyear"),
-    part!("dayofweek", "Day of the week, Monday is 0.", "xarray: time.dt.dayofweek"),
-    part!("hour", "Hour, 0 to 23.", "xarray: time.dt.hour"),
-    part!("minute", "Minute, 0 to 59.", "xarray: time.dt.minute"),
-    part!("second", "Second, 0 to 59.", "xarray: time.dt.second"),
-    part!("season", "Season: 0 is December to February, then 1 to 3.", "xarray: time.dt.season"),
+pub(super) const ROWS: &[Row] = &[
+    row("year(time)", part, "Year.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT year(time) FROM era5")
+        .numpy("xarray: time.dt.year"),
+    row("quarter(time)", part, "Quarter of the year, 1 to 4.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT quarter(time) FROM era5")
+        .numpy("xarray: time.dt.quarter"),
+    row("month(time)", part, "Month, 1 to 12.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT month(time) FROM era5")
+        .numpy("xarray: time.dt.month"),
+    row("week(time)", part, "ISO week, 1 to 53.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT week(time) FROM era5")
+        .numpy("xarray: time.dt.isocalendar().week"),
+    row("day(time)", part, "Day of the month.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT day(time) FROM era5")
+        .numpy("xarray: time.dt.day"),
+    row("dayofyear(time)", part, "Day of the year, from 1.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT dayofyear(time) FROM era5")
+        .numpy("xarray: time.dt.dayofyear"),
+    row("dayofweek(time)", part, "Day of the week, Monday is 0.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT dayofweek(time) FROM era5")
+        .numpy("xarray: time.dt.dayofweek"),
+    row("hour(time)", part, "Hour, 0 to 23.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT hour(time) FROM era5")
+        .numpy("xarray: time.dt.hour"),
+    row("minute(time)", part, "Minute, 0 to 59.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT minute(time) FROM era5")
+        .numpy("xarray: time.dt.minute"),
+    row("second(time)", part, "Second, 0 to 59.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT second(time) FROM era5")
+        .numpy("xarray: time.dt.second"),
+    row("season(time)", part, "Season: 0 is December to February, then 1 to 3.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT season(time) FROM era5")
+        .numpy("xarray: time.dt.season"),
+    row("date_part(part, time)", date_part, "A part of a date by its name.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .example("SELECT date_part('month', time) FROM era5")
+        .numpy("xarray: time.dt.month"),
     row(
-        "date_part",
-        "date_part(part, time)",
-        &["part", "time"],
-        2,
-        Open::No,
-        date_part,
-        "A part of a date by its name.",
-        TYPES,
-        MASKS,
-        "SELECT date_part('month', time) FROM era5",
-        "xarray: time.dt.month",
-    ),
-    row(
-        "epoch",
         "epoch(time)",
-        &["time"],
-        1,
-        Open::No,
         epoch,
-        "Seconds since 1970-01-01 of the time's calendar, as a difference of two times is in seconds.",
-        "datetimes of any calendar give float64",
-        MASKS,
-        "SELECT epoch(time) / 86400 FROM era5",
-        "(time - numpy.datetime64(0, 's')) / numpy.timedelta64(1, 's')",
-    ),
+        "Seconds since 1970-01-01 of the time's calendar, as a difference of two times is in \
+         seconds.",
+    )
+    .dtypes("datetimes of any calendar give float64")
+    .missing(MASKS)
+    .example("SELECT epoch(time) / 86400 FROM era5")
+    .numpy("(time - numpy.datetime64(0, 's')) / numpy.timedelta64(1, 's')"),
     row(
-        "date_trunc",
         "date_trunc(part, time)",
-        &["part", "time"],
-        2,
-        Open::No,
         date_trunc,
-        "The first moment of the second, minute, hour, day, week (from Monday), month, quarter or year in which a time lies.",
-        "datetimes of any calendar; type stays",
-        MASKS,
-        "SELECT date_trunc('month', time) FROM era5",
-        "pandas: time.to_period('M').start_time",
-    ),
-    row(
-        "now",
-        "now()",
-        &[],
-        0,
-        Open::No,
-        now,
-        "The moment at which the statement was accepted.",
-        "gives a datetime",
-        "never masked",
-        "SELECT now()",
-        "numpy.datetime64('now')",
-    ),
+        "The first moment of the second, minute, hour, day, week (from Monday), month, quarter \
+         or year in which a time lies.",
+    )
+    .dtypes("datetimes of any calendar; type stays")
+    .missing(MASKS)
+    .example("SELECT date_trunc('month', time) FROM era5")
+    .numpy("pandas: time.to_period('M').start_time"),
+    row("now()", now, "The moment at which the statement was accepted.")
+        .dtypes("gives a datetime")
+        .missing("never masked")
+        .example("SELECT now()")
+        .numpy("numpy.datetime64('now')"),
 ];
 
 fn part(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -17,7 +17,7 @@ mod sum;
 
 use tessera_planner::dtype::DType;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{Lowerer, fail, types, unsupported};
@@ -30,85 +30,47 @@ pub(super) use sum::sum_of_products;
 const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
 const MASKS: &str = "products with a masked factor are skipped; NaN propagates";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "einsum",
         "einsum(subscripts, x, y, …)",
-        &["subscripts"],
-        1,
-        Open::Many,
         einsum,
-        "Sum of products over the letters that the result has not: any number of operands, repeated letters, `...`, and without `->` the letters that occur once, in order. The cheapest order of products is searched.",
-        TYPES,
-        MASKS,
-        "SELECT einsum('bij,bjk->bik', p, q) FROM p, q",
-        "numpy.einsum",
-    ),
+        "Sum of products over the letters that the result has not: any number of operands, \
+         repeated letters, `...`, and without `->` the letters that occur once, in order. The \
+         cheapest order of products is searched.",
+    )
+    .takes(&["subscripts"], 1, Open::Many)
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT einsum('bij,bjk->bik', p, q) FROM p, q"),
     row(
-        "tensordot",
         "tensordot(x, y, axes => 2)",
-        &["x", "y", "axes"],
-        2,
-        Open::No,
         tensordot,
-        "Sum of products over the last n dimensions of x and the first n of y, or over the pairs of dimensions of two lists.",
-        TYPES,
-        MASKS,
-        "SELECT tensordot(x, y, axes => [[1, 0], [0, 1]]) FROM x, y",
-        "numpy.tensordot",
-    ),
+        "Sum of products over the last n dimensions of x and the first n of y, or over the \
+         pairs of dimensions of two lists.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT tensordot(x, y, axes => [[1, 0], [0, 1]]) FROM x, y"),
+    row("inner(x, y)", inner, "Sum of products over the last dimensions of both.")
+        .dtypes(TYPES)
+        .missing(MASKS),
+    row("kron(x, y)", kron, "Kronecker product: blocks of y, each times a cell of x.")
+        .dtypes(TYPES)
+        .missing("masked where either is")
+        .example("SELECT kron(eye(3), x) FROM x"),
     row(
-        "inner",
-        "inner(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        inner,
-        "Sum of products over the last dimensions of both.",
-        TYPES,
-        MASKS,
-        "SELECT inner(x, y) FROM x, y",
-        "numpy.inner",
-    ),
-    row(
-        "kron",
-        "kron(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        kron,
-        "Kronecker product: blocks of y, each times a cell of x.",
-        TYPES,
-        "masked where either is",
-        "SELECT kron(eye(3), x) FROM x",
-        "numpy.kron",
-    ),
-    row(
-        "trace",
         "trace(x, offset => 0, axis1 => 0, axis2 => 1)",
-        &["x", "offset", "axis1", "axis2"],
-        1,
-        Open::No,
         trace,
         "Sum along a diagonal of two dimensions.",
-        "as sum",
-        "masked cells are skipped; NaN propagates",
-        "SELECT trace(x) FROM x",
-        "numpy.trace",
-    ),
+    )
+    .dtypes("as sum")
+    .missing("masked cells are skipped; NaN propagates"),
     row(
-        "diagonal",
         "diagonal(x, offset => 0, axis1 => 0, axis2 => 1)",
-        &["x", "offset", "axis1", "axis2"],
-        1,
-        Open::No,
         diagonal,
         "A diagonal of two dimensions, as the last dimension.",
-        "any",
-        "masks move with their cells",
-        "SELECT diagonal(x) FROM x",
-        "numpy.diagonal",
-    ),
+    )
+    .missing("masks move with their cells"),
 ];
 
 /// An axis of a sum of products: equal labels have equal positions.

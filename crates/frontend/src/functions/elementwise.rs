@@ -1,62 +1,5 @@
 //! Functions of cells: constants, `where` and `astype` here, the other families in modules of their own.
 
-macro_rules! float1 {
-    ($name:literal, $doc:literal) => {
-        float1!($name, $doc, concat!("numpy.", $name))
-    };
-    ($name:literal, $doc:literal, $numpy:expr) => {
-        row(
-            $name,
-            concat!($name, "(x)"),
-            &["x"],
-            1,
-            Open::No,
-            float1,
-            $doc,
-            FLOAT,
-            MASKS,
-            concat!("SELECT ", $name, "(x) FROM x"),
-            $numpy,
-        )
-    };
-}
-
-macro_rules! one {
-    ($name:literal, $lower:expr, $doc:literal, $dtypes:expr) => {
-        row(
-            $name,
-            concat!($name, "(x)"),
-            &["x"],
-            1,
-            Open::No,
-            $lower,
-            $doc,
-            $dtypes,
-            MASKS,
-            concat!("SELECT ", $name, "(x) FROM x"),
-            concat!("numpy.", $name),
-        )
-    };
-}
-
-macro_rules! two {
-    ($name:literal, $lower:expr, $doc:literal, $dtypes:expr) => {
-        row(
-            $name,
-            concat!($name, "(x, y)"),
-            &["x", "y"],
-            2,
-            Open::No,
-            $lower,
-            $doc,
-            $dtypes,
-            MASKS,
-            concat!("SELECT ", $name, "(x, y) FROM x, y"),
-            concat!("numpy.", $name),
-        )
-    };
-}
-
 pub(super) mod arithmetic;
 pub(super) mod floats;
 pub(super) mod logic;
@@ -66,98 +9,47 @@ pub(super) mod rounding;
 use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{Lowerer, fail};
 
-const MASKS: &str = "masked where an argument is; NaN propagates";
 const FLOAT: &str = "floats stay; 16-bit integers give float32, all else float64";
 const NUMERIC: &str = "numeric, type stays";
 const MEET: &str = "NumPy's promotion of the arguments";
 const BOOL: &str = "gives bool";
 
-pub(super) const ROWS: &[Function] = &[row(
-    "pi",
-    "pi()",
-    &[],
-    0,
-    Open::No,
-    constant,
-    "π.",
-    "gives a float literal",
-    "never masked",
-    "SELECT x * pi() FROM x",
-    "numpy.pi",
-)];
+pub(super) const ROWS: &[Row] = &[row("pi()", constant, "π.")
+    .dtypes("gives a float literal")
+    .missing("never masked")
+    .example("SELECT x * pi() FROM x")];
 
 /// Elementwise functions that plain SQL does not have.
-pub(super) const TENSOR_ROWS: &[Function] = &[
+pub(super) const TENSOR_ROWS: &[Row] = &[
+    row("e()", constant, "Euler's number.")
+        .dtypes("gives a float literal")
+        .missing("never masked")
+        .example("SELECT x * e() FROM x"),
+    row("nan()", constant, "Not a number.")
+        .dtypes("gives a float literal")
+        .missing("never masked")
+        .example("SELECT where(x > 0, x, nan()) FROM x"),
+    row("inf()", constant, "Infinity.")
+        .dtypes("gives a float literal")
+        .missing("never masked")
+        .example("SELECT x < inf() FROM x"),
+    row("where(condition, x, y)", choose, "x where the condition is true, else y; NULL masks.")
+        .dtypes("bool, then NumPy's promotion of x and y")
+        .missing("masked where the condition or the chosen branch is")
+        .example("SELECT where(t2m > 273.15, t2m, NULL) FROM era5"),
     row(
-        "e",
-        "e()",
-        &[],
-        0,
-        Open::No,
-        constant,
-        "Euler's number.",
-        "gives a float literal",
-        "never masked",
-        "SELECT x * e() FROM x",
-        "numpy.e",
-    ),
-    row(
-        "nan",
-        "nan()",
-        &[],
-        0,
-        Open::No,
-        constant,
-        "Not a number.",
-        "gives a float literal",
-        "never masked",
-        "SELECT where(x > 0, x, nan()) FROM x",
-        "numpy.nan",
-    ),
-    row(
-        "inf",
-        "inf()",
-        &[],
-        0,
-        Open::No,
-        constant,
-        "Infinity.",
-        "gives a float literal",
-        "never masked",
-        "SELECT x < inf() FROM x",
-        "numpy.inf",
-    ),
-    row(
-        "where",
-        "where(condition, x, y)",
-        &["condition", "x", "y"],
-        3,
-        Open::No,
-        choose,
-        "x where the condition is true, else y; NULL masks.",
-        "bool, then NumPy's promotion of x and y",
-        "masked where the condition or the chosen branch is",
-        "SELECT where(t2m > 273.15, t2m, NULL) FROM era5",
-        "numpy.where",
-    ),
-    row(
-        "astype",
         "astype(x, dtype)",
-        &["x", "dtype"],
-        2,
-        Open::No,
         astype,
         "x in another type; floats truncate toward zero, integers wrap.",
-        "any",
-        "masked cells stay masked",
-        "SELECT astype(x, 'float32') FROM x",
-        "numpy.ndarray.astype",
-    ),
+    )
+    .missing("masked cells stay masked")
+    .example("SELECT astype(x, 'float32') FROM x")
+    .numpy("numpy.ndarray.astype"),
 ];
 
 fn scalar_op(name: &str) -> Option<ScalarOp> {

@@ -13,7 +13,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Record, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types, unique};
@@ -22,176 +22,119 @@ const TYPES: &str = "numeric and bool; float32 stays, all others are float64";
 const MASKS: &str = "masked cells are an error; NaN propagates";
 const FINITE: &str = "masked cells, NaN and infinities are errors";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "qr",
         "qr(a)",
-        &["a"],
-        1,
-        Open::No,
         qr,
-        "Record of `q` (orthonormal columns) and `r` (upper triangular, its diagonal not negative) with a = q r, reduced. A tall matrix is factored in blocks of rows.",
-        TYPES,
-        MASKS,
-        "SELECT qr(a).q, qr(a).r FROM a",
-        "numpy.linalg.qr",
-    ),
+        "Record of `q` (orthonormal columns) and `r` (upper triangular, its diagonal not \
+         negative) with a = q r, reduced. A tall matrix is factored in blocks of rows.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT qr(a).q, qr(a).r FROM a")
+    .numpy("numpy.linalg.qr"),
     row(
-        "svd",
         "svd(a, k => NULL)",
-        &["a", "k"],
-        1,
-        Open::No,
         svd,
-        "Record of `u`, `s` (descending) and `vh` with a = u diag(s) vh, thin; `k` keeps the k largest. In each singular vector of the shorter side (rows of vh if a is square) the cell of the largest magnitude is positive. `vt` and `v` are other names of `vh`.",
-        TYPES,
-        FINITE,
-        "SELECT svd(a, k => 20).u[:, 0:3] FROM a",
-        "numpy.linalg.svd with full_matrices=False",
-    ),
+        "Record of `u`, `s` (descending) and `vh` with a = u diag(s) vh, thin; `k` keeps the k \
+         largest. In each singular vector of the shorter side (rows of vh if a is square) the \
+         cell of the largest magnitude is positive. `vt` and `v` are other names of `vh`.",
+    )
+    .dtypes(TYPES)
+    .missing(FINITE)
+    .example("SELECT svd(a, k => 20).u[:, 0:3] FROM a")
+    .numpy("numpy.linalg.svd with full_matrices=False"),
     row(
-        "eigh",
         "eigh(a, uplo => 'L')",
-        &["a", "uplo"],
-        1,
-        Open::No,
         eigh,
-        "Record of `eigenvalues` (ascending; also `w`) and `eigenvectors` (columns; also `v`) of a symmetric matrix, of which one triangle is read. In each vector the cell of the largest magnitude is positive.",
-        TYPES,
-        FINITE,
-        "SELECT eigh(cov(x)).eigenvalues FROM x",
-        "numpy.linalg.eigh",
-    ),
+        "Record of `eigenvalues` (ascending; also `w`) and `eigenvectors` (columns; also `v`) \
+         of a symmetric matrix, of which one triangle is read. In each vector the cell of the \
+         largest magnitude is positive.",
+    )
+    .dtypes(TYPES)
+    .missing(FINITE)
+    .example("SELECT eigh(cov(x)).eigenvalues FROM x")
+    .numpy("numpy.linalg.eigh"),
     row(
-        "cholesky",
         "cholesky(a)",
-        &["a"],
-        1,
-        Open::No,
         cholesky,
-        "The lower triangular l with a = l lᵀ; the lower triangle of a is read. An error if a is not positive definite.",
-        TYPES,
-        MASKS,
-        "SELECT cholesky(cov(x)) FROM x",
-        "numpy.linalg.cholesky",
-    ),
+        "The lower triangular l with a = l lᵀ; the lower triangle of a is read. An error if a \
+         is not positive definite.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT cholesky(cov(x)) FROM x")
+    .numpy("numpy.linalg.cholesky"),
     row(
-        "lu",
         "lu(a)",
-        &["a"],
-        1,
-        Open::No,
         lu,
-        "Record of `p` (a permutation), `l` (unit lower triangular) and `u` (upper triangular) with a = p l u.",
-        TYPES,
-        MASKS,
-        "SELECT lu(a).l, lu(a).u FROM a",
-        "scipy.linalg.lu",
-    ),
+        "Record of `p` (a permutation), `l` (unit lower triangular) and `u` (upper triangular) \
+         with a = p l u.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT lu(a).l, lu(a).u FROM a")
+    .numpy("scipy.linalg.lu"),
+    row("det(a)", det, "Determinant.").dtypes(TYPES).missing(MASKS).numpy("numpy.linalg.det"),
     row(
-        "det",
-        "det(a)",
-        &["a"],
-        1,
-        Open::No,
-        det,
-        "Determinant.",
-        TYPES,
-        MASKS,
-        "SELECT det(a) FROM a",
-        "numpy.linalg.det",
-    ),
-    row(
-        "slogdet",
         "slogdet(a)",
-        &["a"],
-        1,
-        Open::No,
         slogdet,
         "Record of `sign` and `logabsdet`, the logarithm of the determinant's magnitude.",
-        TYPES,
-        MASKS,
-        "SELECT slogdet(a).logabsdet FROM a",
-        "numpy.linalg.slogdet",
-    ),
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT slogdet(a).logabsdet FROM a")
+    .numpy("numpy.linalg.slogdet"),
+    row("inv(a)", inv, "Inverse; an error if a is singular.")
+        .dtypes(TYPES)
+        .missing(MASKS)
+        .numpy("numpy.linalg.inv"),
     row(
-        "inv",
-        "inv(a)",
-        &["a"],
-        1,
-        Open::No,
-        inv,
-        "Inverse; an error if a is singular.",
-        TYPES,
-        MASKS,
-        "SELECT inv(a) FROM a",
-        "numpy.linalg.inv",
-    ),
-    row(
-        "pinv",
         "pinv(a, rcond => NULL)",
-        &["a", "rcond"],
-        1,
-        Open::No,
         pinv,
-        "Pseudo-inverse: singular values up to rcond times the largest count as 0 (the larger length times the type's epsilon if not given).",
-        TYPES,
-        FINITE,
-        "SELECT pinv(a) FROM a",
-        "scipy.linalg.pinv",
-    ),
+        "Pseudo-inverse: singular values up to rcond times the largest count as 0 (the larger \
+         length times the type's epsilon if not given).",
+    )
+    .dtypes(TYPES)
+    .missing(FINITE)
+    .numpy("scipy.linalg.pinv"),
     row(
-        "matrix_rank",
         "matrix_rank(a, rcond => NULL)",
-        &["a", "rcond"],
-        1,
-        Open::No,
         matrix_rank,
         "Number of singular values above rcond times the largest (as for pinv if not given).",
-        "numeric and bool give int64",
-        FINITE,
-        "SELECT matrix_rank(a) FROM a",
-        "numpy.linalg.matrix_rank",
-    ),
+    )
+    .dtypes("numeric and bool give int64")
+    .missing(FINITE)
+    .numpy("numpy.linalg.matrix_rank"),
     row(
-        "solve",
         "solve(a, b)",
-        &["a", "b"],
-        2,
-        Open::No,
         solve,
         "The x with a x = b for a vector or a matrix b; an error if a is singular.",
-        TYPES,
-        MASKS,
-        "SELECT solve(transpose(a) @ a, transpose(a) @ b) FROM a, b",
-        "numpy.linalg.solve",
-    ),
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT solve(transpose(a) @ a, transpose(a) @ b) FROM a, b")
+    .numpy("numpy.linalg.solve"),
     row(
-        "solve_triangular",
         "solve_triangular(a, b, lower => false, unit_diagonal => false)",
-        &["a", "b", "lower", "unit_diagonal"],
-        2,
-        Open::No,
         solve_triangular,
         "The x with a x = b, of which one triangle of a is read.",
-        TYPES,
-        MASKS,
-        "SELECT solve_triangular(cholesky(a), b, lower => true) FROM a, b",
-        "scipy.linalg.solve_triangular",
-    ),
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT solve_triangular(cholesky(a), b, lower => true) FROM a, b")
+    .numpy("scipy.linalg.solve_triangular"),
     row(
-        "lstsq",
         "lstsq(a, b, rcond => NULL)",
-        &["a", "b", "rcond"],
-        2,
-        Open::No,
         lstsq,
-        "Record of the least-squares solution `x` of the least length, `residuals` (sums of squares, NULL if a has not full rank or not more rows than columns), `rank` and the singular values `s`.",
-        TYPES,
-        FINITE,
-        "SELECT lstsq(a, b).x FROM a, b",
-        "numpy.linalg.lstsq",
-    ),
+        "Record of the least-squares solution `x` of the least length, `residuals` (sums of \
+         squares, NULL if a has not full rank or not more rows than columns), `rank` and the \
+         singular values `s`.",
+    )
+    .dtypes(TYPES)
+    .missing(FINITE)
+    .example("SELECT lstsq(a, b).x FROM a, b")
+    .numpy("numpy.linalg.lstsq"),
 ];
 
 /// A matrix or stack of matrices of a float type.

@@ -12,29 +12,30 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
 
-use super::{Bound, Function, Open, order, reduce, row};
+use super::{Bound, Open, Row, order, reduce, row};
 use crate::ast;
 use crate::error::Error;
 use crate::lower::value::{Dim, Grouped, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, unknown_dim};
 
-pub(super) const ROWS: &[Function] = &[row(
-    "groupby",
-    "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => false)",
-    &["x", "op", "by", "q", "ddof", "dtype", "skipna"],
-    3,
-    Open::No,
+pub(super) const ROWS: &[Row] = &[row(
+    "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => \
+         false)",
     groupby,
-    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, are the new coordinate, called by the function that made them. Where the result meets the dimension that was grouped, it is gathered back along it.",
-    "as the reduction",
-    "as the reduction; positions whose key is NULL or NaN are left out",
-    "SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5",
-    "xarray.DataArray.groupby",
-)];
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', \
+         'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, \
+         are the new coordinate, called by the function that made them. Where the result meets \
+         the dimension that was grouped, it is gathered back along it.",
+)
+.takes(&["x", "op", "by", "q", "ddof", "dtype", "skipna"], 3, Open::No)
+.dtypes("as the reduction")
+.missing("as the reduction; positions whose key is NULL or NaN are left out")
+.example("SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5")
+.numpy("xarray.DataArray.groupby")];
 
 /// A key in its order.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-enum Key {
+enum GroupKey {
     Number(i128),
     Float(f64),
     Text(String),
@@ -60,13 +61,14 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         })
         .at(place);
     }
-    let mut unique: Vec<(Key, u64)> = keys
+    let mut unique: Vec<(GroupKey, u64)> = keys
         .keys
         .iter()
         .enumerate()
         .filter_map(|(at, key)| key.clone().map(|key| (key, at as u64)))
         .collect();
-    let compare = |a: &Key, b: &Key| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
+    let compare =
+        |a: &GroupKey, b: &GroupKey| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
     unique.sort_by(|a, b| compare(&a.0, &b.0).then(a.1.cmp(&b.1)));
     unique.dedup_by(|a, b| a.0 == b.0);
     let mut codes = Vec::with_capacity(keys.keys.len());
@@ -111,7 +113,7 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
     /// A reduction.
-    Reduce(reduce::Kind),
+    Reduce(reduce::Reduction),
     /// The quantile of a probability.
     Quantile(f64),
 }
@@ -135,8 +137,8 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
         }
         _ => {}
     }
-    let kind = reduce::kind(&op, ddof)
-        .filter(|kind| !matches!(kind, reduce::Kind::ArgMin | reduce::Kind::ArgMax));
+    let kind = reduce::reduction(&op, ddof)
+        .filter(|kind| !matches!(kind, reduce::Reduction::ArgMin | reduce::Reduction::ArgMax));
     match kind {
         Some(kind) => Ok(Operation::Reduce(kind)),
         None => fail(
@@ -236,7 +238,7 @@ fn quantile_of_groups(
 struct Keys {
     dim: String,
     name: String,
-    keys: Vec<Option<Key>>,
+    keys: Vec<Option<GroupKey>>,
     values: CoordValues,
     part: Option<DatePart>,
 }
@@ -251,7 +253,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         return Ok(Keys {
             dim: coord.dim.to_string(),
             name: coord.name.to_string(),
-            keys: texts.iter().map(|text| Some(Key::Text(text.clone()))).collect(),
+            keys: texts.iter().map(|text| Some(GroupKey::Text(text.clone()))).collect(),
             values: coord.values.clone(),
             part: None,
         });
@@ -274,8 +276,8 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         .map(|cell| {
             let cell = (*cell)?;
             match dtype.is_float() {
-                false => Some(Key::Number(cell.as_i128())),
-                true => Some(cell.as_f64()).filter(|v| !v.is_nan()).map(Key::Float),
+                false => Some(GroupKey::Number(cell.as_i128())),
+                true => Some(cell.as_f64()).filter(|v| !v.is_nan()).map(GroupKey::Float),
             }
         })
         .collect();

@@ -13,103 +13,70 @@ use tessera_planner::region::{cells, strides};
 use tessera_planner::scalar::Scalar;
 
 use super::scan::flat;
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, Pick, fail, types};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "take",
         "take(x, indices, axis => NULL)",
-        &["x", "indices", "axis"],
-        2,
-        Open::No,
         take,
-        "Positions along an axis, in any order and shape; without `axis` of all cells in row-major order.",
-        "any; integer positions, negative ones from the end",
-        "masks go with their cells; a masked position is an error, as is one out of range",
-        "SELECT take(x, [2, 0], axis => 1) FROM x",
-        "numpy.take",
-    ),
+        "Positions along an axis, in any order and shape; without `axis` of all cells in \
+         row-major order.",
+    )
+    .dtypes("any; integer positions, negative ones from the end")
+    .missing("masks go with their cells; a masked position is an error, as is one out of range")
+    .example("SELECT take(x, [2, 0], axis => 1) FROM x"),
     row(
-        "gather",
         "gather(x, indices, axis)",
-        &["x", "indices", "axis"],
-        3,
-        Open::No,
         gather,
-        "For each cell of `indices` the cell of `x` at that position along the axis, and at the cell's own place along the others.",
-        "any; integer positions, negative ones from the end",
-        "masks go with their cells; a masked position is an error, as is one out of range",
-        "SELECT gather(x, expand_dims(argmax(x, axis => 1), 1), axis => 1) FROM x",
-        "numpy.take_along_axis",
-    ),
+        "For each cell of `indices` the cell of `x` at that position along the axis, and at \
+         the cell's own place along the others.",
+    )
+    .dtypes("any; integer positions, negative ones from the end")
+    .missing("masks go with their cells; a masked position is an error, as is one out of range")
+    .example("SELECT gather(x, expand_dims(argmax(x, axis => 1), 1), axis => 1) FROM x")
+    .numpy("numpy.take_along_axis"),
     row(
-        "compress",
         "compress(condition, x, axis => NULL)",
-        &["condition", "x", "axis"],
-        2,
-        Open::No,
         compress,
-        "Positions along an axis for which a 1-d condition is true; without `axis` of all cells in row-major order.",
-        "any; the condition is bool, or true where it is not 0",
-        "a masked condition is false",
-        "SELECT compress(r > 0, x, axis => 0) FROM x, r",
-        "numpy.compress",
-    ),
+        "Positions along an axis for which a 1-d condition is true; without `axis` of all \
+         cells in row-major order.",
+    )
+    .dtypes("any; the condition is bool, or true where it is not 0")
+    .missing("a masked condition is false")
+    .example("SELECT compress(r > 0, x, axis => 0) FROM x, r"),
     row(
-        "nonzero",
         "nonzero(x)",
-        &["x"],
-        1,
-        Open::No,
         nonzero,
-        "Positions of the cells that are not 0 (or true), in row-major order: one row for each dimension.",
-        "numbers and bool → int64",
-        "masked cells are not counted, NaN is not 0",
-        "SELECT nonzero(x > 2) FROM x",
-        "numpy.stack(numpy.nonzero(x))",
-    ),
+        "Positions of the cells that are not 0 (or true), in row-major order: one row for each \
+         dimension.",
+    )
+    .dtypes("numbers and bool → int64")
+    .missing("masked cells are not counted, NaN is not 0")
+    .example("SELECT nonzero(x > 2) FROM x")
+    .numpy("numpy.stack(numpy.nonzero(x))"),
     row(
-        "argwhere",
         "argwhere(x)",
-        &["x"],
-        1,
-        Open::No,
         argwhere,
-        "Positions of the cells that are not 0 (or true), in row-major order: one row for each cell.",
-        "numbers and bool → int64",
-        "masked cells are not counted, NaN is not 0",
-        "SELECT argwhere(x > 2) FROM x",
-        "numpy.argwhere",
-    ),
+        "Positions of the cells that are not 0 (or true), in row-major order: one row for each \
+         cell.",
+    )
+    .dtypes("numbers and bool → int64")
+    .missing("masked cells are not counted, NaN is not 0")
+    .example("SELECT argwhere(x > 2) FROM x"),
+    row("unique(x)", unique, "The different values in ascending order, as one dimension.")
+        .missing("masked cells are skipped; NaN stands once, last"),
     row(
-        "unique",
-        "unique(x)",
-        &["x"],
-        1,
-        Open::No,
-        unique,
-        "The different values in ascending order, as one dimension.",
-        "any",
-        "masked cells are skipped; NaN stands once, last",
-        "SELECT unique(x) FROM x",
-        "numpy.unique",
-    ),
-    row(
-        "value_counts",
         "value_counts(x)",
-        &["x"],
-        1,
-        Open::No,
         value_counts,
-        "How often each value occurs, along a dimension `value` of the values: the most frequent first, of equally frequent ones the smallest.",
-        "any → int64",
-        "masked cells are skipped; NaN is a value",
-        "SELECT value_counts(x) FROM x",
-        "pandas.Series.value_counts(dropna=False)",
-    ),
+        "How often each value occurs, along a dimension `value` of the values: the most \
+         frequent first, of equally frequent ones the smallest.",
+    )
+    .dtypes("any → int64")
+    .missing("masked cells are skipped; NaN is a value")
+    .numpy("pandas.Series.value_counts(dropna=False)"),
 ];
 
 fn take(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -9,237 +9,108 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row, scan};
+use super::{Bound, Open, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 use join::{concat, stack};
 
-const ANY: &str = "any";
 const MOVE: &str = "masks move with their cells";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "transpose",
         "transpose(x, axes => reversed)",
-        &["x", "axes"],
-        1,
-        Open::No,
         transpose,
         "Dimensions in another order, by position or name; also `x.T`.",
-        ANY,
-        MOVE,
-        "SELECT transpose(x, [2, 0, 1]) FROM x",
-        "numpy.transpose",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT transpose(x, [2, 0, 1]) FROM x"),
+    row("swapaxes(x, axis1, axis2)", swapaxes, "Two dimensions exchanged.")
+        .missing(MOVE)
+        .example("SELECT swapaxes(x, 0, 1) FROM x"),
     row(
-        "swapaxes",
-        "swapaxes(x, axis1, axis2)",
-        &["x", "axis1", "axis2"],
-        3,
-        Open::No,
-        swapaxes,
-        "Two dimensions exchanged.",
-        ANY,
-        MOVE,
-        "SELECT swapaxes(x, 0, 1) FROM x",
-        "numpy.swapaxes",
-    ),
-    row(
-        "moveaxis",
         "moveaxis(x, source, destination)",
-        &["x", "source", "destination"],
-        3,
-        Open::No,
         moveaxis,
         "A dimension, or each of a list, at another place; the others in their order.",
-        ANY,
-        MOVE,
-        "SELECT moveaxis(x, 0, -1) FROM x",
-        "numpy.moveaxis",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT moveaxis(x, 0, -1) FROM x"),
     row(
-        "reshape",
         "reshape(x, shape, dims => NULL)",
-        &["x", "shape", "dims"],
-        2,
-        Open::No,
         reshape,
         "The cells in row-major order under another shape; one length may be -1.",
-        ANY,
-        MOVE,
-        "SELECT reshape(x, [-1, 7]) FROM x",
-        "numpy.reshape",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT reshape(x, [-1, 7]) FROM x"),
+    row("ravel(x)", ravel, "The cells in row-major order along one dimension.").missing(MOVE),
+    row("flatten(x)", ravel, "As ravel.").missing(MOVE).numpy("numpy.ndarray.flatten"),
     row(
-        "ravel",
-        "ravel(x)",
-        &["x"],
-        1,
-        Open::No,
-        ravel,
-        "The cells in row-major order along one dimension.",
-        ANY,
-        MOVE,
-        "SELECT ravel(x) FROM x",
-        "numpy.ravel",
-    ),
-    row(
-        "flatten",
-        "flatten(x)",
-        &["x"],
-        1,
-        Open::No,
-        ravel,
-        "As ravel.",
-        ANY,
-        MOVE,
-        "SELECT flatten(x) FROM x",
-        "numpy.ndarray.flatten",
-    ),
-    row(
-        "expand_dims",
         "expand_dims(x, axis => 0, dim => NULL)",
-        &["x", "axis", "dim"],
-        1,
-        Open::No,
         expand_dims,
         "A new dimension of length 1, with a name if `dim` gives one.",
-        ANY,
-        MOVE,
-        "SELECT expand_dims(x, 0) FROM x",
-        "numpy.expand_dims",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT expand_dims(x, 0) FROM x"),
     row(
-        "squeeze",
         "squeeze(x, axis => NULL)",
-        &["x", "axis"],
-        1,
-        Open::No,
         squeeze,
         "Without the dimensions of length 1, or those that are named.",
-        ANY,
-        MOVE,
-        "SELECT squeeze(x) FROM x",
-        "numpy.squeeze",
-    ),
+    )
+    .missing(MOVE),
     row(
-        "broadcast_to",
         "broadcast_to(x, shape)",
-        &["x", "shape"],
-        2,
-        Open::No,
         broadcast_to,
         "The cells repeated to a shape, by trailing position.",
-        ANY,
-        MOVE,
-        "SELECT broadcast_to(v, [3, 7]) FROM v",
-        "numpy.broadcast_to",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT broadcast_to(v, [3, 7]) FROM v"),
     row(
-        "flip",
         "flip(x, axis => NULL)",
-        &["x", "axis"],
-        1,
-        Open::No,
         flip,
         "Backwards along the dimensions, all of them if none is named.",
-        ANY,
-        MOVE,
-        "SELECT flip(x, axis => 0) FROM x",
-        "numpy.flip",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT flip(x, axis => 0) FROM x"),
     row(
-        "concat",
         "concat([x, y, …], axis => 0)",
-        &["tensors", "axis"],
-        1,
-        Open::No,
         concat,
         "One after the other along a dimension; its labels too, if all have them in one type.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT concat([a, b], axis => 'time') FROM a, b",
-        "numpy.concatenate, xarray.concat",
-    ),
+    )
+    .dtypes("NumPy's promotion")
+    .missing(MOVE)
+    .example("SELECT concat([a, b], axis => 'time') FROM a, b")
+    .numpy("numpy.concatenate, xarray.concat"),
+    row("concatenate([x, y, …], axis => 0)", concat, "As concat.")
+        .dtypes("NumPy's promotion")
+        .missing(MOVE)
+        .example("SELECT concatenate([a, b]) FROM a, b"),
+    row("stack([x, y, …], axis => 0, dim => NULL)", stack, "Side by side along a new dimension.")
+        .dtypes("NumPy's promotion")
+        .missing(MOVE)
+        .example("SELECT stack([a, b], dim => 'member') FROM a, b"),
     row(
-        "concatenate",
-        "concatenate([x, y, …], axis => 0)",
-        &["tensors", "axis"],
-        1,
-        Open::No,
-        concat,
-        "As concat.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT concatenate([a, b]) FROM a, b",
-        "numpy.concatenate",
-    ),
-    row(
-        "stack",
-        "stack([x, y, …], axis => 0, dim => NULL)",
-        &["tensors", "axis", "dim"],
-        1,
-        Open::No,
-        stack,
-        "Side by side along a new dimension.",
-        "NumPy's promotion",
-        MOVE,
-        "SELECT stack([a, b], dim => 'member') FROM a, b",
-        "numpy.stack",
-    ),
-    row(
-        "rechunk",
         "rechunk(x, dim => n, … | chunks => [n, …])",
-        &["x", "chunks"],
-        1,
-        Open::Dims,
         rechunk,
         "The same cells in chunks of other lengths; dimensions without one keep theirs.",
-        ANY,
-        MOVE,
-        "SELECT rechunk(t2m, time => 365) FROM era5",
-        "dask.array.rechunk",
-    ),
+    )
+    .takes(&["x", "chunks"], 1, Open::Dims)
+    .missing(MOVE)
+    .example("SELECT rechunk(t2m, time => 365) FROM era5")
+    .numpy("dask.array.rechunk"),
     row(
-        "rename",
         "rename(x, old => 'new', …)",
-        &["x"],
-        1,
-        Open::Dims,
         rename,
         "Dimensions (and their coordinates) under other names.",
-        ANY,
-        MOVE,
-        "SELECT rename(x, lat => 'y') FROM x",
-        "xarray.DataArray.rename",
-    ),
-    row(
-        "tril",
-        "tril(x, k => 0)",
-        &["x", "k"],
-        1,
-        Open::No,
-        triangle,
-        "Zero above the k-th diagonal of the last two dimensions.",
-        "numeric and bool",
-        MOVE,
-        "SELECT tril(x) FROM x",
-        "numpy.tril",
-    ),
-    row(
-        "triu",
-        "triu(x, k => 0)",
-        &["x", "k"],
-        1,
-        Open::No,
-        triangle,
-        "Zero below the k-th diagonal of the last two dimensions.",
-        "numeric and bool",
-        MOVE,
-        "SELECT triu(x) FROM x",
-        "numpy.triu",
-    ),
+    )
+    .missing(MOVE)
+    .example("SELECT rename(x, lat => 'y') FROM x")
+    .numpy("xarray.DataArray.rename"),
+    row("tril(x, k => 0)", triangle, "Zero above the k-th diagonal of the last two dimensions.")
+        .dtypes("numeric and bool")
+        .missing(MOVE),
+    row("triu(x, k => 0)", triangle, "Zero below the k-th diagonal of the last two dimensions.")
+        .dtypes("numeric and bool")
+        .missing(MOVE),
 ];
 
 fn transpose(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

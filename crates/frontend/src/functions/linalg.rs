@@ -7,7 +7,7 @@ use tessera_planner::error::Error as PlanError;
 use tessera_planner::program::ScalarOp;
 
 use super::einsum::sum_of_products;
-use super::{Bound, Function, Open, row, scan};
+use super::{Bound, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Binary, Lowerer, unique, unsupported};
@@ -15,59 +15,32 @@ use crate::lower::{At, Binary, Lowerer, unique, unsupported};
 const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
 const MASKS: &str = "products with a masked factor are skipped; NaN propagates";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "matmul",
         "matmul(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
         matmul,
-        "Matrix product over the last dimension of x and the second to last of y, by position; also `x @ y`.",
-        TYPES,
-        MASKS,
-        "SELECT a @ b FROM a, b",
-        "numpy.matmul",
-    ),
+        "Matrix product over the last dimension of x and the second to last of y, by position; \
+         also `x @ y`.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT a @ b FROM a, b"),
     row(
-        "dot",
         "dot(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
         dot,
-        "Sum of products over the last dimension of x and the second to last (or only) of y, the others of x first; with a 0-d tensor the plain product.",
-        TYPES,
-        MASKS,
-        "SELECT dot(v, w) FROM v, w",
-        "numpy.dot",
-    ),
-    row(
-        "vdot",
-        "vdot(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        vdot,
-        "Product of all cells of x and y, added up.",
-        TYPES,
-        MASKS,
-        "SELECT vdot(x, y) FROM x, y",
-        "numpy.vdot",
-    ),
-    row(
-        "outer",
-        "outer(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        outer,
-        "All products of a cell of x and one of y.",
-        "numeric, NumPy's promotion",
-        "masked where either is",
-        "SELECT outer(v, w) FROM v, w",
-        "numpy.outer",
-    ),
+        "Sum of products over the last dimension of x and the second to last (or only) of y, \
+         the others of x first; with a 0-d tensor the plain product.",
+    )
+    .dtypes(TYPES)
+    .missing(MASKS)
+    .example("SELECT dot(v, w) FROM v, w"),
+    row("vdot(x, y)", vdot, "Product of all cells of x and y, added up.")
+        .dtypes(TYPES)
+        .missing(MASKS),
+    row("outer(x, y)", outer, "All products of a cell of x and one of y.")
+        .dtypes("numeric, NumPy's promotion")
+        .missing("masked where either is")
+        .example("SELECT outer(v, w) FROM v, w"),
 ];
 
 fn pair(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, Tensor), Error> {

@@ -9,7 +9,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, reduce, row};
+use super::{Bound, Row, reduce, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
@@ -18,124 +18,82 @@ use gradient::gradient;
 /// The most cells of a convolution's kernel: each is a term of the program that computes a cell.
 const KERNEL_MAX: u64 = 256;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "ffill",
         "ffill(x, axis => -1, limit => NULL)",
-        &["x", "axis", "limit"],
-        1,
-        Open::No,
         fill,
-        "Masked cells and NaN take the last cell before them along a dimension, over at most `limit` cells.",
-        "any",
-        "cells without one before stay as they are, NULL or NaN",
-        "SELECT ffill(t2m, axis => 'time') FROM era5",
-        "xarray.DataArray.ffill",
-    ),
+        "Masked cells and NaN take the last cell before them along a dimension, over at most \
+         `limit` cells.",
+    )
+    .missing("cells without one before stay as they are, NULL or NaN")
+    .example("SELECT ffill(t2m, axis => 'time') FROM era5")
+    .numpy("xarray.DataArray.ffill"),
     row(
-        "bfill",
         "bfill(x, axis => -1, limit => NULL)",
-        &["x", "axis", "limit"],
-        1,
-        Open::No,
         fill,
-        "Masked cells and NaN take the next cell after them along a dimension, over at most `limit` cells.",
-        "any",
-        "cells without one after stay as they are, NULL or NaN",
-        "SELECT bfill(t2m, axis => 'time') FROM era5",
-        "xarray.DataArray.bfill",
-    ),
+        "Masked cells and NaN take the next cell after them along a dimension, over at most \
+         `limit` cells.",
+    )
+    .missing("cells without one after stay as they are, NULL or NaN")
+    .example("SELECT bfill(t2m, axis => 'time') FROM era5")
+    .numpy("xarray.DataArray.bfill"),
+    row("first(x, axis => 0)", end, "The first cell along a dimension that is not masked.")
+        .missing("masked cells are skipped; NaN is a value")
+        .example("SELECT first(t2m, axis => 'time') FROM era5")
+        .numpy("xarray.DataArray.bfill(dim).isel(dim=0)"),
+    row("last(x, axis => 0)", end, "The last cell along a dimension that is not masked.")
+        .missing("masked cells are skipped; NaN is a value")
+        .example("SELECT last(t2m, axis => 'time') FROM era5")
+        .numpy("xarray.DataArray.ffill(dim).isel(dim=-1)"),
     row(
-        "first",
-        "first(x, axis => 0)",
-        &["x", "axis"],
-        1,
-        Open::No,
-        end,
-        "The first cell along a dimension that is not masked.",
-        "any",
-        "masked cells are skipped; NaN is a value",
-        "SELECT first(t2m, axis => 'time') FROM era5",
-        "xarray.DataArray.bfill(dim).isel(dim=0)",
-    ),
-    row(
-        "last",
-        "last(x, axis => 0)",
-        &["x", "axis"],
-        1,
-        Open::No,
-        end,
-        "The last cell along a dimension that is not masked.",
-        "any",
-        "masked cells are skipped; NaN is a value",
-        "SELECT last(t2m, axis => 'time') FROM era5",
-        "xarray.DataArray.ffill(dim).isel(dim=-1)",
-    ),
-    row(
-        "ewm",
         "ewm(x, axis => -1, alpha => a | span => n | halflife => n | com => n)",
-        &["x", "axis", "alpha", "span", "halflife", "com"],
-        1,
-        Open::No,
         ewm,
-        "Exponentially weighted mean of all cells so far along a dimension; the weight of a cell falls by the factor 1 - alpha with each step.",
-        "bool and integers give float64; floats stay",
-        "masked cells weigh nothing, their place has the mean so far, NULL before the first cell; NaN stays from its cell on",
-        "SELECT ewm(t2m, axis => 'time', span => 24) FROM era5",
-        "pandas.Series.ewm(adjust=True).mean",
-    ),
+        "Exponentially weighted mean of all cells so far along a dimension; the weight of a \
+         cell falls by the factor 1 - alpha with each step.",
+    )
+    .also(&["span", "halflife", "com"])
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(
+        "masked cells weigh nothing, their place has the mean so far, NULL before the first \
+         cell; NaN stays from its cell on",
+    )
+    .example("SELECT ewm(t2m, axis => 'time', span => 24) FROM era5")
+    .numpy("pandas.Series.ewm(adjust=True).mean"),
     row(
-        "gradient",
         "gradient(x, spacing => 1.0, axis => NULL, edge_order => 1)",
-        &["x", "spacing", "axis", "edge_order"],
-        1,
-        Open::No,
         gradient,
-        "Derivative along a dimension by central differences, one-sided at the ends; `spacing` is a distance, or the positions of the cells.",
-        "bool and integers give float64; floats stay",
-        "NULL where a neighbour is masked",
-        "SELECT gradient(t2m, 0.25, axis => 'lat') FROM era5",
-        "numpy.gradient",
-    ),
+        "Derivative along a dimension by central differences, one-sided at the ends; `spacing` \
+         is a distance, or the positions of the cells.",
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing("NULL where a neighbour is masked")
+    .example("SELECT gradient(t2m, 0.25, axis => 'lat') FROM era5"),
     row(
-        "trapz",
         "trapz(y, x => NULL, dx => 1.0, axis => -1)",
-        &["y", "x", "dx", "axis"],
-        1,
-        Open::No,
         trapz,
         "Integral along a dimension by the trapezoidal rule, at positions `x` or `dx` apart.",
-        "bool and integers give float64; floats stay",
-        "masked neighbours are left out",
-        "SELECT trapz(t2m, dx => 6.0, axis => 'time') FROM era5",
-        "numpy.trapezoid",
-    ),
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing("masked neighbours are left out")
+    .example("SELECT trapz(t2m, dx => 6.0, axis => 'time') FROM era5")
+    .numpy("numpy.trapezoid"),
     row(
-        "convolve",
         "convolve(x, kernel, mode => 'full')",
-        &["x", "kernel", "mode"],
-        2,
-        Open::No,
         convolve,
-        "Sums of neighbours weighed by a short kernel, of at most 256 cells, laid backward; 'same' and 'valid' as NumPy.",
-        "numeric, NumPy's promotion",
-        "NULL where a neighbour is masked",
-        "SELECT convolve(v, [0.25, 0.5, 0.25], 'same') FROM v",
-        "numpy.convolve",
-    ),
+        "Sums of neighbours weighed by a short kernel, of at most 256 cells, laid backward; \
+         'same' and 'valid' as NumPy.",
+    )
+    .dtypes("numeric, NumPy's promotion")
+    .missing("NULL where a neighbour is masked")
+    .example("SELECT convolve(v, [0.25, 0.5, 0.25], 'same') FROM v"),
     row(
-        "correlate",
         "correlate(x, kernel, mode => 'valid')",
-        &["x", "kernel", "mode"],
-        2,
-        Open::No,
         convolve,
         "Sums of neighbours weighed by a short kernel, of at most 256 cells, laid forward.",
-        "numeric, NumPy's promotion",
-        "NULL where a neighbour is masked",
-        "SELECT correlate(v, [1, 0, -1]) FROM v",
-        "numpy.correlate",
-    ),
+    )
+    .dtypes("numeric, NumPy's promotion")
+    .missing("NULL where a neighbour is masked")
+    .example("SELECT correlate(v, [1, 0, -1]) FROM v"),
 ];
 
 /// The axis of a call: the last one if none is given.

@@ -10,176 +10,121 @@ use tessera_planner::ir::{AxisReduce, NodeId};
 use tessera_planner::region::cells;
 use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 
-use super::{Bound, Function, Open, reduce, row, scan};
+use super::{Bound, Row, reduce, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail};
 
 const LAST: &str = "NaN come after the numbers, masked cells after those, in either direction";
+const INTERPOLATES: &str =
+    "bool and integers give float64 where the method interpolates; floats stay";
 const PROPAGATES: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
 const SKIPPED: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-macro_rules! quantile_row {
-    ($name:literal, $q:literal, $doc:literal, $example:literal, $missing:expr, $numpy:literal) => {
-        row(
-            $name,
-            concat!(
-                $name,
-                "(x, ",
-                $q,
-                ", axis => NULL, method => 'linear', keepdims => false, skipna => false)"
-            ),
-            &["x", $q, "axis", "method", "keepdims", "skipna"],
-            2,
-            Open::No,
-            quantile,
-            $doc,
-            "bool and integers give float64 where the method interpolates; floats stay",
-            $missing,
-            $example,
-            $numpy,
-        )
-    };
-}
-
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "sort",
         "sort(x, axis => -1, descending => false)",
-        &["x", "axis", "descending"],
-        1,
-        Open::No,
         sort,
-        "Each line along a dimension in order; with `axis => NULL` all cells as one line. Labels of the dimension go.",
-        "any",
-        LAST,
-        "SELECT sort(x, axis => 0) FROM x",
-        "numpy.sort",
-    ),
+        "Each line along a dimension in order; with `axis => NULL` all cells as one line. \
+         Labels of the dimension go.",
+    )
+    .missing(LAST)
+    .example("SELECT sort(x, axis => 0) FROM x"),
     row(
-        "argsort",
         "argsort(x, axis => -1, descending => false)",
-        &["x", "axis", "descending"],
-        1,
-        Open::No,
         sort,
         "The positions that bring each line in order; equal cells keep theirs.",
-        "any give int64",
-        LAST,
-        "SELECT argsort(x, axis => 0) FROM x",
-        "numpy.argsort(x, kind='stable')",
-    ),
+    )
+    .dtypes("any give int64")
+    .missing(LAST)
+    .example("SELECT argsort(x, axis => 0) FROM x")
+    .numpy("numpy.argsort(x, kind='stable')"),
     row(
-        "topk",
         "topk(x, k, axis => -1, largest => true)",
-        &["x", "k", "axis", "largest"],
-        2,
-        Open::No,
         sort,
-        "The k greatest cells of each line from the greatest on, or the least from the least on; all if there are fewer.",
-        "any",
-        LAST,
-        "SELECT topk(x, 3, axis => 0) FROM x",
-        "numpy.sort(x)[..., ::-1][..., :k]",
-    ),
+        "The k greatest cells of each line from the greatest on, or the least from the least \
+         on; all if there are fewer.",
+    )
+    .missing(LAST)
+    .example("SELECT topk(x, 3, axis => 0) FROM x")
+    .numpy("numpy.sort(x)[..., ::-1][..., :k]"),
     row(
-        "argtopk",
         "argtopk(x, k, axis => -1, largest => true)",
-        &["x", "k", "axis", "largest"],
-        2,
-        Open::No,
         sort,
         "The positions of the k greatest (or least) cells of each line, in the order of topk.",
-        "any give int64",
-        LAST,
-        "SELECT argtopk(x, 3, axis => 0) FROM x",
-        "numpy.argsort(-x, kind='stable')[..., :k]",
-    ),
+    )
+    .dtypes("any give int64")
+    .missing(LAST)
+    .example("SELECT argtopk(x, 3, axis => 0) FROM x")
+    .numpy("numpy.argsort(-x, kind='stable')[..., :k]"),
     row(
-        "partition",
         "partition(x, kth, axis => -1)",
-        &["x", "kth", "axis"],
-        2,
-        Open::No,
         sort,
-        "Each line so that the cell at `kth` is the one that a sort puts there, with none greater before it and none less after it: here a sort, so the others are in order too.",
-        "any",
-        LAST,
-        "SELECT partition(x, 2, axis => 0) FROM x",
-        "numpy.partition",
-    ),
+        "Each line so that the cell at `kth` is the one that a sort puts there, with none \
+         greater before it and none less after it: here a sort, so the others are in order \
+         too.",
+    )
+    .missing(LAST)
+    .example("SELECT partition(x, 2, axis => 0) FROM x"),
     row(
-        "argpartition",
         "argpartition(x, kth, axis => -1)",
-        &["x", "kth", "axis"],
-        2,
-        Open::No,
         sort,
         "The positions that bring each line into the order of partition.",
-        "any give int64",
-        LAST,
-        "SELECT argpartition(x, 2, axis => 0) FROM x",
-        "numpy.argpartition",
-    ),
+    )
+    .dtypes("any give int64")
+    .missing(LAST)
+    .example("SELECT argpartition(x, 2, axis => 0) FROM x"),
     row(
-        "median",
         "median(x, axis => NULL, keepdims => false, skipna => false)",
-        &["x", "axis", "keepdims", "skipna"],
-        1,
-        Open::No,
         quantile,
         "The middle cell, or the mean of the two in the middle; exact.",
-        "bool and integers give float64; floats stay",
-        PROPAGATES,
-        "SELECT median(t2m, axis => 'time') FROM era5",
-        "numpy.median",
-    ),
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(PROPAGATES)
+    .example("SELECT median(t2m, axis => 'time') FROM era5"),
+    row("nanmedian(x, axis => NULL, keepdims => false)", quantile, "Median without NaN.")
+        .also(&["skipna"])
+        .dtypes("as median")
+        .missing(SKIPPED)
+        .example("SELECT nanmedian(t2m, axis => 'time') FROM era5"),
     row(
-        "nanmedian",
-        "nanmedian(x, axis => NULL, keepdims => false)",
-        &["x", "axis", "keepdims", "skipna"],
-        1,
-        Open::No,
+        "quantile(x, q, axis => NULL, method => 'linear', keepdims => false, skipna => false)",
         quantile,
-        "Median without NaN.",
-        "as median",
-        SKIPPED,
-        "SELECT nanmedian(t2m, axis => 'time') FROM era5",
-        "numpy.nanmedian",
-    ),
-    quantile_row!(
-        "quantile",
-        "q",
-        "The cell below which the part `q` of the cells lies, exact; of a list of q one for each along a new first dimension `quantile`. `method` is one of NumPy's thirteen.",
-        "SELECT quantile(t2m, [0.05, 0.5, 0.95], axis => 'time') FROM era5",
-        PROPAGATES,
-        "numpy.quantile, xarray.DataArray.quantile"
-    ),
-    quantile_row!(
-        "percentile",
-        "q",
+        "The cell below which the part `q` of the cells lies, exact; of a list of q one for \
+         each along a new first dimension `quantile`. `method` is one of NumPy's thirteen.",
+    )
+    .dtypes(INTERPOLATES)
+    .missing(PROPAGATES)
+    .example("SELECT quantile(t2m, [0.05, 0.5, 0.95], axis => 'time') FROM era5")
+    .numpy("numpy.quantile, xarray.DataArray.quantile"),
+    row(
+        "percentile(x, q, axis => NULL, method => 'linear', keepdims => false, skipna => \
+         false)",
+        quantile,
         "Quantile with `q` from 0 to 100.",
-        "SELECT percentile(t2m, 95, axis => 'time') FROM era5",
-        PROPAGATES,
-        "numpy.percentile"
-    ),
-    quantile_row!(
-        "nanquantile",
-        "q",
+    )
+    .dtypes(INTERPOLATES)
+    .missing(PROPAGATES)
+    .example("SELECT percentile(t2m, 95, axis => 'time') FROM era5"),
+    row(
+        "nanquantile(x, q, axis => NULL, method => 'linear', keepdims => false, skipna => \
+         false)",
+        quantile,
         "Quantile without NaN.",
-        "SELECT nanquantile(t2m, 0.9, axis => 'time') FROM era5",
-        SKIPPED,
-        "numpy.nanquantile"
-    ),
-    quantile_row!(
-        "nanpercentile",
-        "q",
+    )
+    .dtypes(INTERPOLATES)
+    .missing(SKIPPED)
+    .example("SELECT nanquantile(t2m, 0.9, axis => 'time') FROM era5"),
+    row(
+        "nanpercentile(x, q, axis => NULL, method => 'linear', keepdims => false, skipna => \
+         false)",
+        quantile,
         "Percentile without NaN.",
-        "SELECT nanpercentile(t2m, 90, axis => 'time') FROM era5",
-        SKIPPED,
-        "numpy.nanpercentile"
-    ),
+    )
+    .dtypes(INTERPOLATES)
+    .missing(SKIPPED)
+    .example("SELECT nanpercentile(t2m, 90, axis => 'time') FROM era5"),
 ];
 
 fn sort(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -1,7 +1,7 @@
 //! Reductions over any axes.
 
 mod average;
-mod kind;
+mod reduction;
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -10,18 +10,14 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 use average::average;
-use kind::kind_name;
+use reduction::reduction_name;
 
-pub(super) use kind::{Kind, kind};
-
-const PLAIN: &[&str] = &["x", "axis", "keepdims", "skipna"];
-const TYPED: &[&str] = &["x", "axis", "dtype", "keepdims", "skipna"];
-const SPREAD: &[&str] = &["x", "axis", "dtype", "ddof", "keepdims", "skipna"];
+pub(super) use reduction::{Reduction, reduction};
 
 const SKIPS: &str =
     "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
@@ -31,322 +27,249 @@ const PLACES: &str = "masked cells and NaN are skipped, NULL if there is no othe
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-macro_rules! reduction {
-    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal) => {
-        reduction!($name, $args, $params, $doc, $dtypes, $missing, $numpy, "t2m")
-    };
-    ($name:literal, $args:literal, $params:expr, $doc:literal, $dtypes:literal, $missing:expr, $numpy:literal, $of:literal) => {
-        row(
-            $name,
-            concat!($name, "(x, axis => NULL", $args, ")"),
-            $params,
-            1,
-            Open::No,
-            call,
-            $doc,
-            $dtypes,
-            $missing,
-            concat!("SELECT ", $name, "(", $of, ", axis => 'time') FROM era5"),
-            $numpy,
+pub(super) const ROWS: &[Row] = &[
+    row("sum(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)", call, "Sum.")
+        .dtypes(
+            "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
         )
-    };
-}
-
-pub(super) const ROWS: &[Function] = &[
-    reduction!(
-        "sum",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Sum.",
-        "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
-        SKIPS,
-        "numpy.sum"
-    ),
-    reduction!(
-        "prod",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Product.",
-        "bool and integers give 64 bits; floats stay",
-        SKIPS,
-        "numpy.prod"
-    ),
-    reduction!(
-        "mean",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Arithmetic mean.",
-        "bool and integers give float64; floats stay",
-        SKIPS,
-        "numpy.mean"
-    ),
-    reduction!(
-        "avg",
-        ", dtype => NULL, keepdims => false, skipna => false",
-        TYPED,
-        "Arithmetic mean; SQL's name.",
-        "as mean",
-        SKIPS,
-        "numpy.mean"
-    ),
+        .missing(SKIPS)
+        .example("SELECT sum(t2m, axis => 'time') FROM era5"),
     row(
-        "average",
+        "prod(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Product.",
+    )
+    .dtypes("bool and integers give 64 bits; floats stay")
+    .missing(SKIPS)
+    .example("SELECT prod(t2m, axis => 'time') FROM era5"),
+    row(
+        "mean(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Arithmetic mean.",
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(SKIPS)
+    .example("SELECT mean(t2m, axis => 'time') FROM era5"),
+    row(
+        "avg(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
+        call,
+        "Arithmetic mean; SQL's name.",
+    )
+    .dtypes("as mean")
+    .missing(SKIPS)
+    .example("SELECT avg(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.mean"),
+    row(
         "average(x, axis => NULL, weights => NULL, keepdims => false, skipna => false)",
-        &["x", "axis", "weights", "keepdims", "skipna"],
-        1,
-        Open::No,
         average,
-        "Arithmetic mean, each cell counting as its weight; weights of one dimension lie along a single `axis`.",
-        "as mean",
-        SKIPS,
-        "SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5",
-        "numpy.average, xarray.DataArray.weighted",
-    ),
-    reduction!(
-        "var",
-        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
-        SPREAD,
+        "Arithmetic mean, each cell counting as its weight; weights of one dimension lie along \
+         a single `axis`.",
+    )
+    .dtypes("as mean")
+    .missing(SKIPS)
+    .example("SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5")
+    .numpy("numpy.average, xarray.DataArray.weighted"),
+    row(
+        "var(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
+        call,
         "Variance.",
-        "bool and integers give float64; floats stay",
-        SKIPS,
-        "numpy.var"
-    ),
-    reduction!(
-        "std",
-        ", dtype => NULL, ddof => 0, keepdims => false, skipna => false",
-        SPREAD,
+    )
+    .dtypes("bool and integers give float64; floats stay")
+    .missing(SKIPS)
+    .example("SELECT var(t2m, axis => 'time') FROM era5"),
+    row(
+        "std(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
+        call,
         "Standard deviation.",
-        "as var",
-        SKIPS,
-        "numpy.std"
-    ),
-    reduction!(
-        "var_pop",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT std(t2m, axis => 'time') FROM era5"),
+    row(
+        "var_pop(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Variance of a population; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.var"
-    ),
-    reduction!(
-        "var_samp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT var_pop(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.var"),
+    row(
+        "var_samp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Variance of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.var(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT var_samp(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.var(x, ddof=1)"),
+    row(
+        "stddev(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev_samp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std(x, ddof=1)"),
+    row(
+        "stddev_samp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a sample; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std(x, ddof=1)"
-    ),
-    reduction!(
-        "stddev_pop",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev_samp(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std(x, ddof=1)"),
+    row(
+        "stddev_pop(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Standard deviation of a population; SQL's name.",
-        "as var",
-        SKIPS,
-        "numpy.std"
-    ),
-    reduction!(
-        "min",
-        ", keepdims => false, skipna => false",
-        PLAIN,
-        "Least value.",
-        "any",
-        SKIPS,
-        "numpy.min"
-    ),
-    reduction!(
-        "max",
-        ", keepdims => false, skipna => false",
-        PLAIN,
-        "Greatest value.",
-        "any",
-        SKIPS,
-        "numpy.max"
-    ),
-    reduction!(
-        "ptp",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("as var")
+    .missing(SKIPS)
+    .example("SELECT stddev_pop(t2m, axis => 'time') FROM era5")
+    .numpy("numpy.std"),
+    row("min(x, axis => NULL, keepdims => false, skipna => false)", call, "Least value.")
+        .missing(SKIPS)
+        .example("SELECT min(t2m, axis => 'time') FROM era5"),
+    row("max(x, axis => NULL, keepdims => false, skipna => false)", call, "Greatest value.")
+        .missing(SKIPS)
+        .example("SELECT max(t2m, axis => 'time') FROM era5"),
+    row(
+        "ptp(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Greatest less least value.",
-        "numeric",
-        SKIPS,
-        "numpy.ptp"
-    ),
-    reduction!(
-        "any",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("numeric")
+    .missing(SKIPS)
+    .example("SELECT ptp(t2m, axis => 'time') FROM era5"),
+    row(
+        "any(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Is any cell true, or not zero?",
-        "bool and numeric give bool",
-        TRUTH,
-        "numpy.any"
-    ),
-    reduction!(
-        "all",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give bool")
+    .missing(TRUTH)
+    .example("SELECT any(t2m, axis => 'time') FROM era5"),
+    row(
+        "all(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Are all cells true, or not zero?",
-        "bool and numeric give bool",
-        TRUTH,
-        "numpy.all"
-    ),
-    reduction!(
-        "bool_and",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give bool")
+    .missing(TRUTH)
+    .example("SELECT all(t2m, axis => 'time') FROM era5"),
+    row(
+        "bool_and(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Are all cells true? SQL's name.",
-        "bool",
-        "masked cells are skipped, NULL if there is no other",
-        "numpy.all",
-        "t2m > 273.15"
-    ),
-    reduction!(
-        "bool_or",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool")
+    .missing("masked cells are skipped, NULL if there is no other")
+    .example("SELECT bool_and(t2m > 273.15, axis => 'time') FROM era5")
+    .numpy("numpy.all"),
+    row(
+        "bool_or(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Is any cell true? SQL's name.",
-        "bool",
-        "masked cells are skipped, NULL if there is no other",
-        "numpy.any",
-        "t2m > 273.15"
-    ),
-    reduction!(
-        "count",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool")
+    .missing("masked cells are skipped, NULL if there is no other")
+    .example("SELECT bool_or(t2m > 273.15, axis => 'time') FROM era5")
+    .numpy("numpy.any"),
+    row(
+        "count(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Number of cells that are not masked.",
-        "any give int64",
-        COUNTS,
-        "xarray.DataArray.count, numpy.ma.count"
-    ),
-    reduction!(
-        "count_nonzero",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("any give int64")
+    .missing(COUNTS)
+    .example("SELECT count(t2m, axis => 'time') FROM era5")
+    .numpy("xarray.DataArray.count, numpy.ma.count"),
+    row(
+        "count_nonzero(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Number of cells that are true, or not zero.",
-        "bool and numeric give int64",
-        COUNTS,
-        "numpy.count_nonzero"
-    ),
-    reduction!(
-        "argmin",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("bool and numeric give int64")
+    .missing(COUNTS)
+    .example("SELECT count_nonzero(t2m, axis => 'time') FROM era5"),
+    row(
+        "argmin(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Position of the first least value; of all cells in row-major order without `axis`.",
-        "any give int64",
-        SKIPS,
-        "numpy.argmin"
-    ),
-    reduction!(
-        "argmax",
-        ", keepdims => false, skipna => false",
-        PLAIN,
+    )
+    .dtypes("any give int64")
+    .missing(SKIPS)
+    .example("SELECT argmin(t2m, axis => 'time') FROM era5"),
+    row(
+        "argmax(x, axis => NULL, keepdims => false, skipna => false)",
+        call,
         "Position of the first greatest value; of all cells in row-major order without `axis`.",
-        "any give int64",
-        SKIPS,
-        "numpy.argmax"
-    ),
-    reduction!(
-        "nansum",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Sum without NaN.",
-        "as sum",
-        SUMS,
-        "numpy.nansum"
-    ),
-    reduction!(
-        "nanprod",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Product without NaN.",
-        "as prod",
-        SUMS,
-        "numpy.nanprod"
-    ),
-    reduction!(
-        "nanmean",
-        ", dtype => NULL, keepdims => false",
-        TYPED,
-        "Mean without NaN.",
-        "as mean",
-        NAN,
-        "numpy.nanmean"
-    ),
-    reduction!(
-        "nanvar",
-        ", dtype => NULL, ddof => 0, keepdims => false",
-        SPREAD,
+    )
+    .dtypes("any give int64")
+    .missing(SKIPS)
+    .example("SELECT argmax(t2m, axis => 'time') FROM era5"),
+    row("nansum(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Sum without NaN.")
+        .also(&["skipna"])
+        .dtypes("as sum")
+        .missing(SUMS)
+        .example("SELECT nansum(t2m, axis => 'time') FROM era5"),
+    row("nanprod(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Product without NaN.")
+        .also(&["skipna"])
+        .dtypes("as prod")
+        .missing(SUMS)
+        .example("SELECT nanprod(t2m, axis => 'time') FROM era5"),
+    row("nanmean(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Mean without NaN.")
+        .also(&["skipna"])
+        .dtypes("as mean")
+        .missing(NAN)
+        .example("SELECT nanmean(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanvar(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
+        call,
         "Variance without NaN.",
-        "as var",
-        NAN,
-        "numpy.nanvar"
-    ),
-    reduction!(
-        "nanstd",
-        ", dtype => NULL, ddof => 0, keepdims => false",
-        SPREAD,
+    )
+    .also(&["skipna"])
+    .dtypes("as var")
+    .missing(NAN)
+    .example("SELECT nanvar(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanstd(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
+        call,
         "Standard deviation without NaN.",
-        "as var",
-        NAN,
-        "numpy.nanstd"
-    ),
-    reduction!(
-        "nanmin",
-        ", keepdims => false",
-        PLAIN,
-        "Least value but NaN.",
-        "any",
-        NAN,
-        "numpy.nanmin"
-    ),
-    reduction!(
-        "nanmax",
-        ", keepdims => false",
-        PLAIN,
-        "Greatest value but NaN.",
-        "any",
-        NAN,
-        "numpy.nanmax"
-    ),
-    reduction!(
-        "nanargmin",
-        ", keepdims => false",
-        PLAIN,
+    )
+    .also(&["skipna"])
+    .dtypes("as var")
+    .missing(NAN)
+    .example("SELECT nanstd(t2m, axis => 'time') FROM era5"),
+    row("nanmin(x, axis => NULL, keepdims => false)", call, "Least value but NaN.")
+        .also(&["skipna"])
+        .missing(NAN)
+        .example("SELECT nanmin(t2m, axis => 'time') FROM era5"),
+    row("nanmax(x, axis => NULL, keepdims => false)", call, "Greatest value but NaN.")
+        .also(&["skipna"])
+        .missing(NAN)
+        .example("SELECT nanmax(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanargmin(x, axis => NULL, keepdims => false)",
+        call,
         "Position of the first least value but NaN; NULL if all are NaN.",
-        "any give int64",
-        PLACES,
-        "numpy.nanargmin"
-    ),
-    reduction!(
-        "nanargmax",
-        ", keepdims => false",
-        PLAIN,
+    )
+    .also(&["skipna"])
+    .dtypes("any give int64")
+    .missing(PLACES)
+    .example("SELECT nanargmin(t2m, axis => 'time') FROM era5"),
+    row(
+        "nanargmax(x, axis => NULL, keepdims => false)",
+        call,
         "Position of the first greatest value but NaN; NULL if all are NaN.",
-        "any give int64",
-        PLACES,
-        "numpy.nanargmax"
-    ),
+    )
+    .also(&["skipna"])
+    .dtypes("any give int64")
+    .missing(PLACES)
+    .example("SELECT nanargmax(t2m, axis => 'time') FROM era5"),
 ];
 
 fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
@@ -356,7 +279,7 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         Some(name) => (name, true),
         None => (a.name, false),
     };
-    let Some(kind) = kind(name, ddof) else {
+    let Some(kind) = reduction(name, ddof) else {
         return crate::lower::unsupported(a.name, a.span);
     };
     let skipna = a.flag(l, "skipna")? || nan;
@@ -364,7 +287,7 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let dtype = a.dtype(l)?;
     let rank = t.dims.len();
     let axes = match kind {
-        Kind::ArgMin | Kind::ArgMax => a.axis(l, &t, "axis")?.map(|axis| vec![axis]),
+        Reduction::ArgMin | Reduction::ArgMax => a.axis(l, &t, "axis")?.map(|axis| vec![axis]),
         _ => a.axes(l, &t, "axis")?,
     };
     let axes = axes.unwrap_or_else(|| (0..rank).collect());
@@ -441,7 +364,7 @@ pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>
 pub(super) fn reduce(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
-    kind: Kind,
+    kind: Reduction,
     how: &[AxisReduce],
     dtype: Option<DType>,
     skipna: bool,
@@ -453,16 +376,16 @@ pub(super) fn reduce(
     if skip {
         // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
         x = match kind {
-            Kind::Sum | Kind::Prod => {
+            Reduction::Sum | Reduction::Prod => {
                 let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
-                let neutral = if kind == Kind::Sum { 0.0 } else { 1.0 };
+                let neutral = if kind == Reduction::Sum { 0.0 } else { 1.0 };
                 let neutral = l.b.constant(Scalar::from_f64(from, neutral)).at(span)?;
                 l.b.map(ScalarOp::Where, &[nan, neutral, x]).at(span)?
             }
             _ => without_nan(l, x, span)?,
         };
     }
-    let name = kind_name(kind);
+    let name = reduction_name(kind);
     let float = |l: &mut Lowerer<'_, '_>, x| {
         let to = match dtype {
             Some(d) if d.is_float() => d,
@@ -473,8 +396,8 @@ pub(super) fn reduce(
         l.b.cast(x, to).at(span)
     };
     let result = match kind {
-        Kind::Sum | Kind::Prod => {
-            let op = if kind == Kind::Sum { ReduceKind::Sum } else { ReduceKind::Prod };
+        Reduction::Sum | Reduction::Prod => {
+            let op = if kind == Reduction::Sum { ReduceKind::Sum } else { ReduceKind::Prod };
             match dtype {
                 None => l.b.reduce(x, op, how).at(span)?,
                 Some(d) => {
@@ -484,44 +407,44 @@ pub(super) fn reduce(
                 }
             }
         }
-        Kind::Mean => {
+        Reduction::Mean => {
             let x = float(l, x)?;
             l.b.reduce(x, ReduceKind::Mean, how).at(span)?
         }
-        Kind::Var(ddof) => {
+        Reduction::Var(ddof) => {
             let x = float(l, x)?;
             l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?
         }
-        Kind::Std(ddof) => {
+        Reduction::Std(ddof) => {
             let x = float(l, x)?;
             let var = l.b.reduce(x, ReduceKind::Var { ddof }, how).at(span)?;
             l.b.map(ScalarOp::Sqrt, &[var]).at(span)?
         }
-        Kind::Min => l.b.reduce(x, ReduceKind::Min, how).at(span)?,
-        Kind::Max => l.b.reduce(x, ReduceKind::Max, how).at(span)?,
-        Kind::Ptp => {
+        Reduction::Min => l.b.reduce(x, ReduceKind::Min, how).at(span)?,
+        Reduction::Max => l.b.reduce(x, ReduceKind::Max, how).at(span)?,
+        Reduction::Ptp => {
             let high = l.b.reduce(x, ReduceKind::Max, how).at(span)?;
             let low = l.b.reduce(x, ReduceKind::Min, how).at(span)?;
             l.b.map(ScalarOp::Sub, &[high, low]).at(span)?
         }
-        Kind::Any | Kind::All => {
+        Reduction::Any | Reduction::All => {
             let x = truth(l, x, name, span)?;
-            let op = if kind == Kind::Any { ReduceKind::Any } else { ReduceKind::All };
+            let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             l.b.reduce(x, op, how).at(span)?
         }
-        Kind::BoolOr | Kind::BoolAnd => {
+        Reduction::BoolOr | Reduction::BoolAnd => {
             if from != DType::Bool {
                 return fail(types(name, vec![from.name()]), span);
             }
-            let op = if kind == Kind::BoolOr { ReduceKind::Any } else { ReduceKind::All };
+            let op = if kind == Reduction::BoolOr { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
             // SQL's answer to no rows is NULL.
             let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
             let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
             l.b.map_op(MapOp::Mask, &[answer, some]).at(span)?
         }
-        Kind::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
-        Kind::CountNonzero => {
+        Reduction::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
+        Reduction::CountNonzero => {
             let mut x = truth(l, x, name, span)?;
             if l.b.node(x).nullable {
                 let no = l.b.constant(Scalar::bool(false)).at(span)?;
@@ -529,10 +452,10 @@ pub(super) fn reduce(
             }
             l.b.reduce(x, ReduceKind::Sum, how).at(span)?
         }
-        Kind::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
-        Kind::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
+        Reduction::ArgMin => l.b.reduce(x, ReduceKind::ArgMin, how).at(span)?,
+        Reduction::ArgMax => l.b.reduce(x, ReduceKind::ArgMax, how).at(span)?,
     };
-    match skip && !matches!(kind, Kind::Sum | Kind::Prod) {
+    match skip && !matches!(kind, Reduction::Sum | Reduction::Prod) {
         true => nan_of_nothing(l, result, t.node, how, span),
         false => Ok(result),
     }

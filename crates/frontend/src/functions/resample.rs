@@ -8,24 +8,27 @@ use tessera_planner::ir::{Groups, MapOp};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DateTime, join, split};
 
-use super::{Bound, Function, Open, grouping, row};
+use super::{Bound, Open, Row, grouping, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 
-pub(super) const ROWS: &[Function] = &[row(
-    "resample",
+pub(super) const ROWS: &[Row] = &[row(
     "resample(x, op, time => '1 day', q => NULL, ddof => 0, skipna => false)",
-    &["x", "op", "q", "ddof", "skipna"],
-    2,
-    Open::Dims,
     resample,
-    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', 'all', 'median', 'quantile' with `q`) of the cells of each period of a time coordinate: '6 hours', '1 day', '1 week', '1 month', '1 quarter', '1 year', or 'h', 'D', 'W', 'MS', 'QS', 'YS', with an anchor as in 'QS-DEC', 'YS-OCT' and 'W-WED'. Hours and days are counted from the first day on, weeks from Monday, months, quarters and years from that of the first cell. The new labels are the starts; those of 'W' are the last days, as pandas'.",
-    "as the reduction",
-    "as the reduction; a period without cells is NULL",
-    "SELECT resample(t2m, 'mean', time => '1 day') FROM era5",
-    "xarray.DataArray.resample",
-)];
+    "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', \
+         'all', 'median', 'quantile' with `q`) of the cells of each period of a time \
+         coordinate: '6 hours', '1 day', '1 week', '1 month', '1 quarter', '1 year', or 'h', \
+         'D', 'W', 'MS', 'QS', 'YS', with an anchor as in 'QS-DEC', 'YS-OCT' and 'W-WED'. \
+         Hours and days are counted from the first day on, weeks from Monday, months, quarters \
+         and years from that of the first cell. The new labels are the starts; those of 'W' \
+         are the last days, as pandas'.",
+)
+.takes(&["x", "op", "q", "ddof", "skipna"], 2, Open::Dims)
+.dtypes("as the reduction")
+.missing("as the reduction; a period without cells is NULL")
+.example("SELECT resample(t2m, 'mean', time => '1 day') FROM era5")
+.numpy("xarray.DataArray.resample")];
 
 /// The most periods: a state of the reduction has a cell for each.
 const PERIODS_MAX: i64 = 1 << 24;

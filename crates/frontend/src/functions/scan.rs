@@ -8,134 +8,75 @@ use tessera_planner::ir::{NodeId, ScanKind};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 
 const SKIP: &str = "masked cells are skipped and stay masked; NaN stays from its cell on";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "cumsum",
         "cumsum(x, axis => NULL, dtype => NULL)",
-        PARAMS,
-        1,
-        Open::No,
         scan,
         "Running sum; of all cells in row-major order without `axis`.",
-        "bool and integers give 64 bits (overflow is an error); floats stay",
-        SKIP,
-        "SELECT cumsum(x, axis => 0) FROM x",
-        "numpy.cumsum",
-    ),
+    )
+    .dtypes("bool and integers give 64 bits (overflow is an error); floats stay")
+    .missing(SKIP)
+    .example("SELECT cumsum(x, axis => 0) FROM x"),
+    row("cumprod(x, axis => NULL, dtype => NULL)", scan, "Running product.")
+        .dtypes("bool and integers give 64 bits; floats stay")
+        .missing(SKIP)
+        .example("SELECT cumprod(x, axis => 0) FROM x"),
+    row("cummax(x, axis => NULL)", scan, "Running maximum.")
+        .also(&["dtype"])
+        .missing(SKIP)
+        .example("SELECT cummax(x, axis => 0) FROM x")
+        .numpy("numpy.maximum.accumulate"),
+    row("cummin(x, axis => NULL)", scan, "Running minimum.")
+        .also(&["dtype"])
+        .missing(SKIP)
+        .example("SELECT cummin(x, axis => 0) FROM x")
+        .numpy("numpy.minimum.accumulate"),
+    row("nancumsum(x, axis => NULL, dtype => NULL)", scan, "Running sum in which NaN counts as 0.")
+        .dtypes("as cumsum")
+        .missing("NaN counts as 0")
+        .example("SELECT nancumsum(x, axis => 0) FROM x"),
     row(
-        "cumprod",
-        "cumprod(x, axis => NULL, dtype => NULL)",
-        PARAMS,
-        1,
-        Open::No,
-        scan,
-        "Running product.",
-        "bool and integers give 64 bits; floats stay",
-        SKIP,
-        "SELECT cumprod(x, axis => 0) FROM x",
-        "numpy.cumprod",
-    ),
-    row(
-        "cummax",
-        "cummax(x, axis => NULL)",
-        PARAMS,
-        1,
-        Open::No,
-        scan,
-        "Running maximum.",
-        "any",
-        SKIP,
-        "SELECT cummax(x, axis => 0) FROM x",
-        "numpy.maximum.accumulate",
-    ),
-    row(
-        "cummin",
-        "cummin(x, axis => NULL)",
-        PARAMS,
-        1,
-        Open::No,
-        scan,
-        "Running minimum.",
-        "any",
-        SKIP,
-        "SELECT cummin(x, axis => 0) FROM x",
-        "numpy.minimum.accumulate",
-    ),
-    row(
-        "nancumsum",
-        "nancumsum(x, axis => NULL, dtype => NULL)",
-        PARAMS,
-        1,
-        Open::No,
-        scan,
-        "Running sum in which NaN counts as 0.",
-        "as cumsum",
-        "NaN counts as 0",
-        "SELECT nancumsum(x, axis => 0) FROM x",
-        "numpy.nancumsum",
-    ),
-    row(
-        "nancumprod",
         "nancumprod(x, axis => NULL, dtype => NULL)",
-        PARAMS,
-        1,
-        Open::No,
         scan,
         "Running product in which NaN counts as 1.",
-        "as cumprod",
-        "NaN counts as 1",
-        "SELECT nancumprod(x, axis => 0) FROM x",
-        "numpy.nancumprod",
-    ),
+    )
+    .dtypes("as cumprod")
+    .missing("NaN counts as 1")
+    .example("SELECT nancumprod(x, axis => 0) FROM x"),
     row(
-        "diff",
         "diff(x, n => 1, axis => -1)",
-        &["x", "n", "axis"],
-        1,
-        Open::No,
         diff,
         "Differences of neighbours, n times; a coordinate keeps its upper labels.",
-        "numeric; of bools whether they differ",
-        "NULL where either is masked",
-        "SELECT diff(x, axis => 0) FROM x",
-        "numpy.diff, xarray.DataArray.diff",
-    ),
+    )
+    .dtypes("numeric; of bools whether they differ")
+    .missing("NULL where either is masked")
+    .example("SELECT diff(x, axis => 0) FROM x")
+    .numpy("numpy.diff, xarray.DataArray.diff"),
     row(
-        "shift",
         "shift(x, dim => n, …, fill_value => NULL)",
-        &["x", "n", "axis", "fill_value"],
-        1,
-        Open::Dims,
         shift,
         "Cells moved by n positions along dimensions; what moves in is NULL.",
-        "any",
-        "cells that move in are masked",
-        "SELECT shift(t2m, time => 1) FROM era5",
-        "xarray.DataArray.shift",
-    ),
+    )
+    .takes(&["x", "n", "axis", "fill_value"], 1, Open::Dims)
+    .missing("cells that move in are masked")
+    .example("SELECT shift(t2m, time => 1) FROM era5")
+    .numpy("xarray.DataArray.shift"),
     row(
-        "roll",
         "roll(x, shift, axis => NULL)",
-        &["x", "shift", "axis"],
-        2,
-        Open::No,
         roll,
-        "Cells moved by positions along a dimension, those that fall out come in at the other end.",
-        "any",
-        "masks move with their cells",
-        "SELECT roll(x, 1, axis => 0) FROM x",
-        "numpy.roll",
-    ),
+        "Cells moved by positions along a dimension, those that fall out come in at the other \
+         end.",
+    )
+    .missing("masks move with their cells")
+    .example("SELECT roll(x, 1, axis => 0) FROM x"),
 ];
-
-const PARAMS: &[&str] = &["x", "axis", "dtype"];
 
 fn scan(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;

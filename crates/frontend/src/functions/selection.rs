@@ -1,50 +1,39 @@
 //! `isel` and `sel`: positions and labels by the names of dimensions.
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::Value;
 use crate::lower::{Lowerer, Method, Pick, fail, span_of};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "isel",
         "isel(x, dim => position, …)",
-        &["x"],
-        1,
-        Open::Dims,
         isel,
-        "Positions along named dimensions: an integer (the dimension goes), `slice(lo, hi, step)`, or a list.",
-        "any",
-        "masks go with their cells",
-        "SELECT isel(t2m, time => slice(0, 24), lat => -1) FROM era5",
-        "xarray.DataArray.isel",
-    ),
+        "Positions along named dimensions: an integer (the dimension goes), `slice(lo, hi, \
+         step)`, or a list.",
+    )
+    .missing("masks go with their cells")
+    .example("SELECT isel(t2m, time => slice(0, 24), lat => -1) FROM era5")
+    .numpy("xarray.DataArray.isel"),
     row(
-        "sel",
         "sel(x, dim => label, …, method => NULL, tolerance => NULL)",
-        &["x", "method", "tolerance"],
-        1,
-        Open::Dims,
         sel,
-        "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, at most `tolerance` away.",
-        "any",
-        "masks go with their cells",
-        "SELECT sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5",
-        "xarray.DataArray.sel",
-    ),
+        "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, \
+         at most `tolerance` away.",
+    )
+    .missing("masks go with their cells")
+    .example("SELECT sel(t2m, lat => 51.5, lon => -0.1, method => 'nearest') FROM era5")
+    .numpy("xarray.DataArray.sel"),
     row(
-        "slice",
         "slice(lo, hi => NULL, step => NULL)",
-        &["lo", "hi", "step"],
-        1,
-        Open::No,
         slice,
-        "A slice as an argument of `isel` (end excluded) and `sel` (both ends included); of one argument it is the end.",
-        "integers or labels",
-        "NULL is an open end",
-        "SELECT isel(t2m, time => slice(0, 24)) FROM era5",
-        "slice",
-    ),
+        "A slice as an argument of `isel` (end excluded) and `sel` (both ends included); of \
+         one argument it is the end.",
+    )
+    .dtypes("integers or labels")
+    .missing("NULL is an open end")
+    .example("SELECT isel(t2m, time => slice(0, 24)) FROM era5")
+    .numpy("slice"),
 ];
 
 fn slice(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

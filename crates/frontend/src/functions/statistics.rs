@@ -8,65 +8,49 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-use super::reduce::{Kind, reduce};
-use super::{Bound, Function, Open, einsum, factor, row};
+use super::reduce::{Reduction, reduce};
+use super::{Bound, Row, einsum, factor, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types, unique, unsupported};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "norm",
         "norm(x, ord => NULL, axis => NULL, keepdims => false)",
-        &["x", "ord", "axis", "keepdims"],
-        1,
-        Open::No,
         norm,
-        "Norm of vectors (`ord` 2, 1, 0, 'inf', '-inf' or a power) along one dimension, or of matrices ('fro', 'nuc', 1, -1, 2, -2, 'inf', '-inf') in two; without `ord` and `axis` of all cells.",
-        "numeric and bool; float32 stays, all others are float64",
-        "masked cells are skipped; norms by singular values refuse them",
-        "SELECT norm(x, axis => 1) FROM x",
-        "numpy.linalg.norm",
-    ),
+        "Norm of vectors (`ord` 2, 1, 0, 'inf', '-inf' or a power) along one dimension, or of \
+         matrices ('fro', 'nuc', 1, -1, 2, -2, 'inf', '-inf') in two; without `ord` and `axis` \
+         of all cells.",
+    )
+    .dtypes("numeric and bool; float32 stays, all others are float64")
+    .missing("masked cells are skipped; norms by singular values refuse them")
+    .example("SELECT norm(x, axis => 1) FROM x")
+    .numpy("numpy.linalg.norm"),
     row(
-        "cov",
         "cov(x, y => NULL, rowvar => true, bias => false, ddof => NULL)",
-        &["x", "y", "rowvar", "bias", "ddof"],
-        1,
-        Open::No,
         cov,
-        "Covariance of variables, which are the rows (the columns if `rowvar` is false); `y` adds more of them.",
-        "numeric and bool give float64",
-        "pairs with a masked cell are skipped, as numpy.ma.cov's",
-        "SELECT cov(x, rowvar => false) FROM x",
-        "numpy.cov",
-    ),
+        "Covariance of variables, which are the rows (the columns if `rowvar` is false); `y` \
+         adds more of them.",
+    )
+    .dtypes("numeric and bool give float64")
+    .missing("pairs with a masked cell are skipped, as numpy.ma.cov's")
+    .example("SELECT cov(x, rowvar => false) FROM x"),
     row(
-        "corrcoef",
         "corrcoef(x, y => NULL, rowvar => true)",
-        &["x", "y", "rowvar"],
-        1,
-        Open::No,
         corrcoef,
         "Correlation coefficients of variables, as cov's.",
-        "numeric and bool give float64",
-        "masked cells are an error; NaN propagates",
-        "SELECT corrcoef(x) FROM x",
-        "numpy.corrcoef",
-    ),
+    )
+    .dtypes("numeric and bool give float64")
+    .missing("masked cells are an error; NaN propagates"),
     row(
-        "matrix_power",
         "matrix_power(a, n)",
-        &["a", "n"],
-        2,
-        Open::No,
         matrix_power,
         "Product of n copies of a square matrix; of its inverse if n is negative.",
-        "numeric; integers wrap; negative powers give floats",
-        "products with a masked factor are skipped; NaN propagates",
-        "SELECT matrix_power(a, 3) FROM a",
-        "numpy.linalg.matrix_power",
-    ),
+    )
+    .dtypes("numeric; integers wrap; negative powers give floats")
+    .missing("products with a masked factor are skipped; NaN propagates")
+    .example("SELECT matrix_power(a, 3) FROM a")
+    .numpy("numpy.linalg.matrix_power"),
 ];
 
 /// Which norm.
@@ -329,7 +313,7 @@ fn variables(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, bool), E
 /// The covariance matrix [n, n] of variables by rows.
 fn covariance(l: &mut Lowerer<'_, '_>, t: &Tensor, ddof: u32, span: Span) -> Result<NodeId, Error> {
     let how = [AxisReduce::Keep, AxisReduce::All];
-    let mean = reduce(l, t, Kind::Mean, &how, None, false, span)?;
+    let mean = reduce(l, t, Reduction::Mean, &how, None, false, span)?;
     let centred = l.b.map(ScalarOp::Sub, &[t.node, mean]).at(span)?;
     let turned = l.b.matrix_transpose(centred).at(span)?;
     let products = l.b.contract(centred, turned).at(span)?;

@@ -12,64 +12,46 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{SortOrder, SortWhat};
 
-use super::{Bound, Function, Open, row};
+use super::{Bound, Open, Row, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, evaluate, fail, span_of, unsupported};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "digitize",
         "digitize(x, bins, right => false)",
-        &["x", "bins", "right"],
-        2,
-        Open::No,
         digitize,
-        "The number of the bin that holds each cell, from 1 on; 0 and the number of edges lie outside. Edges rise or fall; `right` closes bins at their upper edge.",
-        "numeric give int64",
-        "NULL where masked; NaN lies beyond the last edge",
-        "SELECT digitize(x, [0.0, 1.0, 2.5]) FROM x",
-        "numpy.digitize",
-    ),
+        "The number of the bin that holds each cell, from 1 on; 0 and the number of edges lie \
+         outside. Edges rise or fall; `right` closes bins at their upper edge.",
+    )
+    .dtypes("numeric give int64")
+    .missing("NULL where masked; NaN lies beyond the last edge")
+    .example("SELECT digitize(x, [0.0, 1.0, 2.5]) FROM x"),
     row(
-        "searchsorted",
         "searchsorted(a, v, side => 'left')",
-        &["a", "v", "side"],
-        2,
-        Open::No,
         searchsorted,
-        "Where each cell of v would stand in the sorted 1-d a: before equal cells, or with 'right' after them.",
-        "any of one type give int64",
-        "NULL where v is masked; NaN is the greatest",
-        "SELECT searchsorted([1, 3, 5], x) FROM x",
-        "numpy.searchsorted",
-    ),
+        "Where each cell of v would stand in the sorted 1-d a: before equal cells, or with \
+         'right' after them.",
+    )
+    .dtypes("any of one type give int64")
+    .missing("NULL where v is masked; NaN is the greatest")
+    .example("SELECT searchsorted([1, 3, 5], x) FROM x"),
+    row("isin(x, values, invert => false)", isin, "Is each cell among the values?")
+        .dtypes("any of one type give bool")
+        .missing("NULL where masked; NaN is never among them")
+        .example("SELECT isin(k, [1, 3]) FROM x"),
     row(
-        "isin",
-        "isin(x, values, invert => false)",
-        &["x", "values", "invert"],
-        2,
-        Open::No,
-        isin,
-        "Is each cell among the values?",
-        "any of one type give bool",
-        "NULL where masked; NaN is never among them",
-        "SELECT isin(k, [1, 3]) FROM x",
-        "numpy.isin",
-    ),
-    row(
-        "interp",
         "interp(x, xp, fp, left => NULL, right => NULL) | interp(x, dim => labels, …)",
-        &["x", "xp", "fp", "left", "right"],
-        1,
-        Open::Dims,
         interp,
-        "Linear interpolation: at each cell of x between the points (xp, fp), xp rising, with fp's ends (or `left` and `right`) beyond them; or of a labelled tensor at other labels of its dimensions, NULL beyond theirs.",
-        "numeric give float64; labelled floats stay",
-        "NULL where a neighbour is masked; NaN stays",
-        "SELECT interp(t2m, lat => [51.5, 52.5]) FROM era5",
-        "numpy.interp, xarray.DataArray.interp",
-    ),
+        "Linear interpolation: at each cell of x between the points (xp, fp), xp rising, with \
+         fp's ends (or `left` and `right`) beyond them; or of a labelled tensor at other \
+         labels of its dimensions, NULL beyond theirs.",
+    )
+    .takes(&["x", "xp", "fp", "left", "right"], 1, Open::Dims)
+    .dtypes("numeric give float64; labelled floats stay")
+    .missing("NULL where a neighbour is masked; NaN stays")
+    .example("SELECT interp(t2m, lat => [51.5, 52.5]) FROM era5")
+    .numpy("numpy.interp, xarray.DataArray.interp"),
 ];
 
 /// A table and cells in one type.

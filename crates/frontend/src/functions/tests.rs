@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use super::{all, functions, is_tensor_function, planned};
+use super::{Open, functions, is_tensor_function, planned};
 
 #[test]
 fn rows_are_complete_and_unique() {
@@ -8,13 +8,31 @@ fn rows_are_complete_and_unique() {
     for pair in rows.windows(2) {
         assert!(pair[0].name < pair[1].name, "{} stands twice", pair[0].name);
     }
-    for f in all() {
-        let row = f.row;
-        assert!(row.signature.starts_with(row.name), "{}", row.name);
-        assert!(f.required <= f.params.len(), "{}", row.name);
-        assert!(!row.doc.is_empty() && !row.dtypes.is_empty() && !row.missing.is_empty());
-        assert!(row.example.starts_with("SELECT ") && !row.numpy.is_empty(), "{}", row.name);
-        assert!(!planned::is_planned(row.name), "{} is built", row.name);
+    for f in rows {
+        assert!(f.parameters.required <= f.parameters.names.len(), "{}", f.name);
+        assert!(!f.name.is_empty() && !f.doc.is_empty() && !f.dtypes.is_empty(), "{}", f.name);
+        assert!(!f.missing.is_empty() && !f.numpy.is_empty(), "{}", f.name);
+        assert!(f.example.starts_with("SELECT "), "{}", f.name);
+        assert!(!planned::is_planned(f.name), "{} is built", f.name);
+    }
+}
+
+#[test]
+fn parameters_follow_from_the_signature() {
+    let of = |name: &str| {
+        let f = functions().iter().find(|f| f.name == name).unwrap();
+        (f.parameters.names.join(" "), f.parameters.required, f.parameters.open)
+    };
+    for (name, names, required, open) in [
+        ("now", "", 0, Open::No),
+        ("clip", "x lo hi", 3, Open::No),
+        ("histogram", "x bins range weights density", 1, Open::No),
+        ("stack", "tensors axis dim", 1, Open::No),
+        ("greatest", "x", 1, Open::Many),
+        ("sel", "x method tolerance", 1, Open::Dims),
+        ("nanmax", "x axis keepdims skipna", 1, Open::No),
+    ] {
+        assert_eq!(of(name), (names.to_string(), required, open), "{name}");
     }
 }
 

@@ -13,40 +13,44 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::window::Frame;
 
-use super::reduce::Kind;
+use super::reduce::Reduction;
 use super::scan::known_int;
-use super::{Bound, Function, Open, reduce, row};
+use super::{Bound, Row, reduce, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of, unsupported};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[Row] = &[
     row(
-        "rolling",
-        "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => false)",
-        &["x", "op", "center", "min_periods", "ddof", "skipna"],
-        2,
-        Open::Dims,
+        "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => \
+         false)",
         rolling,
-        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of the n cells that end at each cell, or lie around it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such as '30 days', which means the cells of that time. The window of several dimensions is a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
-        "as the reduction",
-        "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the whole window if it is not given); NaN stays within its windows, and is skipped with `skipna`",
-        "SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5",
-        "xarray.DataArray.rolling",
-    ),
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
+         'all', 'median') of the n cells that end at each cell, or lie around it with `center` \
+         (n // 2 of them before it). Along times at equal distances n may be a duration such \
+         as '30 days', which means the cells of that time. The window of several dimensions is \
+         a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+    )
+    .dtypes("as the reduction")
+    .missing(
+        "masked cells are skipped; NULL where fewer than `min_periods` cells are left (the \
+         whole window if it is not given); NaN stays within its windows, and is skipped with \
+         `skipna`",
+    )
+    .example("SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5")
+    .numpy("xarray.DataArray.rolling"),
     row(
-        "coarsen",
         "coarsen(x, op, dim => n, …, boundary => 'exact', ddof => 0, skipna => false)",
-        &["x", "op", "boundary", "ddof", "skipna"],
-        2,
-        Open::Dims,
         coarsen,
-        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', 'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, 'pad' makes a shorter last block of it.",
-        "as the reduction",
-        "as the reduction",
-        "SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5",
-        "xarray.DataArray.coarsen",
-    ),
+        "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
+         'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. \
+         Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, \
+         'pad' makes a shorter last block of it.",
+    )
+    .dtypes("as the reduction")
+    .missing("as the reduction")
+    .example("SELECT coarsen(t2m, 'mean', lat => 4, lon => 4, boundary => 'trim') FROM era5")
+    .numpy("xarray.DataArray.coarsen"),
 ];
 
 /// The lengths that name dimensions, each at least 1.
@@ -120,11 +124,15 @@ fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Er
     fail(a.invalid(&format!("`{name}`"), reason), span_of(expr))
 }
 
-fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Kind, Error> {
+fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Reduction, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::kind(&op, ddof)
-        .filter(|k| !matches!(k, Kind::ArgMin | Kind::ArgMax | Kind::Ptp | Kind::CountNonzero));
+    let kind = reduce::reduction(&op, ddof).filter(|k| {
+        !matches!(
+            k,
+            Reduction::ArgMin | Reduction::ArgMax | Reduction::Ptp | Reduction::CountNonzero
+        )
+    });
     match kind {
         Some(kind) => Ok(kind),
         None => fail(
@@ -137,7 +145,7 @@ fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Kind, Error> {
 fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let kind = if median { Reduction::Mean } else { operation(l, a)? };
     let windows = lengths(l, a, &t)?;
     let center = a.flag(l, "center")?;
     let size = windows.iter().fold(1u64, |n, (_, w)| n.saturating_mul(*w));
@@ -165,13 +173,13 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         x = reduce::without_nan(l, x, a.span)?;
     }
     let x = match kind {
-        Kind::Mean | Kind::Var(_) | Kind::Std(_) if !from.is_float() => {
+        Reduction::Mean | Reduction::Var(_) | Reduction::Std(_) if !from.is_float() => {
             l.b.cast(x, DType::Float64).at(a.span)?
         }
-        Kind::Any | Kind::All => reduce::truth(l, x, a.name, a.span)?,
+        Reduction::Any | Reduction::All => reduce::truth(l, x, a.name, a.span)?,
         _ => x,
     };
-    let spread = matches!(kind, Kind::Var(_) | Kind::Std(_)) && frames.len() > 1;
+    let spread = matches!(kind, Reduction::Var(_) | Reduction::Std(_)) && frames.len() > 1;
     let node = if median || spread {
         if size > STACK_MAX {
             let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
@@ -190,28 +198,28 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn moving(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
-    kind: Kind,
+    kind: Reduction,
     frames: &[(usize, Frame)],
     min_count: u64,
     span: Span,
 ) -> Result<NodeId, Error> {
-    let one = |kind: Kind| match kind {
-        Kind::Sum => Some(ReduceKind::Sum),
-        Kind::Prod => Some(ReduceKind::Prod),
-        Kind::Mean => Some(ReduceKind::Mean),
-        Kind::Var(ddof) | Kind::Std(ddof) => Some(ReduceKind::Var { ddof }),
-        Kind::Min => Some(ReduceKind::Min),
-        Kind::Max => Some(ReduceKind::Max),
-        Kind::Any => Some(ReduceKind::Any),
-        Kind::All => Some(ReduceKind::All),
-        Kind::Count => Some(ReduceKind::Count),
+    let one = |kind: Reduction| match kind {
+        Reduction::Sum => Some(ReduceKind::Sum),
+        Reduction::Prod => Some(ReduceKind::Prod),
+        Reduction::Mean => Some(ReduceKind::Mean),
+        Reduction::Var(ddof) | Reduction::Std(ddof) => Some(ReduceKind::Var { ddof }),
+        Reduction::Min => Some(ReduceKind::Min),
+        Reduction::Max => Some(ReduceKind::Max),
+        Reduction::Any => Some(ReduceKind::Any),
+        Reduction::All => Some(ReduceKind::All),
+        Reduction::Count => Some(ReduceKind::Count),
         _ => None,
     };
     let Some(op) = one(kind) else { return unsupported("`rolling` with this operation", span) };
     if let [(axis, frame)] = frames {
         let node = l.b.window(x, *axis, *frame, op, min_count).at(span)?;
         return match kind {
-            Kind::Std(_) => l.b.map(ScalarOp::Sqrt, &[node]).at(span),
+            Reduction::Std(_) => l.b.map(ScalarOp::Sqrt, &[node]).at(span),
             _ => Ok(node),
         };
     }
@@ -228,8 +236,8 @@ fn moving(
         count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
     }
     let value = match kind {
-        Kind::Count => count,
-        Kind::Mean => {
+        Reduction::Count => count,
+        Reduction::Mean => {
             // The sums of a float32 are kept in full until they are divided.
             let wide = l.b.cast(x, DType::Float64).at(span)?;
             let sum = along(l, wide, ReduceKind::Sum, 0)?;
@@ -237,11 +245,11 @@ fn moving(
             let mean = l.b.map(ScalarOp::Div, &[sum, n]).at(span)?;
             l.b.cast(mean, l.b.dtype(x)).at(span)?
         }
-        Kind::Min | Kind::Max => along(l, x, op, 1)?,
+        Reduction::Min | Reduction::Max => along(l, x, op, 1)?,
         _ => along(l, x, op, 0)?,
     };
     let least = match kind {
-        Kind::Mean | Kind::Min | Kind::Max => min_count.max(1),
+        Reduction::Mean | Reduction::Min | Reduction::Max => min_count.max(1),
         _ => min_count,
     };
     if least == 0 {
@@ -260,7 +268,7 @@ const STACK_MAX: u64 = 128;
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
-    kind: Option<Kind>,
+    kind: Option<Reduction>,
     frames: &[(usize, Frame)],
     min_count: u64,
     span: Span,
@@ -317,7 +325,7 @@ fn side_by_side(
 fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
     let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Kind::Mean } else { operation(l, a)? };
+    let kind = if median { Reduction::Mean } else { operation(l, a)? };
     let blocks = lengths(l, a, &t)?;
     let skipna = a.flag(l, "skipna")?;
     let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());

@@ -2,7 +2,7 @@
 
 use super::{BLOCK, Cell, State, cells, check, fields, finish, merge};
 use crate::KernelError;
-use crate::elem::{Elem, Kind};
+use crate::elem::{Elem, MachineType};
 use crate::partial::all;
 use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
@@ -169,13 +169,13 @@ fn identity(kind: ReduceKind, dtype: DType, fields: usize) -> SmallVec<[[u8; 8];
         cell.write(&mut b, 0);
         b
     }
-    let k = Kind::of(dtype);
+    let k = MachineType::of(dtype);
     let least = || match k {
-        Kind::Bool => bytes(0u8),
+        MachineType::Bool => bytes(0u8),
         _ => all!(k, T => bytes(<T as Elem>::bottom())),
     };
     let greatest = || match k {
-        Kind::Bool => bytes(1u8),
+        MachineType::Bool => bytes(1u8),
         _ => all!(k, T => bytes(<T as Elem>::top())),
     };
     let value = match kind {
@@ -183,8 +183,8 @@ fn identity(kind: ReduceKind, dtype: DType, fields: usize) -> SmallVec<[[u8; 8];
         Prod if dtype.is_float() => bytes(1f64),
         Prod => bytes(1u64),
         All => bytes(1u8),
-        MinTotal if k == Kind::F32 => bytes(f32::NAN),
-        MinTotal if k == Kind::F64 => bytes(f64::NAN),
+        MinTotal if k == MachineType::F32 => bytes(f32::NAN),
+        MinTotal if k == MachineType::F64 => bytes(f64::NAN),
         Min | MinTotal | ArgMin => greatest(),
         Max | MaxTotal | ArgMax => least(),
     };

@@ -10,7 +10,7 @@ mod combine;
 mod guard;
 mod registers;
 
-use crate::elem::Kind;
+use crate::elem::MachineType;
 use crate::ops::{IotaFn, OpFn, TileOp};
 use crate::partial::{self, Fns, Tail, TailFns};
 use crate::stream::StreamFn;
@@ -439,7 +439,7 @@ impl Body {
                 let id = self.constant(identity(kind, dtype));
                 v = self.scalar(ScalarOp::Where, dtype, vec![valid, v, id]);
             }
-            if Kind::of(want) != Kind::of(dtype) {
+            if MachineType::of(want) != MachineType::of(dtype) {
                 v = self.scalar(ScalarOp::Cast, want, vec![v]);
             }
             let own =

@@ -1,14 +1,14 @@
 //! Which function runs an operation on cells of a type.
 
 use super::*;
-use crate::elem::Kind;
+use crate::elem::MachineType;
 use tessera_planner::dtype::DType;
 
 /// Runs `$e` with `$T` as the machine type of a kind, `None` for kinds that are not listed.
 macro_rules! with {
     ($k:expr, $T:ident => $e:expr, $($kind:ident $t:ty),*) => {
         match Some($k) {
-            $(Some(Kind::$kind) => { type $T = $t; Some($e) })*
+            $(Some(MachineType::$kind) => { type $T = $t; Some($e) })*
             _ => None,
         }
     };
@@ -49,7 +49,7 @@ macro_rules! rings {
 /// it is not defined for them.
 pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(OpFn, u64)> {
     use ScalarOp as S;
-    let k = Kind::of(arg);
+    let k = MachineType::of(arg);
     let l = level;
     // Functions that do not vectorise gain nothing from a level.
     let low = Level::Baseline;
@@ -113,13 +113,13 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Ceil => floats!(k, T => op1::<Ceil, T, T>(l)),
             S::Trunc => floats!(k, T => op1::<Trunc, T, T>(l)),
             S::Rint => floats!(k, T => op1::<Rint, T, T>(l)),
-            S::Not if k == Kind::Bool => Some(op1::<NotBool, u8, u8>(l)),
+            S::Not if k == MachineType::Bool => Some(op1::<NotBool, u8, u8>(l)),
             S::Not => words!(k, T => op1::<Not, T, T>(l)),
             S::IsNan => floats!(k, T => op1::<IsNan, T, u8>(l)),
             S::IsInf => floats!(k, T => op1::<IsInf, T, u8>(l)),
             S::IsFinite => floats!(k, T => op1::<IsFinite, T, u8>(l)),
             S::SignBit => nums!(k, T => op1::<SignBit, T, u8>(l)),
-            S::Cast => cast(k, Kind::of(to), l),
+            S::Cast => cast(k, MachineType::of(to), l),
             S::DatePart(part) => {
                 let DType::Datetime(c) = arg else { return None };
                 let part = PARTS.iter().position(|p| *p == part)?;
@@ -129,16 +129,16 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             }
             S::RandomUniform { seed } => {
                 imm = seed;
-                (k == Kind::I64).then(|| op_random::<Uniform>(l))
+                (k == MachineType::I64).then(|| op_random::<Uniform>(l))
             }
             S::RandomNormal { seed } => {
                 imm = seed;
-                (k == Kind::I64).then(|| op_random::<Normal>(l))
+                (k == MachineType::I64).then(|| op_random::<Normal>(l))
             }
-            S::Add if k == Kind::Bool => Some(op2::<Or, u8, u8>(l)),
+            S::Add if k == MachineType::Bool => Some(op2::<Or, u8, u8>(l)),
             S::Add => rings!(k, T => op2::<Add, T, T>(l)),
             S::Sub => rings!(k, T => op2::<Sub, T, T>(l)),
-            S::Mul if k == Kind::Bool => Some(op2::<And, u8, u8>(l)),
+            S::Mul if k == MachineType::Bool => Some(op2::<And, u8, u8>(l)),
             S::Mul => rings!(k, T => op2::<Mul, T, T>(l)),
             S::Div => floats!(k, T => op2::<Div, T, T>(l)),
             // Exact with one fused operation, which the baseline has not.
@@ -185,7 +185,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
 }
 
 /// Operations that have a form for a constant as the second argument: the kinds are those that are worth the code.
-fn right(op: ScalarOp, k: Kind, l: Level) -> Option<OpFn> {
+fn right(op: ScalarOp, k: MachineType, l: Level) -> Option<OpFn> {
     use ScalarOp as S;
     macro_rules! common {
         ($T:ident => $e:expr) => {
@@ -221,15 +221,15 @@ fn copy(size: usize, l: Level) -> OpFn {
     }
 }
 
-fn cast(from: Kind, to: Kind, l: Level) -> Option<OpFn> {
+fn cast(from: MachineType, to: MachineType, l: Level) -> Option<OpFn> {
     if from == to {
         return all!(from, T => copy(size_of::<T>(), l));
     }
-    if to == Kind::Bool {
+    if to == MachineType::Bool {
         return all!(from, T => op1::<NonZero, T, u8>(l));
     }
     // A bool is a byte that is 0 or 1; among integers only the source's sign matters, for it fills the upper bits.
-    let from = if from == Kind::Bool { Kind::U8 } else { from };
+    let from = if from == MachineType::Bool { MachineType::U8 } else { from };
     macro_rules! to {
         ($A:ident) => {
             nums!(to, R => op1::<Cast, $A, R>(l))
@@ -241,15 +241,15 @@ fn cast(from: Kind, to: Kind, l: Level) -> Option<OpFn> {
         };
     }
     match from {
-        Kind::F32 => to!(f32),
-        Kind::F64 => to!(f64),
-        Kind::I8 => to_word!(i8),
-        Kind::I16 => to_word!(i16),
-        Kind::I32 => to_word!(i32),
-        Kind::I64 => to_word!(i64),
-        Kind::U16 => to_word!(u16),
-        Kind::U32 => to_word!(u32),
-        Kind::U64 => to_word!(u64),
+        MachineType::F32 => to!(f32),
+        MachineType::F64 => to!(f64),
+        MachineType::I8 => to_word!(i8),
+        MachineType::I16 => to_word!(i16),
+        MachineType::I32 => to_word!(i32),
+        MachineType::I64 => to_word!(i64),
+        MachineType::U16 => to_word!(u16),
+        MachineType::U32 => to_word!(u32),
+        MachineType::U64 => to_word!(u64),
         _ => to_word!(u8),
     }
 }

@@ -54,18 +54,18 @@ keys! { u8; u16; u32 by place_u32; u64 by place_u64; }
 /// Calls `$run!` with the type of a dtype's cells, and the size of its keys as enums of keys name it.
 macro_rules! by_cell {
     ($dtype:expr, $run:ident) => {{
-        use $crate::elem::Kind;
-        match Kind::of($dtype) {
-            Kind::Bool | Kind::U8 => $run!(u8, U8),
-            Kind::I8 => $run!(i8, U8),
-            Kind::I16 => $run!(i16, U16),
-            Kind::U16 => $run!(u16, U16),
-            Kind::I32 => $run!(i32, U32),
-            Kind::U32 => $run!(u32, U32),
-            Kind::F32 => $run!(f32, U32),
-            Kind::I64 => $run!(i64, U64),
-            Kind::U64 => $run!(u64, U64),
-            Kind::F64 => $run!(f64, U64),
+        use $crate::elem::MachineType;
+        match MachineType::of($dtype) {
+            MachineType::Bool | MachineType::U8 => $run!(u8, U8),
+            MachineType::I8 => $run!(i8, U8),
+            MachineType::I16 => $run!(i16, U16),
+            MachineType::U16 => $run!(u16, U16),
+            MachineType::I32 => $run!(i32, U32),
+            MachineType::U32 => $run!(u32, U32),
+            MachineType::F32 => $run!(f32, U32),
+            MachineType::I64 => $run!(i64, U64),
+            MachineType::U64 => $run!(u64, U64),
+            MachineType::F64 => $run!(f64, U64),
         }
     }};
 }

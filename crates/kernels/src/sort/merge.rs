@@ -2,7 +2,7 @@
 
 use super::key::{Key, Keyed};
 use crate::KernelError;
-use crate::elem::Kind;
+use crate::elem::MachineType;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::INDEX_HEAD;
 
@@ -268,17 +268,17 @@ fn entry<K: Key>(part: &[K], at: usize, number: usize) -> u128 {
 
 macro_rules! by_type {
     ($dtype:expr, $f:ident($($arg:expr),*)) => {
-        match Kind::of($dtype) {
-            Kind::Bool | Kind::U8 => $f::<u8>($($arg),*),
-            Kind::I8 => $f::<i8>($($arg),*),
-            Kind::I16 => $f::<i16>($($arg),*),
-            Kind::I32 => $f::<i32>($($arg),*),
-            Kind::I64 => $f::<i64>($($arg),*),
-            Kind::U16 => $f::<u16>($($arg),*),
-            Kind::U32 => $f::<u32>($($arg),*),
-            Kind::U64 => $f::<u64>($($arg),*),
-            Kind::F32 => $f::<f32>($($arg),*),
-            Kind::F64 => $f::<f64>($($arg),*),
+        match MachineType::of($dtype) {
+            MachineType::Bool | MachineType::U8 => $f::<u8>($($arg),*),
+            MachineType::I8 => $f::<i8>($($arg),*),
+            MachineType::I16 => $f::<i16>($($arg),*),
+            MachineType::I32 => $f::<i32>($($arg),*),
+            MachineType::I64 => $f::<i64>($($arg),*),
+            MachineType::U16 => $f::<u16>($($arg),*),
+            MachineType::U32 => $f::<u32>($($arg),*),
+            MachineType::U64 => $f::<u64>($($arg),*),
+            MachineType::F32 => $f::<f32>($($arg),*),
+            MachineType::F64 => $f::<f64>($($arg),*),
         }
     };
 }

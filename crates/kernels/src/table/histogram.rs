@@ -4,7 +4,7 @@
 use super::{Cells, Edges, Table, held, rows};
 use crate::KernelError;
 use crate::combine::Cell;
-use crate::elem::{Elem, Kind};
+use crate::elem::{Elem, MachineType};
 use crate::level::{Level, leveled};
 use tessera_planner::dtype::DType;
 
@@ -42,17 +42,17 @@ pub fn histogram(
             run!($t, |v| v.checked_add(1))
         };
     }
-    match Kind::of(dtype) {
-        Kind::Bool | Kind::U8 => run!(int u8),
-        Kind::I8 => run!(int i8),
-        Kind::I16 => run!(int i16),
-        Kind::I32 => run!(int i32),
-        Kind::I64 => run!(int i64),
-        Kind::U16 => run!(int u16),
-        Kind::U32 => run!(int u32),
-        Kind::U64 => run!(int u64),
-        Kind::F32 => run!(f32, |v| Some(v.next_up())),
-        Kind::F64 => run!(f64, |v| Some(v.next_up())),
+    match MachineType::of(dtype) {
+        MachineType::Bool | MachineType::U8 => run!(int u8),
+        MachineType::I8 => run!(int i8),
+        MachineType::I16 => run!(int i16),
+        MachineType::I32 => run!(int i32),
+        MachineType::I64 => run!(int i64),
+        MachineType::U16 => run!(int u16),
+        MachineType::U32 => run!(int u32),
+        MachineType::U64 => run!(int u64),
+        MachineType::F32 => run!(f32, |v| Some(v.next_up())),
+        MachineType::F64 => run!(f64, |v| Some(v.next_up())),
     }
 }
 

@@ -3,7 +3,7 @@
 //! What is fed to the hash can be told apart whatever the values are: numbers have their width, texts and sequences
 //! their length before them, variants and fields their names. Floats go by their bits, so that a NaN equals itself.
 
-use super::Key;
+use super::StageKey;
 use serde::Serialize;
 use serde::ser::{
     SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
@@ -16,14 +16,14 @@ use std::fmt::Error;
 const BLOCK: usize = 4096;
 
 /// The first 128 bits of a SHA-256; `None` for what has no serde form, which nothing in a plan is.
-pub(super) fn of(value: &impl Serialize) -> Option<Key> {
+pub(super) fn of(value: &impl Serialize) -> Option<StageKey> {
     let mut feed = Feed { hash: Sha256::new(), block: Vec::with_capacity(BLOCK + 16) };
     value.serialize(&mut feed).ok()?;
     feed.hash.update(&feed.block);
     let digest = feed.hash.finalize();
     let mut key = [0u8; 16];
     key.copy_from_slice(digest.get(..16)?);
-    Some(Key(key))
+    Some(StageKey(key))
 }
 
 struct Feed {

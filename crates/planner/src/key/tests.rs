@@ -10,7 +10,7 @@ fn the_hash_is_of_defined_bytes() {
 
 #[test]
 fn what_differs_is_told_apart() {
-    let of = |v: &dyn Fn() -> Option<Key>| v().unwrap();
+    let of = |v: &dyn Fn() -> Option<StageKey>| v().unwrap();
     let all = [
         of(&|| hash::of(&0.0f64)),
         of(&|| hash::of(&-0.0f64)),

@@ -1,7 +1,7 @@
 //! Keys of chunks, and what is left to do of real plans.
 
 use super::*;
-use tessera_planner::key::{Key, Keys};
+use tessera_planner::key::{Keys, StageKey};
 use tessera_planner::plan::{Access, Plan};
 use tessera_planner::recover::{Bitmap, recover};
 
@@ -25,7 +25,7 @@ fn keys(t: &Tiling) -> Keys {
     Keys::of(t.plan())
 }
 
-fn result(t: &Tiling) -> Key {
+fn result(t: &Tiling) -> StageKey {
     keys(&versioned(t, first)).result(0).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Signatures of functions.
 
 use crate::knowledge::Function;
-use crate::lex::{Kind, tokens};
+use crate::lex::{TokenKind, tokens};
 
 /// A parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub fn parameters(signature: &str) -> Vec<Parameter> {
                     break;
                 }
             }
-            Kind::Open => depth += 1,
-            Kind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn told(f: &Function, parameter: &str) -> Vec<String> {
 /// The words in single quotes; a text with spaces may be a sentence between two apostrophes.
 fn words(text: &str) -> Vec<String> {
     let tokens = tokens(text);
-    let texts = tokens.iter().filter(|t| t.kind == Kind::Text && t.closed);
+    let texts = tokens.iter().filter(|t| t.kind == TokenKind::Text && t.closed);
     let words = texts.map(|t| t.text.trim_matches('\'').to_string());
     words.filter(|word| !word.is_empty() && !word.contains(char::is_whitespace)).collect()
 }

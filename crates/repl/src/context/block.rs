@@ -1,6 +1,6 @@
 //! The query block around the cursor, and the relations in its FROM.
 
-use crate::lex::{Kind, Token};
+use crate::lex::{Token, TokenKind};
 use crate::words;
 
 /// A relation of a FROM.
@@ -32,10 +32,10 @@ pub(super) fn in_relations(left: &[Token<'_>]) -> bool {
     let mut depth = 0usize;
     for t in left.iter().rev() {
         match t.kind {
-            Kind::Close => depth += 1,
-            Kind::Open if depth == 0 => return false,
-            Kind::Open => depth -= 1,
-            Kind::Word if depth == 0 => {
+            TokenKind::Close => depth += 1,
+            TokenKind::Open if depth == 0 => return false,
+            TokenKind::Open => depth -= 1,
+            TokenKind::Word if depth == 0 => {
                 if t.is("FROM") {
                     return true;
                 }
@@ -55,8 +55,8 @@ fn block(tokens: &[Token<'_>], at: usize) -> (usize, usize) {
     let mut found = (0, tokens.len());
     for (i, t) in tokens.iter().enumerate() {
         match t.kind {
-            Kind::Open => open.push(i),
-            Kind::Close => {
+            TokenKind::Open => open.push(i),
+            TokenKind::Close => {
                 let Some(o) = open.pop() else { continue };
                 let inside = tokens[o].start < at && at <= t.start;
                 if inside && is_query(tokens, o) {
@@ -102,12 +102,12 @@ fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
             }
         }
         match t.kind {
-            Kind::Open if never_closed.contains(&i) => {}
-            Kind::Open => depth += 1,
-            Kind::Close => depth = depth.saturating_sub(1),
-            Kind::Word if depth == 0 && t.is("SELECT") => out.clear(),
-            Kind::Word if depth == 0 && (t.is("FROM") || t.is("JOIN")) => expected = true,
-            Kind::Word if depth == 0 && ends => expected = false,
+            TokenKind::Open if never_closed.contains(&i) => {}
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Word if depth == 0 && t.is("SELECT") => out.clear(),
+            TokenKind::Word if depth == 0 && (t.is("FROM") || t.is("JOIN")) => expected = true,
+            TokenKind::Word if depth == 0 && ends => expected = false,
             _ => {}
         }
         i += 1;
@@ -120,8 +120,8 @@ fn never_closed(tokens: &[Token<'_>]) -> Vec<usize> {
     let mut open = Vec::new();
     for (i, t) in tokens.iter().enumerate() {
         match t.kind {
-            Kind::Open => open.push(i),
-            Kind::Close => {
+            TokenKind::Open => open.push(i),
+            TokenKind::Close => {
                 open.pop();
             }
             _ => {}
@@ -134,15 +134,19 @@ fn never_closed(tokens: &[Token<'_>]) -> Vec<usize> {
 fn relation(tokens: &[Token<'_>], i: usize, text: &str) -> Option<(Relation, usize)> {
     let t = tokens.get(i)?;
     let (source, mut next) = match t.kind {
-        Kind::Text if t.closed => (t.text.to_string(), i + 1),
-        Kind::Open if t.text == "(" => {
+        TokenKind::Text if t.closed => (t.text.to_string(), i + 1),
+        TokenKind::Open if t.text == "(" => {
             let end = closing(tokens, i)?;
             (text[t.start..tokens[end].end()].to_string(), end + 1)
         }
-        Kind::Word | Kind::Quoted if !(t.kind == Kind::Word && words::is_keyword(t.text)) => {
+        TokenKind::Word | TokenKind::Quoted
+            if !(t.kind == TokenKind::Word && words::is_keyword(t.text)) =>
+        {
             let mut end = i + 1;
             while tokens.get(end).is_some_and(|t| t.text == ".")
-                && tokens.get(end + 1).is_some_and(|t| matches!(t.kind, Kind::Word | Kind::Quoted))
+                && tokens
+                    .get(end + 1)
+                    .is_some_and(|t| matches!(t.kind, TokenKind::Word | TokenKind::Quoted))
             {
                 end += 2;
             }
@@ -158,11 +162,11 @@ fn relation(tokens: &[Token<'_>], i: usize, text: &str) -> Option<(Relation, usi
         _ => return None,
     };
     let is_alias = |t: &Token<'_>| {
-        t.kind == Kind::Quoted || (t.kind == Kind::Word && !words::is_keyword(t.text))
+        t.kind == TokenKind::Quoted || (t.kind == TokenKind::Word && !words::is_keyword(t.text))
     };
     let mut alias = match t.kind {
-        Kind::Word | Kind::Quoted => tokens.get(next - 1).map(Token::name),
-        Kind::Text => stem(t.text),
+        TokenKind::Word | TokenKind::Quoted => tokens.get(next - 1).map(Token::name),
+        TokenKind::Text => stem(t.text),
         _ => None,
     };
     if tokens.get(next).is_some_and(|t| t.is("AS")) {
@@ -187,8 +191,8 @@ fn closing(tokens: &[Token<'_>], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (i, t) in tokens.iter().enumerate().skip(open) {
         match t.kind {
-            Kind::Open => depth += 1,
-            Kind::Close => {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => {
                 depth = depth.checked_sub(1)?;
                 if depth == 0 {
                     return Some(i);

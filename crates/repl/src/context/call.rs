@@ -1,6 +1,6 @@
 //! The call that the cursor is an argument of.
 
-use crate::lex::{Kind, Token};
+use crate::lex::{Token, TokenKind};
 
 /// A call, as far as it is typed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,16 +24,16 @@ pub fn call(left: &[Token<'_>]) -> Option<Call> {
     let mut fresh = left.last().is_some_and(|t| matches!(t.text, "(" | ","));
     for (i, t) in left.iter().enumerate().rev() {
         match t.kind {
-            Kind::Close => depth += 1,
-            Kind::Open if depth > 0 => depth -= 1,
-            Kind::Open => {
+            TokenKind::Close => depth += 1,
+            TokenKind::Open if depth > 0 => depth -= 1,
+            TokenKind::Open => {
                 let before = i.checked_sub(1).map(|b| left[b]);
                 let inside = &left[i + 1..];
                 if t.text == "(" && inside.first().is_some_and(|t| t.is("SELECT") || t.is("WITH")) {
                     return None;
                 }
                 let callee = before.filter(|b| {
-                    b.kind == Kind::Word && (t.text == "(" || t.text == "[") && !is_reserved(b)
+                    b.kind == TokenKind::Word && (t.text == "(" || t.text == "[") && !is_reserved(b)
                 });
                 if let Some(callee) = callee {
                     let function = if t.text == "(" {
@@ -46,7 +46,7 @@ pub fn call(left: &[Token<'_>]) -> Option<Call> {
                 // A list or a parenthesis is a part of an argument of what is around it.
                 fresh = false;
             }
-            Kind::Semicolon => return None,
+            TokenKind::Semicolon => return None,
             _ => {}
         }
     }
@@ -68,13 +68,13 @@ fn arguments(function: String, inside: &[Token<'_>], fresh: bool) -> Call {
     let mut depth = 0usize;
     for (i, t) in inside.iter().enumerate() {
         match t.kind {
-            Kind::Open => depth += 1,
-            Kind::Close => depth = depth.saturating_sub(1),
-            Kind::Sign if depth == 0 && t.text == "," => {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Sign if depth == 0 && t.text == "," => {
                 call.position += 1;
                 call.named = None;
             }
-            Kind::Sign if depth == 0 && t.text == "=>" => {
+            TokenKind::Sign if depth == 0 && t.text == "=>" => {
                 if let Some(name) = i.checked_sub(1).map(|b| inside[b].name()) {
                     call.given.push(name.clone());
                     call.named = Some(name);

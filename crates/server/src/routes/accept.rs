@@ -1,7 +1,7 @@
 //! Connections: how many, how slow, how large their heads; TLS, if there are certificates.
 
 use super::brake::Peer;
-use super::lines::{self, Held, Lines};
+use super::lines::{self, Lines, OpenLine};
 use super::tls::Certificates;
 use super::told::Told;
 use axum::{Extension, Router};
@@ -114,7 +114,7 @@ async fn place(
     }
 }
 
-async fn connection<S>(stream: S, app: Router, leave: CancellationToken, held: &Held)
+async fn connection<S>(stream: S, app: Router, leave: CancellationToken, held: &OpenLine)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

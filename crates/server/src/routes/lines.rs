@@ -34,13 +34,13 @@ pub(super) struct Line {
 
 /// A line in the list, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OpenLine {
     lines: Arc<Lines>,
     number: u64,
     pub(super) line: Arc<Line>,
 }
 
-impl Drop for Held {
+impl Drop for OpenLine {
     fn drop(&mut self) {
         self.lines.lock().remove(&self.number);
     }
@@ -53,7 +53,7 @@ impl Lines {
     }
 
     /// Another one is open.
-    pub(super) fn add(self: &Arc<Self>) -> Held {
+    pub(super) fn add(self: &Arc<Self>) -> OpenLine {
         let line = Arc::new(Line {
             start: self.start,
             last_ms: AtomicU64::new(0),
@@ -63,7 +63,7 @@ impl Lines {
         line.moves();
         let number = self.next.fetch_add(1, Relaxed);
         self.lock().insert(number, line.clone());
-        Held { lines: self.clone(), number, line }
+        OpenLine { lines: self.clone(), number, line }
     }
 
     /// Closes the one that has been silent longest of those that ask for nothing, if there is one.
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_longest_silent_one_makes_room() {
         let lines = Lines::new();
-        let all: Vec<Held> = (0..4).map(|_| lines.add()).collect();
+        let all: Vec<OpenLine> = (0..4).map(|_| lines.add()).collect();
         for (held, ms) in all.iter().zip([30, 10, 20, 40]) {
             held.line.last_ms.store(ms, Relaxed);
         }

@@ -136,7 +136,7 @@ impl Out {
 }
 
 /// What a stream keeps until its end.
-struct Held {
+struct StreamPermit {
     _permit: OwnedSemaphorePermit,
     _charge: Option<Charge>,
 }
@@ -182,7 +182,7 @@ pub(super) async fn respond(
         limit: streams_max(shared.config.memory_limit_bytes),
     })?;
     let more = out.held_bytes(&replies);
-    let held = Held { _permit: permit, _charge: reserve(shared, more).await? };
+    let held = StreamPermit { _permit: permit, _charge: reserve(shared, more).await? };
     let (sender, mut pieces) = mpsc::channel::<Bytes>(PIECES);
     let runtime = tokio::runtime::Handle::current();
     let metrics = shared.clone();

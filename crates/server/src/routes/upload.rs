@@ -41,19 +41,19 @@ const ARROW: &[u8] = &[0xff; 4];
 
 /// What is uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum UploadFormat {
     Npy,
     Arrow,
 }
 
-impl Kind {
+impl UploadFormat {
     /// By `Content-Type`; without one that says it, the first bytes decide.
     fn of(headers: &HeaderMap) -> Result<Option<Self>, Error> {
         let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(None) };
         let kind = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
         match kind {
-            "application/x-npy" => Ok(Some(Kind::Npy)),
-            "application/vnd.apache.arrow.stream" => Ok(Some(Kind::Arrow)),
+            "application/x-npy" => Ok(Some(UploadFormat::Npy)),
+            "application/vnd.apache.arrow.stream" => Ok(Some(UploadFormat::Arrow)),
             // What clients say who do not know better.
             "" | "application/octet-stream" | "application/x-www-form-urlencoded" => Ok(None),
             other => Err(refuse(format!(
@@ -64,14 +64,14 @@ impl Kind {
 
     fn begins(self) -> &'static [u8] {
         match self {
-            Kind::Npy => NPY,
-            Kind::Arrow => ARROW,
+            UploadFormat::Npy => NPY,
+            UploadFormat::Arrow => ARROW,
         }
     }
 
     /// By the first bytes.
     fn sniff(start: &[u8]) -> Option<Self> {
-        [Kind::Npy, Kind::Arrow].into_iter().find(|k| start.starts_with(k.begins()))
+        [UploadFormat::Npy, UploadFormat::Arrow].into_iter().find(|k| start.starts_with(k.begins()))
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn put(
     parameters.only(&["dims"])?;
     let quoted = tensors::quoted(&name)?;
     let headers = request.headers().clone();
-    let kind = Kind::of(&headers)?;
+    let kind = UploadFormat::of(&headers)?;
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     super::body::check_encoding(&headers)?;
@@ -118,14 +118,14 @@ pub(super) async fn put(
     let quoted_file = file.replace('\'', "''");
     let blocked = |e| Error::Internal { what: format!("reading an upload ended: {e}") };
     let select = match (kind, parameters.text("dims")) {
-        (Kind::Npy, None) => {
+        (UploadFormat::Npy, None) => {
             tokio::task::spawn_blocking(move || checks::npy(&path)).await.map_err(blocked)??;
             format!("SELECT data AS {quoted} FROM '{quoted_file}'")
         }
-        (Kind::Npy, Some(_)) => {
+        (UploadFormat::Npy, Some(_)) => {
             return Err(refuse("`dims` is for Arrow; .npy has no columns".into()).into());
         }
-        (Kind::Arrow, dims) => {
+        (UploadFormat::Arrow, dims) => {
             let dims = checks::names(dims.unwrap_or_default())?;
             let items = tokio::task::spawn_blocking(move || checks::arrow(&path, &dims))
                 .await
@@ -148,10 +148,10 @@ pub(super) async fn put(
     }
 }
 
-fn file_name(kind: Kind) -> &'static str {
+fn file_name(kind: UploadFormat) -> &'static str {
     match kind {
-        Kind::Npy => "data.npy",
-        Kind::Arrow => "data.arrow",
+        UploadFormat::Npy => "data.npy",
+        UploadFormat::Arrow => "data.arrow",
     }
 }
 
@@ -174,14 +174,14 @@ async fn drain(body: &mut BodyDataStream) {
 async fn receive(
     shared: &Shared,
     body: &mut BodyDataStream,
-    kind: Option<Kind>,
+    kind: Option<UploadFormat>,
     directory: &Path,
     scratch: &Scratch,
-) -> Result<(Kind, Space), Error> {
+) -> Result<(UploadFormat, Space), Error> {
     let limit = scratch.limit();
     let mut space = scratch.space()?;
     let failed = |e| scratch.failed("write an upload to", e);
-    let mut open: Option<(Kind, tokio::io::BufWriter<tokio::fs::File>)> = None;
+    let mut open: Option<(UploadFormat, tokio::io::BufWriter<tokio::fs::File>)> = None;
     let mut start = Vec::new();
     let mut total = 0u64;
     loop {
@@ -204,11 +204,11 @@ async fn receive(
         if start.len() < NPY.len() {
             continue;
         }
-        let found = Kind::sniff(&start).filter(|k| kind.is_none_or(|said| said == *k));
+        let found = UploadFormat::sniff(&start).filter(|k| kind.is_none_or(|said| said == *k));
         let found = found.ok_or_else(|| {
             let kind = kind.map_or("an .npy file or an Arrow stream", |k| match k {
-                Kind::Npy => "an .npy file",
-                Kind::Arrow => "an Arrow stream",
+                UploadFormat::Npy => "an .npy file",
+                UploadFormat::Arrow => "an Arrow stream",
             });
             refuse(format!("the body does not begin as {kind}"))
         })?;

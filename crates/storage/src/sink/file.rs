@@ -3,7 +3,7 @@
 //! A local file has another name until it is whole. An object is uploaded in parts, and appears when they are put
 //! together; one of a single part is one request.
 
-use super::place::Place;
+use super::destination::Destination;
 use super::target::{Publish, Target, Written, missing_parent, staging};
 use super::{Host, Reserved, SinkError};
 use crate::fail;
@@ -35,19 +35,19 @@ pub type Failure = Arc<Mutex<Option<SinkError>>>;
 /// Writes one file or object; dropped before [`ObjectWriter::finish`], it leaves nothing. Its methods block: they are
 /// for threads that may.
 pub struct ObjectWriter {
-    kind: Kind,
+    kind: Output,
     display: String,
     bytes: u64,
     failure: Failure,
 }
 
-enum Kind {
+enum Output {
     Local { file: BufWriter<fs::File>, publish: Publish, done: bool },
     Object(Box<Upload>),
 }
 
 struct Upload {
-    place: Place,
+    destination: Destination,
     io: Handle,
     overwrite: bool,
     buffer: Vec<u8>,
@@ -73,13 +73,13 @@ impl ObjectWriter {
     /// A directory that is not there or refuses, too little memory for the parts.
     pub fn create(target: &Target, overwrite: bool, host: &Host) -> Result<Self, SinkError> {
         let display = target.display().to_string();
-        let kind = match &target.place {
-            Place::Local { root, .. } => {
+        let kind = match &target.destination {
+            Destination::Local { root, .. } => {
                 let temporary = staging(root, &display)?;
                 let promise = host.store.promise(&temporary, root);
                 let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
                 let file = file.map_err(|e| missing_parent(root, &display, &e))?;
-                Kind::Local {
+                Output::Local {
                     file: BufWriter::with_capacity(1 << 18, file),
                     publish: Publish::Rename {
                         staging: temporary,
@@ -90,7 +90,7 @@ impl ObjectWriter {
                     done: false,
                 }
             }
-            place @ Place::Object { .. } => {
+            destination @ Destination::Object { .. } => {
                 let limit = host.quota.limit() as usize;
                 let part_bytes =
                     (limit / SHARE / (FLIGHT_MAX + 1)).clamp(PART_BYTES_LEAST, PART_BYTES_MOST);
@@ -102,8 +102,8 @@ impl ObjectWriter {
                         free_bytes: host.quota.limit().saturating_sub(host.quota.used()),
                         limit_bytes: host.quota.limit(),
                     })?;
-                Kind::Object(Box::new(Upload {
-                    place: place.clone(),
+                Output::Object(Box::new(Upload {
+                    destination: destination.clone(),
                     io: host.io.clone(),
                     overwrite,
                     buffer: Vec::new(),
@@ -133,7 +133,7 @@ impl ObjectWriter {
         let point = fail::point("file.finish");
         point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
         match &mut self.kind {
-            Kind::Local { file, publish, done } => {
+            Output::Local { file, publish, done } => {
                 let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
                 flushed.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
                 if cancelled() {
@@ -142,7 +142,7 @@ impl ObjectWriter {
                 publish.publish(&self.display, false)?;
                 *done = true;
             }
-            Kind::Object(upload) => upload.finish(cancelled).map_err(|e| e.after(self.bytes))?,
+            Output::Object(upload) => upload.finish(cancelled).map_err(|e| e.after(self.bytes))?,
         }
         Ok(written)
     }
@@ -151,11 +151,11 @@ impl ObjectWriter {
         let point = fail::point("file.write");
         point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
         match &mut self.kind {
-            Kind::Local { file, .. } => {
+            Output::Local { file, .. } => {
                 let written = file.write_all(bytes);
                 written.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
             }
-            Kind::Object(upload) => upload.put(bytes).map_err(|e| e.after(self.bytes))?,
+            Output::Object(upload) => upload.put(bytes).map_err(|e| e.after(self.bytes))?,
         }
         self.bytes += bytes.len() as u64;
         Ok(())
@@ -185,13 +185,13 @@ impl Write for ObjectWriter {
 impl Drop for ObjectWriter {
     fn drop(&mut self) {
         match &mut self.kind {
-            Kind::Local { publish: Publish::Rename { staging, .. }, done: false, .. } => {
+            Output::Local { publish: Publish::Rename { staging, .. }, done: false, .. } => {
                 if let Err(e) = fs::remove_file(staging) {
                     tracing::warn!(target = %self.display, error = %e, "an unfinished file could not be removed");
                 }
             }
-            Kind::Object(upload) => upload.abandon(),
-            Kind::Local { .. } => {}
+            Output::Object(upload) => upload.abandon(),
+            Output::Local { .. } => {}
         }
     }
 }
@@ -214,7 +214,7 @@ impl Upload {
     fn part(&mut self) -> Result<(), SinkError> {
         if self.parts == PARTS_MAX {
             return Err(SinkError::Storage {
-                what: self.place.show(""),
+                what: self.destination.show(""),
                 reason: format!(
                     "an object has at most {PARTS_MAX} parts of {} bytes",
                     self.part_bytes
@@ -223,9 +223,9 @@ impl Upload {
         }
         let io = self.io.clone();
         if self.upload.is_none() {
-            let Place::Object { client, .. } = &self.place else { return Ok(()) };
-            let key = self.place.key("")?;
-            let begun = io.block_on(self.place.within("", client.put_multipart(&key)))?;
+            let Destination::Object { client, .. } = &self.destination else { return Ok(()) };
+            let key = self.destination.key("")?;
+            let begun = io.block_on(self.destination.within("", client.put_multipart(&key)))?;
             self.upload = Some(begun);
         }
         while self.flight.len() >= FLIGHT_MAX {
@@ -234,8 +234,8 @@ impl Upload {
         let Some(upload) = &mut self.upload else { return Ok(()) };
         let bytes = std::mem::replace(&mut self.buffer, Vec::with_capacity(self.part_bytes));
         let sent = upload.put_part(Bytes::from(bytes).into());
-        let place = self.place.clone();
-        self.flight.spawn_on(async move { place.within("", sent).await }, &io);
+        let destination = self.destination.clone();
+        self.flight.spawn_on(async move { destination.within("", sent).await }, &io);
         self.parts += 1;
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Upload {
             None => Ok(()),
             Some(Ok(sent)) => sent,
             Some(Err(e)) => {
-                Err(SinkError::Internal { what: self.place.show(""), reason: e.to_string() })
+                Err(SinkError::Internal { what: self.destination.show(""), reason: e.to_string() })
             }
         }
     }
@@ -257,8 +257,8 @@ impl Upload {
             if cancelled() {
                 return Err(SinkError::Cancelled);
             }
-            let Place::Object { client, .. } = &self.place else { return Ok(()) };
-            let key = self.place.key("")?;
+            let Destination::Object { client, .. } = &self.destination else { return Ok(()) };
+            let key = self.destination.key("")?;
             let bytes = Bytes::from(std::mem::take(&mut self.buffer));
             let mode = if self.overwrite { PutMode::Overwrite } else { PutMode::Create };
             let put = client.put_opts(&key, bytes.into(), PutOptions::from(mode));
@@ -271,9 +271,9 @@ impl Upload {
                     other => other.map(|_| true),
                 }
             };
-            return match io.block_on(self.place.within("", request))? {
+            return match io.block_on(self.destination.within("", request))? {
                 true => Ok(()),
-                false => Err(SinkError::Exists { what: self.place.show("") }),
+                false => Err(SinkError::Exists { what: self.destination.show("") }),
             };
         }
         self.part()?;
@@ -284,7 +284,7 @@ impl Upload {
             return Err(SinkError::Cancelled);
         }
         if let Some(mut upload) = self.upload.take() {
-            let completed = io.block_on(self.place.within("", upload.complete()));
+            let completed = io.block_on(self.destination.within("", upload.complete()));
             if let Err(e) = completed {
                 self.upload = Some(upload);
                 return Err(e);
@@ -297,10 +297,10 @@ impl Upload {
     fn abandon(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
         let mut flight = std::mem::take(&mut self.flight);
-        let place = self.place.clone();
+        let destination = self.destination.clone();
         self.io.spawn(async move {
             flight.shutdown().await;
-            if let Err(e) = place.within("", upload.abort()).await {
+            if let Err(e) = destination.within("", upload.abort()).await {
                 tracing::warn!(error = %e, "an unfinished upload could not be removed");
             }
         });

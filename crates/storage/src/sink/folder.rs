@@ -4,11 +4,11 @@ mod lock;
 mod objects;
 mod versions;
 
-pub use lock::Held;
+pub use lock::FileLock;
 pub use versions::Version;
 
 use super::SinkError;
-use super::place::{Place, join, make_all, new, remove_tree};
+use super::destination::{Destination, join, make_all, new, remove_tree};
 use super::target::{Target, staging};
 use crate::disk;
 use crate::fail;
@@ -42,7 +42,7 @@ pub enum Mode {
 #[derive(Debug, Clone)]
 pub struct Folder {
     display: String,
-    pub(super) place: Place,
+    pub(super) destination: Destination,
     store: Store,
 }
 
@@ -53,25 +53,27 @@ impl Folder {
     /// A URL that cannot be read, or a storage that is only read.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(url.trim_end_matches('/'))?;
-        if let crate::source::location::Place::Http { origin, .. } = &location.place {
+        if let crate::source::location::StoragePath::Http { origin, .. } = &location.path {
             let scheme = origin.split("://").next().unwrap_or("http");
             return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
         }
         let store = stores.at(&location, options, Access::Own)?;
-        let place = match store.parts() {
-            Parts::Local(root) => {
-                Place::Local { root, display: location.display.as_str().into(), private: true }
-            }
+        let destination = match store.parts() {
+            Parts::Local(root) => Destination::Local {
+                root,
+                display: location.display.as_str().into(),
+                private: true,
+            },
             Parts::Object { client, prefix, timeout } => {
-                Place::Object { client, prefix, timeout, store: store.clone() }
+                Destination::Object { client, prefix, timeout, store: store.clone() }
             }
         };
-        Ok(Folder { display: location.display, place, store })
+        Ok(Folder { display: location.display, destination, store })
     }
 
     /// True if it is below a prefix of a bucket.
     pub fn is_remote(&self) -> bool {
-        !self.place.is_local()
+        !self.destination.is_local()
     }
 
     /// Its URL, without credentials.
@@ -86,20 +88,20 @@ impl Folder {
 
     /// A target for a store in it.
     pub fn target(&self, key: &str) -> Target {
-        let place = match &self.place {
-            Place::Local { root, display, private } => Place::Local {
+        let destination = match &self.destination {
+            Destination::Local { root, display, private } => Destination::Local {
                 root: root.join(key),
                 display: join(display, key).into(),
                 private: *private,
             },
-            Place::Object { client, prefix, timeout, store } => Place::Object {
+            Destination::Object { client, prefix, timeout, store } => Destination::Object {
                 client: client.clone(),
                 prefix: join(prefix, key),
                 timeout: *timeout,
                 store: store.below(key),
             },
         };
-        Target { display: self.url(key), place }
+        Target { display: self.url(key), destination }
     }
 
     /// Makes a directory in it, if it is one itself.
@@ -107,11 +109,10 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub fn make(&self, key: &str) -> Result<(), SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
-                make_all(&root.join(key), true).map_err(|e| SinkError::io(self.place.show(key), &e))
-            }
-            Place::Object { .. } => Ok(()),
+        match &self.destination {
+            Destination::Local { root, .. } => make_all(&root.join(key), true)
+                .map_err(|e| SinkError::io(self.destination.show(key), &e)),
+            Destination::Object { .. } => Ok(()),
         }
     }
 
@@ -120,7 +121,7 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub fn close(&self) -> Result<(), SinkError> {
-        let Place::Local { root, .. } = &self.place else { return Ok(()) };
+        let Destination::Local { root, .. } = &self.destination else { return Ok(()) };
         let failed = |e: io::Error| SinkError::io(self.display.clone(), &e);
         let mut now = fs::metadata(root).map_err(failed)?.permissions();
         if now.mode() & 0o077 == 0 {
@@ -135,8 +136,8 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn names(&self, key: &str) -> Result<Vec<String>, SinkError> {
-        let mut names: Vec<String> = match &self.place {
-            Place::Local { root, .. } => {
+        let mut names: Vec<String> = match &self.destination {
+            Destination::Local { root, .. } => {
                 let list = || -> io::Result<Vec<String>> {
                     let mut names = Vec::new();
                     for entry in fs::read_dir(root.join(key))? {
@@ -158,13 +159,13 @@ impl Folder {
                     {
                         Vec::new()
                     }
-                    other => other.map_err(|e| SinkError::io(self.place.show(key), &e))?,
+                    other => other.map_err(|e| SinkError::io(self.destination.show(key), &e))?,
                 }
             }
-            Place::Object { client, .. } => {
-                let below = self.place.key(key)?;
+            Destination::Object { client, .. } => {
+                let below = self.destination.key(key)?;
                 let listed: Vec<_> =
-                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
                 let direct = |m: object_store::ObjectMeta| {
                     let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
                     let name = rest.trim_start_matches('/');
@@ -204,27 +205,28 @@ impl Folder {
     /// [`SinkError::Exists`] where [`Mode::Create`] meets one, [`SinkError::Changed`] where [`Mode::Update`] does not meet
     /// its version; whatever storage says.
     pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<Version, SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
+        match &self.destination {
+            Destination::Local { root, .. } => {
                 let path = root.join(key);
-                disk::wait(|| put_local(&path, key, &self.place.show(key), &bytes, &mode))?;
+                disk::wait(|| put_local(&path, key, &self.destination.show(key), &bytes, &mode))?;
                 Ok(Version::default())
             }
-            Place::Object { client, .. } => {
+            Destination::Object { client, .. } => {
                 let point = |step| {
-                    fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e))
+                    fail::document(key, step)
+                        .map_err(|e| SinkError::io(self.destination.show(key), &e))
                 };
                 point("put")?;
-                let path = self.place.key(key)?;
+                let path = self.destination.key(key)?;
                 let put = versions::put(&**client, &path, bytes.into(), &mode);
-                let version = self.place.within(key, put).await?;
+                let version = self.destination.within(key, put).await?;
                 point("stored")?;
                 match (version, mode) {
                     (Some(version), _) => point("named").map(|()| version),
                     (None, Mode::Update(_)) => {
-                        Err(SinkError::Changed { what: self.place.show(key) })
+                        Err(SinkError::Changed { what: self.destination.show(key) })
                     }
-                    (None, _) => Err(SinkError::Exists { what: self.place.show(key) }),
+                    (None, _) => Err(SinkError::Exists { what: self.destination.show(key) }),
                 }
             }
         }
@@ -235,19 +237,23 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
-        let point =
-            |step| fail::document(key, step).map_err(|e| SinkError::io(self.place.show(key), &e));
+        let point = |step| {
+            fail::document(key, step).map_err(|e| SinkError::io(self.destination.show(key), &e))
+        };
         point("remove")?;
-        let there = match &self.place {
-            Place::Local { root, .. } => match disk::wait(|| fs::remove_file(root.join(key))) {
+        let there = match &self.destination {
+            Destination::Local { root, .. } => match disk::wait(|| fs::remove_file(root.join(key)))
+            {
                 Ok(()) => true,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-                Err(e) => return Err(SinkError::io(self.place.show(key), &e)),
+                Err(e) => return Err(SinkError::io(self.destination.show(key), &e)),
             },
-            Place::Object { client, .. } => {
+            Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
                 if there {
-                    self.place.within(key, client.delete(&self.place.key(key)?)).await?;
+                    self.destination
+                        .within(key, client.delete(&self.destination.key(key)?))
+                        .await?;
                 }
                 there
             }
@@ -261,16 +267,17 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
-        let point = |name| fail::point(name).map_err(|e| SinkError::io(self.place.show(key), &e));
+        let point =
+            |name| fail::point(name).map_err(|e| SinkError::io(self.destination.show(key), &e));
         point("data.remove")?;
-        if let Place::Local { root, .. } = &self.place {
+        if let Destination::Local { root, .. } = &self.destination {
             for mark in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
                 let mark = root.join(key).join(mark);
-                remove_tree(&mark).map_err(|e| SinkError::io(self.place.show(key), &e))?;
+                remove_tree(&mark).map_err(|e| SinkError::io(self.destination.show(key), &e))?;
             }
         }
         point("data.marks_removed")?;
-        self.place.remove_all(key).await
+        self.destination.remove_all(key).await
     }
 }
 

@@ -8,8 +8,8 @@
 //! What has no lock (below a prefix of a bucket there are none) is judged by its age.
 
 use super::SinkError;
+use super::destination::{Destination, join, make_all, new};
 use super::folder::Folder;
-use super::place::{Place, join, make_all, new};
 use crate::disk;
 use crate::fail;
 use futures::TryStreamExt;
@@ -67,7 +67,7 @@ impl Folder {
     /// # Errors
     /// A directory that cannot be written; [`SinkError::Exists`] if somebody else took the name.
     pub fn claim(&self, key: &str) -> Result<Option<Claim>, SinkError> {
-        let Place::Local { root, .. } = &self.place else { return Ok(None) };
+        let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let path = root.join(lock_of(key));
         let make = || -> io::Result<File> {
             if let Some(parent) = path.parent() {
@@ -82,7 +82,7 @@ impl Folder {
         };
         match disk::wait(make) {
             Ok(file) => Ok(Some(Claim { path, _file: file })),
-            Err(e) => Err(SinkError::io(self.place.show(key), &e)),
+            Err(e) => Err(SinkError::io(self.destination.show(key), &e)),
         }
     }
 
@@ -92,15 +92,17 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn leftovers(&self, key: &str, age: Duration) -> Result<Vec<Leftover>, SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => match disk::wait(|| local(&root.join(key), key, age)) {
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                other => other.map_err(|e| SinkError::io(self.place.show(key), &e)),
-            },
-            Place::Object { client, .. } => {
-                let below = self.place.key(key)?;
+        match &self.destination {
+            Destination::Local { root, .. } => {
+                match disk::wait(|| local(&root.join(key), key, age)) {
+                    Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+                    other => other.map_err(|e| SinkError::io(self.destination.show(key), &e)),
+                }
+            }
+            Destination::Object { client, .. } => {
+                let below = self.destination.key(key)?;
                 let listed: Vec<_> =
-                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
                 let mut newest: BTreeMap<String, SystemTime> = BTreeMap::new();
                 for object in listed {
                     let name = object.location.as_ref().strip_prefix(below.as_ref());
@@ -120,7 +122,7 @@ impl Folder {
 
     /// Removes what was left of documents in `key` whose maker was killed: none of them is read.
     pub fn remove_parts(&self, key: &str) {
-        let Place::Local { root, .. } = &self.place else { return };
+        let Destination::Local { root, .. } = &self.destination else { return };
         let entries = fs::read_dir(root.join(key)).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();

@@ -5,7 +5,7 @@
 //! removes such outputs too. If the dead one was killed between taking away what had the name and giving it to the new
 //! output, what had the name gets it back.
 
-use super::place::remove_tree;
+use super::destination::remove_tree;
 use crate::fail;
 use std::any::Any;
 use std::ffi::OsStr;

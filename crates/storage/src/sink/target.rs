@@ -1,11 +1,11 @@
 //! Where a result goes, and how it gets its name.
 
-use super::place::{Place, make_all, remove_tree};
+use super::destination::{Destination, make_all, remove_tree};
 use super::{Host, Promise, SinkError};
 use crate::disk;
 use crate::fail;
 use crate::manifest::ManifestRef;
-use crate::source::location::{Location, Options, Place as Storage};
+use crate::source::location::{Location, Options, StoragePath};
 use crate::source::store::Parts;
 use crate::source::{Access, SourceError, Stores};
 use std::fs;
@@ -19,7 +19,7 @@ const STORE_MARKS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"]
 pub struct Target {
     /// As it was written, without credentials.
     pub(super) display: String,
-    pub(super) place: Place,
+    pub(super) destination: Destination,
 }
 
 /// What was written.
@@ -71,11 +71,11 @@ impl Target {
                 reason: "a group behind `#` cannot be written by itself".into(),
             }));
         }
-        if let Storage::Http { origin, .. } = &location.place {
+        if let StoragePath::Http { origin, .. } = &location.path {
             let scheme = origin.split("://").next().unwrap_or("http");
             return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
         }
-        if let Storage::S3 { prefix, .. } = &location.place
+        if let StoragePath::S3 { prefix, .. } = &location.path
             && prefix.is_empty()
         {
             return Err(SinkError::Source(SourceError::BadUrl {
@@ -84,15 +84,17 @@ impl Target {
             }));
         }
         let store = stores.at(&location, options, Access::Write)?;
-        let place = match store.parts() {
-            Parts::Local(root) => {
-                Place::Local { root, display: location.display.as_str().into(), private: false }
-            }
+        let destination = match store.parts() {
+            Parts::Local(root) => Destination::Local {
+                root,
+                display: location.display.as_str().into(),
+                private: false,
+            },
             Parts::Object { client, prefix, timeout } => {
-                Place::Object { client, prefix, timeout, store }
+                Destination::Object { client, prefix, timeout, store }
             }
         };
-        Ok(Target { display: location.display, place })
+        Ok(Target { display: location.display, destination })
     }
 
     /// The URL, without credentials.
@@ -119,12 +121,12 @@ impl Target {
     }
 
     async fn existing(&self, file: bool) -> Result<Existing, SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
+        match &self.destination {
+            Destination::Local { root, .. } => {
                 let found = disk::wait(|| local_existing(root));
                 found.map_err(|e| SinkError::io(self.display.clone(), &e))
             }
-            Place::Object { client, store, .. } => {
+            Destination::Object { client, store, .. } => {
                 if file {
                     return Ok(match store.head("").await? {
                         Some(_) => Existing::File,
@@ -136,9 +138,9 @@ impl Target {
                         return Ok(Existing::Store);
                     }
                 }
-                let below = self.place.key("")?;
+                let below = self.destination.key("")?;
                 let listed =
-                    self.place.within("", client.list_with_delimiter(Some(&below))).await?;
+                    self.destination.within("", client.list_with_delimiter(Some(&below))).await?;
                 match listed.objects.is_empty() && listed.common_prefixes.is_empty() {
                     true => Ok(Existing::Nothing),
                     false => Ok(Existing::Other),
@@ -153,26 +155,26 @@ impl Target {
         overwrite: bool,
         in_place: bool,
         host: &Host,
-    ) -> Result<(Place, Publish), SinkError> {
-        let Place::Local { root, private, .. } = &self.place else {
+    ) -> Result<(Destination, Publish), SinkError> {
+        let Destination::Local { root, private, .. } = &self.destination else {
             if overwrite {
-                self.place.remove_all("").await?;
+                self.destination.remove_all("").await?;
             }
-            return Ok((self.place.clone(), Publish::InPlace));
+            return Ok((self.destination.clone(), Publish::InPlace));
         };
         if in_place {
             disk::wait(|| make_all(root, *private))
                 .map_err(|e| SinkError::io(self.display.clone(), &e))?;
-            return Ok((self.place.clone(), Publish::InPlace));
+            return Ok((self.destination.clone(), Publish::InPlace));
         }
         let staging = staging(root, &self.display)?;
         let (promise, made) =
             disk::wait(|| (host.store.promise(&staging, root), fs::create_dir(&staging)));
         made.map_err(|e| missing_parent(root, &self.display, &e))?;
         let display = self.display.as_str().into();
-        let place = Place::Local { root: staging.clone(), display, private: *private };
+        let destination = Destination::Local { root: staging.clone(), display, private: *private };
         let to = root.clone();
-        Ok((place, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
+        Ok((destination, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
     }
 }
 

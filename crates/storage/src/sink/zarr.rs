@@ -18,7 +18,7 @@ pub(crate) use labels::{UNNAMED_KEY, VALID_KEY};
 pub use layout::{Layout, Shards};
 
 use super::budget::Budget;
-use super::place::Place;
+use super::destination::Destination;
 use super::target::{Publish, Target, Written};
 use super::{Host, SinkError};
 use crate::fail;
@@ -75,7 +75,7 @@ pub struct Encoded<'a> {
 /// Writes the results of one plan as one group.
 #[derive(Debug)]
 pub struct ZarrWriter {
-    place: Place,
+    destination: Destination,
     publish: Publish,
     display: String,
     layout: Layout,
@@ -132,9 +132,9 @@ impl ZarrWriter {
             arrays.push(array);
         }
         let budget = Budget::new(&host.quota, chunk_bytes, peak, host.threads)?;
-        let (place, publish) = target.stage(overwrite, in_place, host).await?;
+        let (destination, publish) = target.stage(overwrite, in_place, host).await?;
         Ok(Arc::new(ZarrWriter {
-            place,
+            destination,
             publish,
             display: target.display().into(),
             layout,
@@ -172,7 +172,7 @@ impl ZarrWriter {
             match array.keeps_valid() {
                 true => documents.push(&valid.document),
                 false if valid.written.load(Relaxed) => {
-                    self.place.remove_all(&valid.document.name).await?;
+                    self.destination.remove_all(&valid.document.name).await?;
                 }
                 false => {}
             }
@@ -192,7 +192,7 @@ impl ZarrWriter {
         };
         for (key, text) in texts {
             self.count(text.len());
-            self.place.put(&key, text.into(), self.durable).await?;
+            self.destination.put(&key, text.into(), self.durable).await?;
         }
         self.publish.publish(&self.display, self.durable)?;
         self.kept.store(true, Relaxed);
@@ -211,7 +211,7 @@ impl ZarrWriter {
         let (list, contents) =
             made.map_err(|reason| SinkError::Internal { what: self.display.clone(), reason })?;
         self.count(contents.len());
-        self.place.put(list.file(), contents.into(), self.durable).await?;
+        self.destination.put(list.file(), contents.into(), self.durable).await?;
         Ok(list)
     }
 
@@ -226,7 +226,7 @@ impl ZarrWriter {
             return Ok(());
         }
         self.listed.add(document, index, encoded).map_err(|reason| {
-            let what = self.place.show(&document.key(index));
+            let what = self.destination.show(&document.key(index));
             SinkError::Internal { what, reason }
         })
     }
@@ -250,7 +250,7 @@ impl ZarrWriter {
         let mut uploads = std::mem::take(&mut *self.uploads());
         uploads.shutdown().await;
         self.kept.store(true, Relaxed);
-        self.place.remove_all("").await
+        self.destination.remove_all("").await
     }
 
     /// Takes no more chunks, and waits for those that are being written.
@@ -298,8 +298,8 @@ impl ZarrWriter {
         bytes: Vec<u8>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<(), SinkError> {
-        if self.place.is_local() {
-            self.place.put_local(&key, &bytes, self.durable)?;
+        if self.destination.is_local() {
+            self.destination.put_local(&key, &bytes, self.durable)?;
             self.count(bytes.len());
             encode::again(bytes);
             return Ok(());
@@ -308,7 +308,7 @@ impl ZarrWriter {
         // It waits with no more room than its part of the budget.
         let mut bytes = bytes;
         bytes.shrink_to_fit();
-        let place = self.place.clone();
+        let destination = self.destination.clone();
         let mut uploads = self.uploads();
         // What has ended is taken note of, so that the set stays as small as the budget.
         while let Some(done) = uploads.try_join_next() {
@@ -323,7 +323,7 @@ impl ZarrWriter {
         }
         uploads.spawn_on(
             async move {
-                let stored = place.put(&key, Bytes::from(bytes), false).await;
+                let stored = destination.put(&key, Bytes::from(bytes), false).await;
                 drop(permit);
                 stored
             },
@@ -470,7 +470,7 @@ impl ZarrWriter {
             self.count(encoded.len());
             self.list(document, &[i as u64], &encoded)?;
             let key = document.key(&[i as u64]);
-            self.place.put(&key, encoded.into(), self.durable).await?;
+            self.destination.put(&key, encoded.into(), self.durable).await?;
         }
         Ok(())
     }
@@ -482,9 +482,9 @@ impl Drop for ZarrWriter {
         if *self.kept.get_mut() {
             return;
         }
-        let place = self.place.clone();
-        if let Place::Local { root, .. } = &place {
-            if let Err(e) = super::place::remove_tree(root) {
+        let destination = self.destination.clone();
+        if let Destination::Local { root, .. } = &destination {
+            if let Err(e) = super::destination::remove_tree(root) {
                 tracing::warn!(target = %self.display, error = %e, "an unfinished store could not be removed");
             }
             return;
@@ -493,7 +493,7 @@ impl Drop for ZarrWriter {
         self.io.spawn(async move {
             let mut uploads = uploads;
             uploads.shutdown().await;
-            if let Err(e) = place.remove_all("").await {
+            if let Err(e) = destination.remove_all("").await {
                 tracing::warn!(error = %e, "an unfinished store could not be removed");
             }
         });

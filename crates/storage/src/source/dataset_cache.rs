@@ -145,10 +145,10 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> Option<Version> {
 
 /// Datasets by what opens them.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<State>);
+pub(crate) struct Kept(Mutex<CacheEntries>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheEntries {
     by_key: BTreeMap<String, Entry>,
     clock: u64,
 }
@@ -161,7 +161,7 @@ struct Entry {
 }
 
 impl Kept {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +198,8 @@ impl Kept {
         let used = state.clock;
         let entry = Entry { opened: Arc::new(again(opened)), objects: Arc::new(objects), used };
         state.by_key.insert(key, entry);
-        let bytes = |s: &State| s.by_key.values().map(|e| label_bytes(&e.opened)).sum::<u64>();
+        let bytes =
+            |s: &CacheEntries| s.by_key.values().map(|e| label_bytes(&e.opened)).sum::<u64>();
         while state.by_key.len() > DATASETS_MAX || bytes(&state) > LABEL_BYTES_MAX {
             let oldest = state.by_key.iter().min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
             let Some(oldest) = oldest else { break };

@@ -10,7 +10,7 @@
 //! records of statements, keys) is what other users said.
 
 use crate::source::error::SourceError;
-use crate::source::location::{Location, Options, Place};
+use crate::source::location::{Location, Options, StoragePath};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -67,7 +67,7 @@ pub(crate) struct Fence {
 pub(crate) struct Fenced {
     fence: Arc<Fence>,
     /// The bucket or server.
-    root: Place,
+    root: StoragePath,
 }
 
 /// One root or prefix.
@@ -114,16 +114,16 @@ impl Rule {
             return Ok(Rule::Scheme(scheme.into()));
         }
         let location = Location::parse(text)?;
-        Ok(match location.place {
-            Place::Local(path) => {
+        Ok(match location.path {
+            StoragePath::Local(path) => {
                 let resolved = resolve(&path).map_err(|e| SourceError::Storage {
                     what: location.display,
                     reason: e.to_string(),
                 })?;
                 Rule::Local(resolved)
             }
-            Place::S3 { bucket, prefix } => Rule::S3 { bucket, prefix },
-            Place::Http { origin, prefix } => Rule::Http { origin, prefix },
+            StoragePath::S3 { bucket, prefix } => Rule::S3 { bucket, prefix },
+            StoragePath::Http { origin, prefix } => Rule::Http { origin, prefix },
         })
     }
 
@@ -146,18 +146,18 @@ impl Rule {
     }
 
     /// True if a place, which is resolved, is this one or below it.
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &StoragePath) -> bool {
         match (self, place) {
             (Rule::All, _) => true,
-            (Rule::Scheme(scheme), Place::S3 { .. }) => scheme == "s3",
-            (Rule::Scheme(scheme), Place::Http { origin, .. }) => {
+            (Rule::Scheme(scheme), StoragePath::S3 { .. }) => scheme == "s3",
+            (Rule::Scheme(scheme), StoragePath::Http { origin, .. }) => {
                 origin.split_once("://").is_some_and(|(s, _)| s == scheme)
             }
-            (Rule::Local(root), Place::Local(path)) => path.starts_with(root),
-            (Rule::S3 { bucket, prefix }, Place::S3 { bucket: b, prefix: p }) => {
+            (Rule::Local(root), StoragePath::Local(path)) => path.starts_with(root),
+            (Rule::S3 { bucket, prefix }, StoragePath::S3 { bucket: b, prefix: p }) => {
                 bucket == b && is_below(prefix, p)
             }
-            (Rule::Http { origin, prefix }, Place::Http { origin: o, prefix: p }) => {
+            (Rule::Http { origin, prefix }, StoragePath::Http { origin: o, prefix: p }) => {
                 origin == o && is_below(prefix, p)
             }
             _ => false,
@@ -239,31 +239,32 @@ impl Fence {
         location: &Location,
         options: &Options,
         access: Access,
-    ) -> Result<(Place, Option<Arc<Fenced>>), SourceError> {
+    ) -> Result<(StoragePath, Option<Arc<Fenced>>), SourceError> {
         if self.is_open() || access == Access::Own {
-            return Ok((location.place.clone(), None));
+            return Ok((location.path.clone(), None));
         }
         let refused = || self.refusal(&location.display, access);
-        let place = match &location.place {
-            Place::Local(path) => Place::Local(resolve(path).map_err(|_| refused())?),
+        let place = match &location.path {
+            StoragePath::Local(path) => StoragePath::Local(resolve(path).map_err(|_| refused())?),
             other => other.clone(),
         };
         let (root, key) = match (&place, &options.endpoint) {
             // A bucket of another endpoint is another bucket: what is asked is a URL there.
-            (Place::S3 { bucket, prefix }, Some(endpoint)) => {
+            (StoragePath::S3 { bucket, prefix }, Some(endpoint)) => {
                 let endpoint = endpoint.trim_end_matches('/');
-                match Location::parse(&format!("{endpoint}/{bucket}")).map(|l| l.place) {
-                    Ok(at @ Place::Http { .. }) if bucket != ".." => (at, prefix.as_str()),
+                match Location::parse(&format!("{endpoint}/{bucket}")).map(|l| l.path) {
+                    Ok(at @ StoragePath::Http { .. }) if bucket != ".." => (at, prefix.as_str()),
                     _ => return Err(refused()),
                 }
             }
-            (Place::S3 { bucket, prefix }, None) => {
-                (Place::S3 { bucket: bucket.clone(), prefix: String::new() }, prefix.as_str())
+            (StoragePath::S3 { bucket, prefix }, None) => {
+                (StoragePath::S3 { bucket: bucket.clone(), prefix: String::new() }, prefix.as_str())
             }
-            (Place::Http { origin, prefix }, _) => {
-                (Place::Http { origin: origin.clone(), prefix: String::new() }, prefix.as_str())
-            }
-            (Place::Local(_), _) => (place.clone(), ""),
+            (StoragePath::Http { origin, prefix }, _) => (
+                StoragePath::Http { origin: origin.clone(), prefix: String::new() },
+                prefix.as_str(),
+            ),
+            (StoragePath::Local(_), _) => (place.clone(), ""),
         };
         match self.allows(&below(&root, key), access) {
             true => Ok((place, Some(Arc::new(Fenced { fence: self.clone(), root })))),
@@ -281,7 +282,7 @@ impl Fence {
         if home == Some(origin.as_str()) {
             return Ok(());
         }
-        let place = Location::parse(to.as_str()).map(|l| l.place);
+        let place = Location::parse(to.as_str()).map(|l| l.path);
         match place.is_ok_and(|p| self.allows(&p, Access::Read)) {
             true => Ok(()),
             false => Err(self.refusal(&format!("{origin}{}", to.path()), Access::Read)),
@@ -297,8 +298,8 @@ impl Fence {
 
     /// True if a location is lent.
     pub(crate) fn is_lent(&self, location: &Location) -> bool {
-        match &location.place {
-            Place::Local(path) => resolve(path).is_ok_and(|p| self.lends(&p)),
+        match &location.path {
+            StoragePath::Local(path) => resolve(path).is_ok_and(|p| self.lends(&p)),
             _ => false,
         }
     }
@@ -311,14 +312,14 @@ impl Fence {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn allows(&self, place: &Place, access: Access) -> bool {
+    fn allows(&self, place: &StoragePath, access: Access) -> bool {
         if let Some(warehouse) = &self.warehouse
             && warehouse.has(place)
         {
             return warehouse.child(FILES).has(place)
                 || access == Access::Read && warehouse.child(DATA).has(place);
         }
-        if let Place::Local(path) = place {
+        if let StoragePath::Local(path) = place {
             if access == Access::Read && self.lends(path) {
                 return true;
             }
@@ -366,13 +367,13 @@ impl Fenced {
     /// # Errors
     /// [`SourceError::NotAllowed`] if it is not among what may be read.
     pub(crate) fn opened(&self, file: &File, path: &Path, shown: &str) -> Result<(), SourceError> {
-        let allows = |at| self.fence.allows(&Place::Local(at), Access::Read);
+        let allows = |at| self.fence.allows(&StoragePath::Local(at), Access::Read);
         self.asked(where_is(file, path).is_ok_and(allows), shown)
     }
 
     /// The same of a directory, by its path.
     pub(crate) fn listed(&self, path: &Path, shown: &str) -> Result<(), SourceError> {
-        let allows = |at| self.fence.allows(&Place::Local(at), Access::Read);
+        let allows = |at| self.fence.allows(&StoragePath::Local(at), Access::Read);
         self.asked(resolve(path).is_ok_and(allows), shown)
     }
 
@@ -391,17 +392,19 @@ fn begins(path: &Path, with: &Path) -> bool {
 }
 
 /// What has that key in a bucket or at a server.
-fn below(root: &Place, key: &str) -> Place {
+fn below(root: &StoragePath, key: &str) -> StoragePath {
     let join = |prefix: &str| match (prefix.is_empty(), key.is_empty()) {
         (true, _) => key.to_string(),
         (_, true) => prefix.to_string(),
         _ => format!("{prefix}/{key}"),
     };
     match root {
-        Place::Local(_) => root.clone(),
-        Place::S3 { bucket, prefix } => Place::S3 { bucket: bucket.clone(), prefix: join(prefix) },
-        Place::Http { origin, prefix } => {
-            Place::Http { origin: origin.clone(), prefix: join(prefix) }
+        StoragePath::Local(_) => root.clone(),
+        StoragePath::S3 { bucket, prefix } => {
+            StoragePath::S3 { bucket: bucket.clone(), prefix: join(prefix) }
+        }
+        StoragePath::Http { origin, prefix } => {
+            StoragePath::Http { origin: origin.clone(), prefix: join(prefix) }
         }
     }
 }

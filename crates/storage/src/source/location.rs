@@ -127,16 +127,16 @@ impl Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     /// Which storage, and where in it.
-    pub(crate) place: Place,
+    pub(crate) path: StoragePath,
     /// The group behind `#`, without slashes at its ends.
     pub(crate) group: String,
     /// The URL without credentials, query and group.
     pub(crate) display: String,
 }
 
-/// A storage and a place in it.
+/// A storage and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StoragePath {
     Local(PathBuf),
     S3 {
         bucket: String,
@@ -196,7 +196,7 @@ impl Location {
                     .ok_or_else(|| bad("its path is no UTF-8"))?;
                 let display = format!("{origin}/{prefix}");
                 Ok(Location {
-                    place: Place::Http { origin, prefix },
+                    path: StoragePath::Http { origin, prefix },
                     group: group.trim_matches('/').to_string(),
                     display,
                 })
@@ -214,7 +214,7 @@ impl Location {
                 let prefix = prefix.trim_matches('/').to_string();
                 Ok(Location {
                     display: format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_string(),
-                    place: Place::S3 { bucket: bucket.to_string(), prefix },
+                    path: StoragePath::S3 { bucket: bucket.to_string(), prefix },
                     group: group.trim_matches('/').to_string(),
                 })
             }
@@ -235,7 +235,7 @@ impl Location {
 
 fn local(path: PathBuf, shown: &str, group: &str) -> Location {
     Location {
-        place: Place::Local(path),
+        path: StoragePath::Local(path),
         group: group.trim_matches('/').to_string(),
         display: if shown.len() > 1 { shown.trim_end_matches('/') } else { shown }.to_string(),
     }
@@ -261,19 +261,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_fall_into_place_and_group() {
+    fn urls_fall_into_path_and_group() {
         let p = |s: &str| Location::parse(s).unwrap();
         assert_eq!(p("/a/b.zarr/").display, "/a/b.zarr");
         assert_eq!(p("/a/b.zarr#x/y").group, "x/y");
         assert_eq!(p("/a/b.zarr").stem(), "b");
-        assert_eq!(p("file:///a/b%20c.npy").place, Place::Local("/a/b c.npy".into()));
+        assert_eq!(p("file:///a/b%20c.npy").path, StoragePath::Local("/a/b c.npy".into()));
         let s3 = p("s3://bkt/p/q.zarr#g");
-        assert_eq!(s3.place, Place::S3 { bucket: "bkt".into(), prefix: "p/q.zarr".into() });
+        assert_eq!(s3.path, StoragePath::S3 { bucket: "bkt".into(), prefix: "p/q.zarr".into() });
         assert_eq!((s3.group.as_str(), s3.stem()), ("g", "g".to_string()));
         let http = p("https://me:pw@host:81/a%20b/c.zarr?sig=1#g");
         assert_eq!(
-            http.place,
-            Place::Http { origin: "https://host:81".into(), prefix: "a b/c.zarr".into() }
+            http.path,
+            StoragePath::Http { origin: "https://host:81".into(), prefix: "a b/c.zarr".into() }
         );
         assert!(!http.display.contains("pw") && !http.display.contains("sig"));
     }

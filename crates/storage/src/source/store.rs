@@ -37,7 +37,7 @@ pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
 /// The objects below one place.
 #[derive(Clone)]
 pub(crate) struct Store {
-    kind: Kind,
+    kind: StoreRoot,
     display: Arc<str>,
     timeout: Duration,
     counters: Arc<Counters>,
@@ -58,7 +58,7 @@ pub(crate) struct Store {
 }
 
 #[derive(Clone)]
-enum Kind {
+enum StoreRoot {
     Local(PathBuf),
     Object { client: Arc<dyn ObjectStore>, prefix: String },
 }
@@ -171,10 +171,13 @@ impl Store {
     /// The store of what is below a key.
     pub(crate) fn below(&self, key: &str) -> Store {
         let kind = match &self.kind {
-            Kind::Local(root) => Kind::Local(join_path(root, key)),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(root) => StoreRoot::Local(join_path(root, key)),
+            StoreRoot::Object { client, prefix } => {
                 let slash = if prefix.is_empty() || key.is_empty() { "" } else { "/" };
-                Kind::Object { client: client.clone(), prefix: format!("{prefix}{slash}{key}") }
+                StoreRoot::Object {
+                    client: client.clone(),
+                    prefix: format!("{prefix}{slash}{key}"),
+                }
             }
         };
         let (seen, versions) = (None, None);
@@ -244,13 +247,13 @@ impl Store {
     /// What tells the object of a key from others that had it or will have it; `None` if there is none.
     pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => match disk::wait(|| join_path(root, key).metadata()) {
+            StoreRoot::Local(root) => match disk::wait(|| join_path(root, key).metadata()) {
                 Ok(meta) if meta.is_file() => Ok(Some(versions::of_file(&meta))),
                 Ok(_) => Ok(None),
                 Err(e) if is_nothing(&e) => Ok(None),
                 Err(e) => Err(self.io_error(key, &e)),
             },
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 Ok(meta.as_ref().map(versions::stamp_of))
@@ -265,13 +268,15 @@ impl Store {
                 let names = self.list(directory).await.ok()?.directories;
                 Some(Version::Names(names))
             }
-            (Kind::Local(root), None) => match disk::wait(|| join_path(root, key).metadata()) {
-                Ok(meta) if meta.is_file() => dataset_cache::of_file(&meta),
-                Ok(_) => Some(Version::Absent),
-                Err(e) if is_nothing(&e) => Some(Version::Absent),
-                Err(_) => None,
-            },
-            (Kind::Object { client, prefix }, None) => {
+            (StoreRoot::Local(root), None) => {
+                match disk::wait(|| join_path(root, key).metadata()) {
+                    Ok(meta) if meta.is_file() => dataset_cache::of_file(&meta),
+                    Ok(_) => Some(Version::Absent),
+                    Err(e) if is_nothing(&e) => Some(Version::Absent),
+                    Err(_) => None,
+                }
+            }
+            (StoreRoot::Object { client, prefix }, None) => {
                 let path = self.path(prefix, key).ok()?;
                 match self.guard(key, client.head(&path)).await.ok()? {
                     Some(meta) => dataset_cache::of_object(&meta),
@@ -310,8 +315,8 @@ impl Store {
     /// What it is made of.
     pub(crate) fn parts(&self) -> Parts {
         match &self.kind {
-            Kind::Local(root) => Parts::Local(root.clone()),
-            Kind::Object { client, prefix } => Parts::Object {
+            StoreRoot::Local(root) => Parts::Local(root.clone()),
+            StoreRoot::Object { client, prefix } => Parts::Object {
                 client: client.clone(),
                 prefix: prefix.clone(),
                 timeout: self.timeout,
@@ -320,14 +325,14 @@ impl Store {
     }
 
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.kind, Kind::Local(_))
+        matches!(self.kind, StoreRoot::Local(_))
     }
 
     /// A whole object of at most `limit` bytes; `None` if it does not exist.
     pub(crate) async fn get(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
-            Kind::Local(root) => disk::wait(|| {
+            StoreRoot::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 if file.len > limit {
                     return Err(too_large(file.len));
@@ -337,7 +342,7 @@ impl Store {
                 self.note_stamp(key, || file.version);
                 Ok(Some(bytes))
             }),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let options = GetOptions { if_match: self.tag(key), ..GetOptions::default() };
                 let got = self
@@ -376,8 +381,8 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
         match &self.kind {
-            Kind::Local(_) => disk::wait(|| self.get_ranges_local(key, ranges)),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(_) => disk::wait(|| self.get_ranges_local(key, ranges)),
+            StoreRoot::Object { client, prefix } => {
                 let one = async |r: Range<u64>| match r.is_empty() {
                     true => Ok(Some(Bytes::new())),
                     false => self.fetch(client, prefix, key, GetRange::Bounded(r)).await,
@@ -395,13 +400,13 @@ impl Store {
     /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => disk::wait(|| {
+            StoreRoot::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let bytes = self.read_at(&file, file.len - n.min(file.len)..file.len)?;
                 self.check_same(&file)?;
                 Ok(Some(bytes))
             }),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 self.fetch(client, prefix, key, GetRange::Suffix(n)).await
             }
         }
@@ -413,12 +418,12 @@ impl Store {
         key: &str,
     ) -> Result<Option<(u64, Option<String>)>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => disk::wait(|| {
+            StoreRoot::Local(root) => disk::wait(|| {
                 let Some(file) = self.open_file(root, key)? else { return Ok(None) };
                 let meta = self.io(key, file.file.metadata())?;
                 Ok(Some((meta.len(), local_version(&meta))))
             }),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let meta = self.guard(key, client.head(&path)).await?;
                 self.note(key, || match &meta {
@@ -434,8 +439,8 @@ impl Store {
     /// True if nothing can be seen at the place or below it: neither objects nor prefixes.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {
-            Kind::Local(root) => disk::wait(|| !root.exists()),
-            Kind::Object { client, prefix } => {
+            StoreRoot::Local(root) => disk::wait(|| !root.exists()),
+            StoreRoot::Object { client, prefix } => {
                 let Ok(path) = self.path(prefix, "") else { return true };
                 match self.guard("", client.list_with_delimiter(Some(&path))).await {
                     Ok(Some(l)) if !l.objects.is_empty() || !l.common_prefixes.is_empty() => false,
@@ -449,7 +454,7 @@ impl Store {
     pub(crate) async fn list(&self, key: &str) -> Result<Listing, SourceError> {
         let mut out = Listing::default();
         match &self.kind {
-            Kind::Local(root) => disk::wait(|| -> Result<(), SourceError> {
+            StoreRoot::Local(root) => disk::wait(|| -> Result<(), SourceError> {
                 let directory = join_path(root, key);
                 if let Some(fence) = &self.fence {
                     fence.listed(&directory, &self.show(key))?;
@@ -466,7 +471,7 @@ impl Store {
                 }
                 Ok(())
             })?,
-            Kind::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
                 let listed = self.guard(key, client.list_with_delimiter(Some(&path))).await?;
                 let listed =

@@ -36,11 +36,11 @@ pub type Noted = (u64, u64);
 /// What one statement has read, and in which versions. Shared by all that read for it.
 #[derive(Debug, Default)]
 pub struct Versions {
-    state: Mutex<State>,
+    state: Mutex<VersionLog>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct VersionLog {
     of: HashMap<u64, u64, BuildHasherDefault<Plain>>,
     tags: HashMap<u64, Box<str>, BuildHasherDefault<Plain>>,
     tag_bytes: usize,
@@ -69,10 +69,10 @@ impl Versions {
     /// Nothing was read yet. With `takes`, [`Versions::take`] gives what is.
     pub fn new(takes: bool) -> Arc<Self> {
         let new = takes.then(Vec::new);
-        Arc::new(Versions { state: Mutex::new(State { new, ..State::default() }) })
+        Arc::new(Versions { state: Mutex::new(VersionLog { new, ..VersionLog::default() }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, VersionLog> {
         // Each change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +160,7 @@ impl Versions {
     }
 }
 
-impl State {
+impl VersionLog {
     fn add(&mut self, object: u64, version: u64) {
         self.of.insert(object, version);
         let (high, low) = (mixed(object ^ version), mixed(object.wrapping_add(mixed(version))));

@@ -7,7 +7,7 @@ use arrow::datatypes::Schema;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::pool::Pool;
 use tessera_exec::quota::Quota;
-use tessera_exec::store::{Held, Store};
+use tessera_exec::store::{FinishedChunk, Store};
 
 fn room(limit: u64, spill: u64, dir: &std::path::Path) -> Room {
     let quota = Quota::new(limit);
@@ -51,7 +51,9 @@ fn rows_find_their_places_and_gaps_are_masked() {
     assert!(value.nullable && value.array.grid.count() == 3);
     let mut cells = Vec::new();
     for n in 0..3 {
-        let Some(Held::Memory(chunk)) = value.array.held(n) else { panic!("{n} is not here") };
+        let Some(FinishedChunk::Memory(chunk)) = value.array.held(n) else {
+            panic!("{n} is not here")
+        };
         let values = chunk.field(0).unwrap().values::<f32>().unwrap();
         let valid = chunk.field(1).unwrap().values::<u8>().unwrap();
         cells.extend(values.iter().zip(valid).map(|(v, k)| (*k == 1).then_some(*v)));
@@ -97,8 +99,8 @@ fn more_than_memory_goes_through_files() {
             let (grid, read) = (&value.array.grid, AtomicU64::new(0));
             for n in 0..grid.count() {
                 let chunk = match value.array.held(n).unwrap() {
-                    Held::Memory(chunk) => chunk,
-                    Held::File(file) => Arc::new(file.load(&pool, &read).unwrap()),
+                    FinishedChunk::Memory(chunk) => chunk,
+                    FinishedChunk::File(file) => Arc::new(file.load(&pool, &read).unwrap()),
                 };
                 let region = grid.region(&grid.unravel(n));
                 let valid = chunk.field(1).unwrap().values::<u8>().unwrap();

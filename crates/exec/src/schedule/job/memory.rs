@@ -3,7 +3,7 @@
 use super::{Job, Trash};
 use crate::operand::OperandState;
 use crate::schedule::table::Slot;
-use crate::store::Held;
+use crate::store::FinishedChunk;
 use std::sync::Arc;
 
 impl Job {
@@ -38,13 +38,13 @@ impl Job {
     ) -> bool {
         let operand = self.table.at(slot);
         let Some(made) = operand.made.get_mut(output as usize) else { return false };
-        let Some(Held::Memory(chunk)) = &made.chunk else { return false };
+        let Some(FinishedChunk::Memory(chunk)) = &made.chunk else { return false };
         let Some(file) = chunk.file() else { return false };
         if Arc::strong_count(chunk) > holders {
             return false;
         }
         let (bytes, file) = (chunk.charged(), file.clone());
-        trash.extend(made.chunk.replace(Held::File(file)));
+        trash.extend(made.chunk.replace(FinishedChunk::File(file)));
         self.held_bytes -= bytes;
         self.files += 1;
         if operand.idle_since != 0 {

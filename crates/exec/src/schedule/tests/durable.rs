@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tessera_planner::durable::Durability;
-use tessera_planner::key::Key;
+use tessera_planner::key::StageKey;
 use tessera_storage::sink::Folder;
 use tessera_storage::source::{Options, Stores};
 
@@ -56,8 +56,8 @@ impl Kept {
     }
 }
 
-fn key(stage: u32) -> Key {
-    Key::of(&("toy", stage)).unwrap()
+fn key(stage: u32) -> StageKey {
+    StageKey::of(&("toy", stage)).unwrap()
 }
 
 /// How a run ended, and which operands were computed.

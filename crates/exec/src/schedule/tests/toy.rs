@@ -243,8 +243,8 @@ impl TaskRunner for ToyRunner {
         let mut v = seed(stage.0, index[0]);
         for (i, (r, n)) in self.plan.all_reads(stage.0, index[0]).into_iter().enumerate() {
             let cell = match inputs.held(r, &[n])? {
-                Held::Memory(chunk) => chunk.field(0)?.values::<i64>()?[0],
-                Held::File(file) => {
+                FinishedChunk::Memory(chunk) => chunk.field(0)?.values::<i64>()?[0],
+                FinishedChunk::File(file) => {
                     assert!(info.parts, "brought back, as the stage reads it whole");
                     let mut cell = [0u8; 8];
                     let reader = file.reader(cx.read_back);

@@ -4,46 +4,47 @@ use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::{BOOL, MASKS, MEET, NUMERIC, op_of, tensor};
+use super::{BOOL, MEET, NUMERIC, op_of, tensor};
 use crate::error::Error;
-use crate::functions::{Bound, Function, Open, row};
+use crate::functions::{Bound, Row, row};
 use crate::lower::value::Value;
 use crate::lower::{At, Binary, Lowerer, fail, types};
 
-pub(in crate::functions) const ROWS: &[Function] = &[
-    one!("abs", numeric1, "Absolute value.", NUMERIC),
-    one!("absolute", numeric1, "Absolute value.", NUMERIC),
-    one!("sign", numeric1, "-1, 0 or 1.", NUMERIC),
-    one!("negative", numeric1, "-x.", NUMERIC),
-    one!("positive", numeric1, "x.", NUMERIC),
-    one!("square", numeric1, "x times x.", NUMERIC),
-    one!("reciprocal", numeric1, "1 / x.", "floats; type stays"),
-    two!("add", arithmetic, "x + y.", MEET),
-    two!("subtract", arithmetic, "x - y.", MEET),
-    two!("multiply", arithmetic, "x * y.", MEET),
-    two!("divide", arithmetic, "x / y.", "floats of NumPy's promotion; integers give float64"),
-    two!("true_divide", arithmetic, "x / y.", "as divide"),
-    two!("floor_divide", arithmetic, "x // y, rounded down.", MEET),
-    two!("remainder", arithmetic, "Remainder with the sign of y.", MEET),
-    two!("mod", arithmetic, "Remainder with the sign of y.", MEET),
-    two!(
-        "power",
+pub(in crate::functions) const ROWS: &[Row] = &[
+    row("abs(x)", numeric1, "Absolute value.").dtypes(NUMERIC),
+    row("absolute(x)", numeric1, "Absolute value.").dtypes(NUMERIC),
+    row("sign(x)", numeric1, "-1, 0 or 1.").dtypes(NUMERIC),
+    row("negative(x)", numeric1, "-x.").dtypes(NUMERIC),
+    row("positive(x)", numeric1, "x.").dtypes(NUMERIC),
+    row("square(x)", numeric1, "x times x.").dtypes(NUMERIC),
+    row("reciprocal(x)", numeric1, "1 / x.").dtypes("floats; type stays"),
+    row("add(x, y)", arithmetic, "x + y.").dtypes(MEET),
+    row("subtract(x, y)", arithmetic, "x - y.").dtypes(MEET),
+    row("multiply(x, y)", arithmetic, "x * y.").dtypes(MEET),
+    row("divide(x, y)", arithmetic, "x / y.")
+        .dtypes("floats of NumPy's promotion; integers give float64"),
+    row("true_divide(x, y)", arithmetic, "x / y.").dtypes("as divide"),
+    row("floor_divide(x, y)", arithmetic, "x // y, rounded down.").dtypes(MEET),
+    row("remainder(x, y)", arithmetic, "Remainder with the sign of y.").dtypes(MEET),
+    row("mod(x, y)", arithmetic, "Remainder with the sign of y.").dtypes(MEET),
+    row(
+        "power(x, y)",
         arithmetic,
         "x to the power y; integers wrap, a negative integer exponent is an error.",
-        MEET
-    ),
-    two!("pow", arithmetic, "x to the power y.", MEET),
-    two!("fmod", meet2, "Remainder with the sign of x.", MEET),
-    two!("maximum", meet2, "The greater; NaN if either is.", MEET),
-    two!("minimum", meet2, "The lesser; NaN if either is.", MEET),
-    two!("fmax", meet2, "The greater; NaN only if both are.", MEET),
-    two!("fmin", meet2, "The lesser; NaN only if both are.", MEET),
-    two!("equal", arithmetic, "x = y.", BOOL),
-    two!("not_equal", arithmetic, "x <> y.", BOOL),
-    two!("less", arithmetic, "x < y.", BOOL),
-    two!("less_equal", arithmetic, "x <= y.", BOOL),
-    two!("greater", arithmetic, "x > y.", BOOL),
-    two!("greater_equal", arithmetic, "x >= y.", BOOL),
+    )
+    .dtypes(MEET),
+    row("pow(x, y)", arithmetic, "x to the power y.").dtypes(MEET),
+    row("fmod(x, y)", meet2, "Remainder with the sign of x.").dtypes(MEET),
+    row("maximum(x, y)", meet2, "The greater; NaN if either is.").dtypes(MEET),
+    row("minimum(x, y)", meet2, "The lesser; NaN if either is.").dtypes(MEET),
+    row("fmax(x, y)", meet2, "The greater; NaN only if both are.").dtypes(MEET),
+    row("fmin(x, y)", meet2, "The lesser; NaN only if both are.").dtypes(MEET),
+    row("equal(x, y)", arithmetic, "x = y.").dtypes(BOOL),
+    row("not_equal(x, y)", arithmetic, "x <> y.").dtypes(BOOL),
+    row("less(x, y)", arithmetic, "x < y.").dtypes(BOOL),
+    row("less_equal(x, y)", arithmetic, "x <= y.").dtypes(BOOL),
+    row("greater(x, y)", arithmetic, "x > y.").dtypes(BOOL),
+    row("greater_equal(x, y)", arithmetic, "x >= y.").dtypes(BOOL),
 ];
 
 fn numeric1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -4,57 +4,62 @@ use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::{FLOAT, MASKS, op_of, tensor};
+use super::{FLOAT, op_of, tensor};
 use crate::error::Error;
-use crate::functions::{Bound, Function, Open, row};
+use crate::functions::{Bound, Row, row};
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 
-pub(in crate::functions) const ROWS: &[Function] = &[
-    float1!("sqrt", "Square root; NaN below 0."),
-    float1!("cbrt", "Cube root."),
-    float1!("exp", "e to the power x."),
-    float1!("exp2", "2 to the power x."),
-    float1!("expm1", "e to the power x, less 1."),
-    float1!("log", "Natural logarithm."),
-    float1!("log2", "Logarithm to base 2."),
-    float1!("log10", "Logarithm to base 10."),
-    float1!("log1p", "Natural logarithm of 1 + x."),
-    float1!("sin", "Sine of radians."),
-    float1!("cos", "Cosine of radians."),
-    float1!("tan", "Tangent of radians."),
-    float1!("arcsin", "Arc sine in radians."),
-    float1!("arccos", "Arc cosine in radians."),
-    float1!("arctan", "Arc tangent in radians."),
-    float1!("sinh", "Hyperbolic sine."),
-    float1!("cosh", "Hyperbolic cosine."),
-    float1!("tanh", "Hyperbolic tangent."),
-    float1!("arcsinh", "Inverse hyperbolic sine."),
-    float1!("arccosh", "Inverse hyperbolic cosine."),
-    float1!("arctanh", "Inverse hyperbolic tangent."),
-    float1!(
-        "erf",
+pub(in crate::functions) const ROWS: &[Row] = &[
+    row("sqrt(x)", float1, "Square root; NaN below 0.").dtypes(FLOAT),
+    row("cbrt(x)", float1, "Cube root.").dtypes(FLOAT),
+    row("exp(x)", float1, "e to the power x.").dtypes(FLOAT),
+    row("exp2(x)", float1, "2 to the power x.").dtypes(FLOAT),
+    row("expm1(x)", float1, "e to the power x, less 1.").dtypes(FLOAT),
+    row("log(x)", float1, "Natural logarithm.").dtypes(FLOAT),
+    row("log2(x)", float1, "Logarithm to base 2.").dtypes(FLOAT),
+    row("log10(x)", float1, "Logarithm to base 10.").dtypes(FLOAT),
+    row("log1p(x)", float1, "Natural logarithm of 1 + x.").dtypes(FLOAT),
+    row("sin(x)", float1, "Sine of radians.").dtypes(FLOAT),
+    row("cos(x)", float1, "Cosine of radians.").dtypes(FLOAT),
+    row("tan(x)", float1, "Tangent of radians.").dtypes(FLOAT),
+    row("arcsin(x)", float1, "Arc sine in radians.").dtypes(FLOAT),
+    row("arccos(x)", float1, "Arc cosine in radians.").dtypes(FLOAT),
+    row("arctan(x)", float1, "Arc tangent in radians.").dtypes(FLOAT),
+    row("sinh(x)", float1, "Hyperbolic sine.").dtypes(FLOAT),
+    row("cosh(x)", float1, "Hyperbolic cosine.").dtypes(FLOAT),
+    row("tanh(x)", float1, "Hyperbolic tangent.").dtypes(FLOAT),
+    row("arcsinh(x)", float1, "Inverse hyperbolic sine.").dtypes(FLOAT),
+    row("arccosh(x)", float1, "Inverse hyperbolic cosine.").dtypes(FLOAT),
+    row("arctanh(x)", float1, "Inverse hyperbolic tangent.").dtypes(FLOAT),
+    row(
+        "erf(x)",
+        float1,
         "Error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
-        "scipy.special.erf"
-    ),
-    float1!("erfc", "1 - erf(x), exact where that cancels.", "scipy.special.erfc"),
-    float1!("asin", "Arc sine in radians.", "numpy.arcsin"),
-    float1!("acos", "Arc cosine in radians.", "numpy.arccos"),
-    float1!("atan", "Arc tangent in radians.", "numpy.arctan"),
-    float1!("asinh", "Inverse hyperbolic sine.", "numpy.arcsinh"),
-    float1!("acosh", "Inverse hyperbolic cosine.", "numpy.arccosh"),
-    float1!("atanh", "Inverse hyperbolic tangent.", "numpy.arctanh"),
-    float1!("degrees", "Radians as degrees."),
-    float1!("radians", "Degrees as radians."),
-    float1!("rad2deg", "Radians as degrees."),
-    float1!("deg2rad", "Degrees as radians."),
-    float1!("sinc", "sin(pi x) / (pi x), 1 at 0."),
-    two!("arctan2", float2, "Angle of the point with the ordinate x and the abscissa y.", FLOAT),
-    two!("atan2", float2, "As arctan2.", FLOAT),
-    two!("hypot", float2, "Square root of x² + y².", FLOAT),
-    two!("copysign", float2, "Size of x with the sign of y.", FLOAT),
-    two!("nextafter", float2, "The next float after x toward y.", FLOAT),
-    two!("logaddexp", float2, "log(e^x + e^y).", FLOAT),
+    )
+    .dtypes(FLOAT)
+    .numpy("scipy.special.erf"),
+    row("erfc(x)", float1, "1 - erf(x), exact where that cancels.")
+        .dtypes(FLOAT)
+        .numpy("scipy.special.erfc"),
+    row("asin(x)", float1, "Arc sine in radians.").dtypes(FLOAT).numpy("numpy.arcsin"),
+    row("acos(x)", float1, "Arc cosine in radians.").dtypes(FLOAT).numpy("numpy.arccos"),
+    row("atan(x)", float1, "Arc tangent in radians.").dtypes(FLOAT).numpy("numpy.arctan"),
+    row("asinh(x)", float1, "Inverse hyperbolic sine.").dtypes(FLOAT).numpy("numpy.arcsinh"),
+    row("acosh(x)", float1, "Inverse hyperbolic cosine.").dtypes(FLOAT).numpy("numpy.arccosh"),
+    row("atanh(x)", float1, "Inverse hyperbolic tangent.").dtypes(FLOAT).numpy("numpy.arctanh"),
+    row("degrees(x)", float1, "Radians as degrees.").dtypes(FLOAT),
+    row("radians(x)", float1, "Degrees as radians.").dtypes(FLOAT),
+    row("rad2deg(x)", float1, "Radians as degrees.").dtypes(FLOAT),
+    row("deg2rad(x)", float1, "Degrees as radians.").dtypes(FLOAT),
+    row("sinc(x)", float1, "sin(pi x) / (pi x), 1 at 0.").dtypes(FLOAT),
+    row("arctan2(x, y)", float2, "Angle of the point with the ordinate x and the abscissa y.")
+        .dtypes(FLOAT),
+    row("atan2(x, y)", float2, "As arctan2.").dtypes(FLOAT),
+    row("hypot(x, y)", float2, "Square root of x² + y².").dtypes(FLOAT),
+    row("copysign(x, y)", float2, "Size of x with the sign of y.").dtypes(FLOAT),
+    row("nextafter(x, y)", float2, "The next float after x toward y.").dtypes(FLOAT),
+    row("logaddexp(x, y)", float2, "log(e^x + e^y).").dtypes(FLOAT),
 ];
 
 /// x as a float tensor.

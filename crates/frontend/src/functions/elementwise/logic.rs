@@ -6,28 +6,32 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
 use super::arithmetic::arithmetic;
-use super::{BOOL, MASKS, op_of, tensor};
+use super::{BOOL, op_of, tensor};
 use crate::error::Error;
-use crate::functions::{Bound, Function, Open, row};
+use crate::functions::{Bound, Row, row};
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 
-pub(in crate::functions) const ROWS: &[Function] = &[
-    two!("logical_and", logical, "Are both true, or not zero? False wins over NULL.", BOOL),
-    two!("logical_or", logical, "Is either true, or not zero? True wins over NULL.", BOOL),
-    two!("logical_xor", logical, "Is just one true, or not zero?", BOOL),
-    one!("logical_not", logical, "Is it false, or zero?", BOOL),
-    two!("bitwise_and", arithmetic, "Bitwise and.", "integers and bool"),
-    two!("bitwise_or", arithmetic, "Bitwise or.", "integers and bool"),
-    two!("bitwise_xor", arithmetic, "Bitwise exclusive or.", "integers and bool"),
-    two!("left_shift", arithmetic, "Bits moved to the left.", "integers"),
-    two!("right_shift", arithmetic, "Bits moved to the right; the sign stays.", "integers"),
-    one!("bitwise_not", invert, "Bitwise not; of bools the logical one.", "integers and bool"),
-    one!("invert", invert, "Bitwise not; of bools the logical one.", "integers and bool"),
-    one!("isnan", predicate, "Is it NaN?", BOOL),
-    one!("isinf", predicate, "Is it an infinity?", BOOL),
-    one!("isfinite", predicate, "Is it neither NaN nor infinite?", BOOL),
-    one!("signbit", predicate, "Is the sign set?", BOOL),
+pub(in crate::functions) const ROWS: &[Row] = &[
+    row("logical_and(x, y)", logical, "Are both true, or not zero? False wins over NULL.")
+        .dtypes(BOOL),
+    row("logical_or(x, y)", logical, "Is either true, or not zero? True wins over NULL.")
+        .dtypes(BOOL),
+    row("logical_xor(x, y)", logical, "Is just one true, or not zero?").dtypes(BOOL),
+    row("logical_not(x)", logical, "Is it false, or zero?").dtypes(BOOL),
+    row("bitwise_and(x, y)", arithmetic, "Bitwise and.").dtypes("integers and bool"),
+    row("bitwise_or(x, y)", arithmetic, "Bitwise or.").dtypes("integers and bool"),
+    row("bitwise_xor(x, y)", arithmetic, "Bitwise exclusive or.").dtypes("integers and bool"),
+    row("left_shift(x, y)", arithmetic, "Bits moved to the left.").dtypes("integers"),
+    row("right_shift(x, y)", arithmetic, "Bits moved to the right; the sign stays.")
+        .dtypes("integers"),
+    row("bitwise_not(x)", invert, "Bitwise not; of bools the logical one.")
+        .dtypes("integers and bool"),
+    row("invert(x)", invert, "Bitwise not; of bools the logical one.").dtypes("integers and bool"),
+    row("isnan(x)", predicate, "Is it NaN?").dtypes(BOOL),
+    row("isinf(x)", predicate, "Is it an infinity?").dtypes(BOOL),
+    row("isfinite(x)", predicate, "Is it neither NaN nor infinite?").dtypes(BOOL),
+    row("signbit(x)", predicate, "Is the sign set?").dtypes(BOOL),
 ];
 
 /// True where a cell is not zero.

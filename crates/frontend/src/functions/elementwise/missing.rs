@@ -5,130 +5,66 @@ use tessera_planner::ir::MapOp;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
-use super::{MASKS, MEET, tensor};
+use super::{MEET, tensor};
 use crate::error::Error;
-use crate::functions::{Bound, Function, Open, row};
+use crate::functions::{Bound, Row, row};
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Binary, Lowerer, fail, types};
 
-pub(in crate::functions) const ROWS: &[Function] = &[
+pub(in crate::functions) const ROWS: &[Row] = &[
+    row("isnull(x)", masked, "Is the cell masked?")
+        .dtypes("any gives bool")
+        .missing("never masked")
+        .numpy("numpy.ma.getmaskarray"),
+    row("notnull(x)", masked, "Is the cell not masked?")
+        .dtypes("any gives bool")
+        .missing("never masked")
+        .numpy("~numpy.ma.getmaskarray(x)"),
     row(
-        "isnull",
-        "isnull(x)",
-        &["x"],
-        1,
-        Open::No,
-        masked,
-        "Is the cell masked?",
-        "any gives bool",
-        "never masked",
-        "SELECT isnull(x) FROM x",
-        "numpy.ma.getmaskarray",
-    ),
-    row(
-        "notnull",
-        "notnull(x)",
-        &["x"],
-        1,
-        Open::No,
-        masked,
-        "Is the cell not masked?",
-        "any gives bool",
-        "never masked",
-        "SELECT notnull(x) FROM x",
-        "~numpy.ma.getmaskarray(x)",
-    ),
-    row(
-        "nan_to_num",
         "nan_to_num(x, nan => 0, posinf => NULL, neginf => NULL)",
-        &["x", "nan", "posinf", "neginf"],
-        1,
-        Open::No,
         nan_to_num,
         "NaN and infinities as numbers; infinities as the type's largest without an argument.",
-        "type stays",
-        "masked cells stay masked",
-        "SELECT nan_to_num(x) FROM x",
-        "numpy.nan_to_num",
-    ),
+    )
+    .dtypes("type stays")
+    .missing("masked cells stay masked"),
+    row("clip(x, lo, hi)", clip, "Cells below lo as lo, above hi as hi; NULL is no bound.")
+        .dtypes(MEET)
+        .example("SELECT clip(x, -1, 1) FROM x"),
+    row("coalesce(x, y, …)", coalesce, "The first argument that is not masked.")
+        .dtypes(MEET)
+        .missing("masked where all are")
+        .example("SELECT coalesce(x, 0) FROM x")
+        .numpy("numpy.ma.filled"),
+    row("ifnull(x, y)", coalesce, "x where it is not masked, else y.")
+        .dtypes(MEET)
+        .missing("masked where both are")
+        .example("SELECT ifnull(x, 0) FROM x")
+        .numpy("numpy.ma.filled"),
+    row("nullif(x, y)", nullif, "x, masked where it equals y.")
+        .dtypes("type of x")
+        .missing("masked where x is, and where it equals y")
+        .example("SELECT nullif(x, -999) FROM x")
+        .numpy("numpy.ma.masked_equal"),
     row(
-        "clip",
-        "clip(x, lo, hi)",
-        &["x", "lo", "hi"],
-        3,
-        Open::No,
-        clip,
-        "Cells below lo as lo, above hi as hi; NULL is no bound.",
-        MEET,
-        MASKS,
-        "SELECT clip(x, -1, 1) FROM x",
-        "numpy.clip",
-    ),
-    row(
-        "coalesce",
-        "coalesce(x, y, …)",
-        &["x"],
-        1,
-        Open::Many,
-        coalesce,
-        "The first argument that is not masked.",
-        MEET,
-        "masked where all are",
-        "SELECT coalesce(x, 0) FROM x",
-        "numpy.ma.filled",
-    ),
-    row(
-        "ifnull",
-        "ifnull(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        coalesce,
-        "x where it is not masked, else y.",
-        MEET,
-        "masked where both are",
-        "SELECT ifnull(x, 0) FROM x",
-        "numpy.ma.filled",
-    ),
-    row(
-        "nullif",
-        "nullif(x, y)",
-        &["x", "y"],
-        2,
-        Open::No,
-        nullif,
-        "x, masked where it equals y.",
-        "type of x",
-        "masked where x is, and where it equals y",
-        "SELECT nullif(x, -999) FROM x",
-        "numpy.ma.masked_equal",
-    ),
-    row(
-        "greatest",
         "greatest(x, y, …)",
-        &["x"],
-        1,
-        Open::Many,
         extreme,
-        "The greatest of the arguments as SQL orders them: NaN is above every number. `maximum` is NumPy's.",
-        MEET,
-        "masked arguments are skipped; masked where all are",
-        "SELECT greatest(x, 0) FROM x",
-        "numpy.ma: maximum of what is not masked",
-    ),
+        "The greatest of the arguments as SQL orders them: NaN is above every number. \
+         `maximum` is NumPy's.",
+    )
+    .dtypes(MEET)
+    .missing("masked arguments are skipped; masked where all are")
+    .example("SELECT greatest(x, 0) FROM x")
+    .numpy("numpy.ma: maximum of what is not masked"),
     row(
-        "least",
         "least(x, y, …)",
-        &["x"],
-        1,
-        Open::Many,
         extreme,
-        "The least of the arguments as SQL orders them: NaN is above every number. `minimum` is NumPy's.",
-        MEET,
-        "masked arguments are skipped; masked where all are",
-        "SELECT least(x, 0) FROM x",
-        "numpy.fmin, skipping masked cells",
-    ),
+        "The least of the arguments as SQL orders them: NaN is above every number. `minimum` \
+         is NumPy's.",
+    )
+    .dtypes(MEET)
+    .missing("masked arguments are skipped; masked where all are")
+    .example("SELECT least(x, 0) FROM x")
+    .numpy("numpy.fmin, skipping masked cells"),
 ];
 
 fn masked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -5,30 +5,20 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
 use super::floats::float1;
-use super::{FLOAT, MASKS, NUMERIC, op_of, tensor};
+use super::{FLOAT, NUMERIC, op_of, tensor};
 use crate::error::Error;
-use crate::functions::{Bound, Function, Open, row};
+use crate::functions::{Bound, Row, row};
 use crate::lower::value::Value;
 use crate::lower::{At, Lowerer, fail, types};
 
-pub(in crate::functions) const ROWS: &[Function] = &[
-    float1!("rint", "Nearest whole number, halves to even."),
-    one!("floor", whole, "Largest whole number not above x.", NUMERIC),
-    one!("ceil", whole, "Smallest whole number not below x.", NUMERIC),
-    one!("trunc", whole, "Whole part, toward zero.", NUMERIC),
-    row(
-        "round",
-        "round(x, decimals => 0)",
-        &["x", "decimals"],
-        1,
-        Open::No,
-        round,
-        "Rounded to decimals, halves to even.",
-        NUMERIC,
-        MASKS,
-        "SELECT round(x, 2) FROM x",
-        "numpy.round",
-    ),
+pub(in crate::functions) const ROWS: &[Row] = &[
+    row("rint(x)", float1, "Nearest whole number, halves to even.").dtypes(FLOAT),
+    row("floor(x)", whole, "Largest whole number not above x.").dtypes(NUMERIC),
+    row("ceil(x)", whole, "Smallest whole number not below x.").dtypes(NUMERIC),
+    row("trunc(x)", whole, "Whole part, toward zero.").dtypes(NUMERIC),
+    row("round(x, decimals => 0)", round, "Rounded to decimals, halves to even.")
+        .dtypes(NUMERIC)
+        .example("SELECT round(x, 2) FROM x"),
 ];
 
 /// `floor` and its kin: integers and bools are whole already.

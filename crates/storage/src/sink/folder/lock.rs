@@ -3,7 +3,7 @@
 use super::Folder;
 use crate::disk;
 use crate::sink::SinkError;
-use crate::sink::place::{Place, make_all, new};
+use crate::sink::destination::{Destination, make_all, new};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ const HOLD_EVERY: Duration = Duration::from_millis(2);
 
 /// A lock, until it drops or the process ends.
 #[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] File);
+pub struct FileLock(#[expect(dead_code, reason = "it is held")] File);
 
 impl Folder {
     /// Takes the lock `key`, `alone` or with others; `None` in a bucket, where there are none.
     ///
     /// # Errors
     /// A lock that somebody holds for more than ten seconds; a directory that cannot be written.
-    pub async fn hold(&self, key: &str, alone: bool) -> Result<Option<Held>, SinkError> {
-        let Place::Local { root, .. } = &self.place else { return Ok(None) };
+    pub async fn hold(&self, key: &str, alone: bool) -> Result<Option<FileLock>, SinkError> {
+        let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let path = root.join(key);
-        let failed = |e: io::Error| SinkError::io(self.place.show(key), &e);
+        let failed = |e: io::Error| SinkError::io(self.destination.show(key), &e);
         let open = || {
             path.parent().map_or(Ok(()), |parent| make_all(parent, true))?;
             new(true).create(true).truncate(false).open(&path)
@@ -34,7 +34,7 @@ impl Folder {
         loop {
             let lock = || if alone { file.try_lock() } else { file.try_lock_shared() };
             match disk::wait(lock) {
-                Ok(()) => return Ok(Some(Held(file))),
+                Ok(()) => return Ok(Some(FileLock(file))),
                 Err(TryLockError::Error(e)) => return Err(failed(e)),
                 Err(TryLockError::WouldBlock) if start.elapsed() < HOLD_MAX => {
                     tokio::time::sleep(HOLD_EVERY).await;
@@ -44,7 +44,7 @@ impl Folder {
                         "a process that does not go on holds this lock for {} s: end it",
                         HOLD_MAX.as_secs()
                     );
-                    return Err(SinkError::Storage { what: self.place.show(key), reason });
+                    return Err(SinkError::Storage { what: self.destination.show(key), reason });
                 }
             }
         }

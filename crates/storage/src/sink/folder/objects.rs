@@ -3,7 +3,7 @@
 use super::Folder;
 use crate::fail;
 use crate::sink::SinkError;
-use crate::sink::place::{Place, make_all, new, remove_tree};
+use crate::sink::destination::{Destination, make_all, new, remove_tree};
 use crate::sink::target::staging;
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -20,25 +20,26 @@ impl Folder {
     /// Puts an object; one that is there is replaced. A local one is on the device when this returns, and so is its
     /// name.
     pub async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
-                let (root, path, shown) = (root.clone(), root.join(key), self.place.show(key));
+        match &self.destination {
+            Destination::Local { root, .. } => {
+                let (root, path, shown) =
+                    (root.clone(), root.join(key), self.destination.show(key));
                 self.blocking(key, move || write(&root, &path, &shown, parts)).await
             }
-            Place::Object { client, .. } => {
-                let path = self.place.key(key)?;
+            Destination::Object { client, .. } => {
+                let path = self.destination.key(key)?;
                 let payload: PutPayload = parts.into_iter().collect();
-                self.place.within(key, client.put(&path, payload)).await.map(drop)
+                self.destination.within(key, client.put(&path, payload)).await.map(drop)
             }
         }
     }
 
     /// An object of at most `limit` bytes; `None` if there is none.
     pub async fn get_up_to(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SinkError> {
-        let Place::Local { root, .. } = &self.place else {
+        let Destination::Local { root, .. } = &self.destination else {
             return Ok(self.store.get(key, limit).await?);
         };
-        let (path, shown) = (root.join(key), self.place.show(key));
+        let (path, shown) = (root.join(key), self.destination.show(key));
         let read = move || match fs::metadata(&path) {
             Ok(meta) if meta.len() > limit => Err(io::Error::from(ErrorKind::FileTooLarge)),
             Ok(_) => fs::read(&path).map(|bytes| Some(bytes.into())),
@@ -53,9 +54,9 @@ impl Folder {
 
     /// Keys below `key` (and relative to it) with the sizes of their objects, in no order.
     pub async fn list_below(&self, key: &str) -> Result<Vec<(String, u64)>, SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
-                let (path, shown) = (root.join(key), self.place.show(key));
+        match &self.destination {
+            Destination::Local { root, .. } => {
+                let (path, shown) = (root.join(key), self.destination.show(key));
                 let list = move || {
                     let mut all = Vec::new();
                     match walk(&path, &path, &mut all) {
@@ -65,10 +66,10 @@ impl Folder {
                 };
                 self.blocking(key, list).await
             }
-            Place::Object { client, .. } => {
-                let below = self.place.key(key)?;
+            Destination::Object { client, .. } => {
+                let below = self.destination.key(key)?;
                 let listed: Vec<_> =
-                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
                 let one = |m: object_store::ObjectMeta| {
                     let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
                     Some((rest.trim_start_matches('/').to_string(), m.size))
@@ -80,9 +81,9 @@ impl Folder {
 
     /// Bytes of all objects below `key`, and when one of them was last written; the beginning of 1970 if there is none.
     pub async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
-        match &self.place {
-            Place::Local { root, .. } => {
-                let (path, shown) = (root.join(key), self.place.show(key));
+        match &self.destination {
+            Destination::Local { root, .. } => {
+                let (path, shown) = (root.join(key), self.destination.show(key));
                 let add = move || {
                     let mut sum = (0, SystemTime::UNIX_EPOCH);
                     match usage(&path, &mut sum) {
@@ -92,10 +93,10 @@ impl Folder {
                 };
                 self.blocking(key, add).await
             }
-            Place::Object { client, .. } => {
-                let below = self.place.key(key)?;
+            Destination::Object { client, .. } => {
+                let below = self.destination.key(key)?;
                 let listed: Vec<_> =
-                    self.place.within(key, client.list(Some(&below)).try_collect()).await?;
+                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
                 Ok(listed.iter().fold((0, SystemTime::UNIX_EPOCH), |(bytes, last), m| {
                     (bytes + m.size, last.max(m.last_modified.into()))
                 }))
@@ -105,10 +106,10 @@ impl Folder {
 
     /// Removes all objects below `key`; nothing there is fine.
     pub async fn remove_below(&self, key: &str) -> Result<(), SinkError> {
-        let Place::Local { root, .. } = &self.place else {
-            return self.place.remove_all(key).await;
+        let Destination::Local { root, .. } = &self.destination else {
+            return self.destination.remove_all(key).await;
         };
-        let (path, shown) = (root.join(key), self.place.show(key));
+        let (path, shown) = (root.join(key), self.destination.show(key));
         let remove = move || remove_tree(&path).map_err(|e| SinkError::io(shown, &e));
         self.blocking(key, remove).await
     }
@@ -120,7 +121,7 @@ impl Folder {
         f: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
         tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| {
-            Err(SinkError::Internal { what: self.place.show(key), reason: e.to_string() })
+            Err(SinkError::Internal { what: self.destination.show(key), reason: e.to_string() })
         })
     }
 }

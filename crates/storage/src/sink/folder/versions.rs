@@ -2,7 +2,7 @@
 
 use super::{Folder, Mode};
 use crate::sink::SinkError;
-use crate::sink::place::Place;
+use crate::sink::destination::Destination;
 use crate::source::SourceError;
 use crate::source::retry::is_unsupported;
 use crate::source::store::METADATA_BYTES_MAX;
@@ -23,10 +23,10 @@ impl Folder {
     /// # Errors
     /// Whatever storage says.
     pub async fn get_version(&self, key: &str) -> Result<Option<(Bytes, Version)>, SinkError> {
-        let Place::Object { client, .. } = &self.place else {
+        let Destination::Object { client, .. } = &self.destination else {
             return Ok(self.get(key).await?.map(|bytes| (bytes, Version::default())));
         };
-        let path = self.place.key(key)?;
+        let path = self.destination.key(key)?;
         let request = async {
             let got = client.get(&path).await?;
             let (bytes, version) = (got.meta.size, Version(got.meta.e_tag.clone()));
@@ -35,10 +35,10 @@ impl Folder {
                 false => Ok(Ok((got.bytes().await?, version))),
             }
         };
-        match self.place.within(key, request).await {
+        match self.destination.within(key, request).await {
             Ok(Ok(found)) => Ok(Some(found)),
             Ok(Err(bytes)) => Err(SinkError::Source(SourceError::ObjectTooLarge {
-                what: self.place.show(key),
+                what: self.destination.show(key),
                 bytes,
                 limit: METADATA_BYTES_MAX,
             })),

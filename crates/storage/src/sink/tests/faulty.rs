@@ -30,11 +30,11 @@ pub(crate) enum Fault {
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub(crate) inner: Arc<InMemory>,
-    state: Arc<State>,
+    state: Arc<FaultState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultState {
     fault: Fault,
     at: u64,
     writes: AtomicU64,
@@ -43,12 +43,12 @@ struct State {
 #[derive(Debug)]
 struct Upload {
     inner: Box<dyn MultipartUpload>,
-    state: Arc<State>,
+    state: Arc<FaultState>,
 }
 
 impl Faulty {
     pub(crate) fn new(fault: Fault, at: u64) -> Arc<Self> {
-        let state = State { fault, at, writes: AtomicU64::new(0) };
+        let state = FaultState { fault, at, writes: AtomicU64::new(0) };
         Arc::new(Faulty { inner: Arc::new(InMemory::new()), state: Arc::new(state) })
     }
 
@@ -64,7 +64,7 @@ impl Faulty {
     }
 }
 
-impl State {
+impl FaultState {
     /// Runs a write, or what is in its place.
     async fn write<T>(&self, write: impl Future<Output = Result<T>>) -> Result<T> {
         if self.writes.fetch_add(1, SeqCst) < self.at {

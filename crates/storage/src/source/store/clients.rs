@@ -1,12 +1,12 @@
 //! Connections to storages, and the stores of locations.
 
 use super::region::Regional;
-use super::{Counters, Kind, Store};
+use super::{Counters, Store, StoreRoot};
 use crate::disk;
 use crate::source::dataset_cache::Kept;
 use crate::source::error::SourceError;
 use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
-use crate::source::location::{Location, Options, Place};
+use crate::source::location::{Location, Options, StoragePath};
 use crate::source::retry::Patient;
 use crate::source::versions;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -148,14 +148,14 @@ impl Stores {
         let store = self.at(&location, options, Access::Read)?;
         let not_found = || SourceError::NotFound { what: location.display.clone() };
         match &store.kind {
-            Kind::Local(path) => match disk::wait(|| path.metadata()) {
+            StoreRoot::Local(path) => match disk::wait(|| path.metadata()) {
                 Ok(meta) => Ok(Found { is_directory: meta.is_dir() }),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Err(not_found()),
                 Err(e) => {
                     Err(SourceError::Storage { what: location.display, reason: e.to_string() })
                 }
             },
-            Kind::Object { .. } => match store.head("").await? {
+            StoreRoot::Object { .. } => match store.head("").await? {
                 Some(_) => Ok(Found { is_directory: false }),
                 None if store.is_empty().await => Err(not_found()),
                 None => Ok(Found { is_directory: true }),
@@ -172,8 +172,8 @@ impl Stores {
         let location = Location::parse(url)?;
         let store = self.at(&location, options, Access::Read)?;
         let place = match store.kind {
-            Kind::Local(path) => Err(path),
-            Kind::Object { client, prefix } => Ok(Client { store: client, key: prefix }),
+            StoreRoot::Local(path) => Err(path),
+            StoreRoot::Object { client, prefix } => Ok(Client { store: client, key: prefix }),
         };
         Ok(Reached { place, fence: store.fence })
     }
@@ -189,15 +189,15 @@ impl Stores {
         // Who follows redirects of a fenced client asks the fence: it is another client.
         let rules = fence.as_ref().map(|_| self.fence.rules());
         let kind = match &place {
-            Place::Local(path) => Kind::Local(path.clone()),
-            Place::S3 { bucket, prefix } => Kind::Object {
+            StoragePath::Local(path) => StoreRoot::Local(path.clone()),
+            StoragePath::S3 { bucket, prefix } => StoreRoot::Object {
                 client: self.client(client_key(bucket, options, rules), || {
                     let s3 = self.s3(bucket, options, rules.is_some());
                     s3.map_err(|e| config_error(&location.display, &e))
                 })?,
                 prefix: prefix.clone(),
             },
-            Place::Http { origin, prefix } => Kind::Object {
+            StoragePath::Http { origin, prefix } => StoreRoot::Object {
                 client: self.client(format!("{origin} {rules:?}"), || {
                     let allow_http = origin.starts_with("http://");
                     let mut builder = HttpBuilder::new()

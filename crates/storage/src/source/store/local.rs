@@ -1,6 +1,6 @@
 //! Objects that are files.
 
-use super::{Kind, Store};
+use super::{Store, StoreRoot};
 use crate::disk;
 use crate::source::dataset_cache::{self, Version};
 use crate::source::error::SourceError;
@@ -52,7 +52,7 @@ impl Store {
         key: &str,
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, SourceError> {
-        let Kind::Local(root) = &self.kind else { return Ok(None) };
+        let StoreRoot::Local(root) = &self.kind else { return Ok(None) };
         let Some(file) = self.open_file(root, key)? else { return Ok(None) };
         let len = file.len;
         let parts = ranges
@@ -66,8 +66,8 @@ impl Store {
     /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
     pub(crate) fn local_file(&self, key: &str) -> Result<Option<LocalFile>, SourceError> {
         match &self.kind {
-            Kind::Local(root) => self.open_file(root, key),
-            Kind::Object { .. } => Ok(None),
+            StoreRoot::Local(root) => self.open_file(root, key),
+            StoreRoot::Object { .. } => Ok(None),
         }
     }
 
@@ -102,8 +102,8 @@ impl Store {
     /// True if something is at the root: a file, a directory, or an object below the prefix.
     pub(crate) fn local_exists(&self) -> Option<bool> {
         match &self.kind {
-            Kind::Local(root) => Some(disk::wait(|| root.exists())),
-            Kind::Object { .. } => None,
+            StoreRoot::Local(root) => Some(disk::wait(|| root.exists())),
+            StoreRoot::Object { .. } => None,
         }
     }
 

@@ -20,22 +20,22 @@ fn is_changed<T: std::fmt::Debug>(result: object_store::Result<T>, what: &str) {
 }
 
 /// Files in a directory, and objects in a bucket.
-struct Place {
+struct TestStore {
     directory: Option<tempfile::TempDir>,
     store: Arc<dyn ObjectStore>,
     root: String,
 }
 
-fn places() -> [Place; 2] {
+fn places() -> [TestStore; 2] {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().to_str().unwrap().trim_start_matches('/').to_string();
     [
-        Place { directory: Some(directory), store: Arc::new(LocalFileSystem::new()), root },
-        Place { directory: None, store: Arc::new(InMemory::new()), root: "t".into() },
+        TestStore { directory: Some(directory), store: Arc::new(LocalFileSystem::new()), root },
+        TestStore { directory: None, store: Arc::new(InMemory::new()), root: "t".into() },
     ]
 }
 
-impl Place {
+impl TestStore {
     fn key(&self, name: &str) -> Key {
         Key::parse(format!("{}/{name}", self.root)).unwrap()
     }

@@ -18,9 +18,9 @@ use std::time::Duration;
 /// Deletions in flight.
 const DELETES_MAX: usize = 16;
 
-/// A place that objects are written to.
+/// What objects are written below.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum Destination {
     /// A directory of this machine.
     Local {
         /// The directory.
@@ -43,25 +43,25 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl Destination {
     pub(super) fn show(&self, key: &str) -> String {
         match self {
-            Place::Local { display, .. } if key.is_empty() => display.to_string(),
-            Place::Local { display, .. } => format!("{display}/{key}"),
-            Place::Object { store, .. } => store.show(key),
+            Destination::Local { display, .. } if key.is_empty() => display.to_string(),
+            Destination::Local { display, .. } => format!("{display}/{key}"),
+            Destination::Object { store, .. } => store.show(key),
         }
     }
 
     pub(super) fn is_local(&self) -> bool {
-        matches!(self, Place::Local { .. })
+        matches!(self, Destination::Local { .. })
     }
 
     /// Writes a whole object. A local file is written on the caller's thread, under its own name: whoever needs it
     /// to appear at once renames the directory around it. `sync` waits until the file is on the device.
     pub(super) async fn put(&self, key: &str, bytes: Bytes, sync: bool) -> Result<(), SinkError> {
         match self {
-            Place::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
-            Place::Object { client, .. } => {
+            Destination::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
+            Destination::Object { client, .. } => {
                 fail::point("zarr.object").map_err(|e| SinkError::io(self.show(key), &e))?;
                 let path = self.key(key)?;
                 self.within(key, client.put(&path, bytes.into())).await.map(drop)
@@ -69,9 +69,9 @@ impl Place {
         }
     }
 
-    /// As [`Place::put`], for local places alone.
+    /// As [`Destination::put`], for local destinations alone.
     pub(super) fn put_local(&self, key: &str, bytes: &[u8], sync: bool) -> Result<(), SinkError> {
-        let Place::Local { root, private, .. } = self else {
+        let Destination::Local { root, private, .. } = self else {
             return Err(self.broken(key, "it is not local"));
         };
         let path = root.join(key);
@@ -94,11 +94,11 @@ impl Place {
     /// Removes everything below `key` (the place itself if empty); nothing there is fine.
     pub(super) async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
         match self {
-            Place::Local { root, .. } => {
+            Destination::Local { root, .. } => {
                 let path = if key.is_empty() { root.clone() } else { root.join(key) };
                 disk::wait(|| remove_tree(&path)).map_err(|e| SinkError::io(self.show(key), &e))
             }
-            Place::Object { client, .. } => {
+            Destination::Object { client, .. } => {
                 let below = self.key(key)?;
                 // What makes a store of the objects goes first, so that a reader never sees half of them.
                 for name in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
@@ -120,7 +120,7 @@ impl Place {
 
     /// The key of an object in its bucket.
     pub(super) fn key(&self, key: &str) -> Result<Key, SinkError> {
-        let Place::Object { prefix, .. } = self else {
+        let Destination::Object { prefix, .. } = self else {
             return Err(self.broken(key, "it has no key"));
         };
         Key::parse(join(prefix, key))
@@ -133,7 +133,7 @@ impl Place {
         key: &str,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, SinkError> {
-        let Place::Object { timeout, store, .. } = self else {
+        let Destination::Object { timeout, store, .. } = self else {
             return Err(self.broken(key, "it takes no requests"));
         };
         match tokio::time::timeout(*timeout, request).await {
@@ -153,7 +153,7 @@ impl Place {
         }
     }
 
-    /// As [`Place::within`]; an object that is not there is gone.
+    /// As [`Destination::within`]; an object that is not there is gone.
     async fn gone(
         &self,
         key: &str,

@@ -21,7 +21,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use blocks::Blocks;
-use key::{Key, key_kind};
+use key::{KeyColumn, key_kind};
 use place::Placing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct Value {
 pub struct Assemble {
     room: Room,
     charges: Vec<Charge>,
-    keys: Vec<Key>,
+    keys: Vec<KeyColumn>,
     columns: Vec<Column>,
     /// For each field of the rows whether it is a key, and which.
     places: Vec<(bool, usize)>,
@@ -100,7 +100,7 @@ impl Assemble {
                     places.push((true, keys.len()));
                     let kind = key_kind(field, *calendar)?;
                     let (labels, order, codes) = (BTreeMap::new(), Vec::new(), Vec::new());
-                    keys.push(Key { name, kind, labels, order, codes });
+                    keys.push(KeyColumn { name, kind, labels, order, codes });
                 }
                 Role::Value(calendar) => {
                     places.push((false, columns.len()));
@@ -213,7 +213,7 @@ impl Assemble {
     }
 }
 
-fn duplicate(keys: &[Key], coords: &[CoordValues], at: &[u64]) -> Error {
+fn duplicate(keys: &[KeyColumn], coords: &[CoordValues], at: &[u64]) -> Error {
     let labels: Vec<String> = keys
         .iter()
         .zip(coords)

@@ -18,7 +18,7 @@ use arrow::ipc::reader::FileDecoder;
 use arrow::ipc::{MessageHeader, convert, root_as_footer, root_as_message};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use check::Place;
+use check::MessageSpan;
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -239,7 +239,7 @@ struct Opened {
 /// What follows the schema.
 enum Rest {
     /// What the footer lists.
-    Listed { dictionaries: Vec<Place>, batches: VecDeque<Place> },
+    Listed { dictionaries: Vec<MessageSpan>, batches: VecDeque<MessageSpan> },
     /// The messages from there on.
     Stream(Ahead),
 }
@@ -283,9 +283,9 @@ impl IpcFile {
         let schema = Arc::new(convert::fb_to_schema(schema));
         let decoder = FileDecoder::new(schema.clone(), footer.version());
         let dictionaries = footer.dictionaries().into_iter().flatten();
-        let dictionaries = dictionaries.map(|b| Place::of(b, size)).collect::<Result<_>>()?;
+        let dictionaries = dictionaries.map(|b| MessageSpan::of(b, size)).collect::<Result<_>>()?;
         let batches = footer.recordBatches().into_iter().flatten();
-        let batches = batches.map(|b| Place::of(b, size)).collect::<Result<_>>()?;
+        let batches = batches.map(|b| MessageSpan::of(b, size)).collect::<Result<_>>()?;
         let rest = Rest::Listed { dictionaries, batches };
         Ok(Opened { file: self, schema, decoder, rest })
     }
@@ -333,7 +333,7 @@ impl Opened {
     }
 
     /// The next message and where it is.
-    async fn next(&mut self) -> Result<Option<(Place, Bytes)>> {
+    async fn next(&mut self) -> Result<Option<(MessageSpan, Bytes)>> {
         let limit = self.file.limit;
         match &mut self.rest {
             Rest::Listed { batches, .. } => {
@@ -346,7 +346,7 @@ impl Opened {
     }
 
     /// A batch, or `None` after a dictionary.
-    fn decode(&mut self, place: Place, bytes: Bytes) -> Result<Option<RecordBatch>> {
+    fn decode(&mut self, place: MessageSpan, bytes: Bytes) -> Result<Option<RecordBatch>> {
         let kind = check::message(&bytes, place, self.file.limit)?;
         let (block, bytes) = (place.block(), Buffer::from(bytes));
         // Whatever the decoder says, it says of the bytes.
@@ -376,7 +376,11 @@ struct Ahead {
 
 impl Ahead {
     /// The next message, with its place; `None` at the end.
-    async fn message(&mut self, file: &IpcFile, limit: u64) -> Result<Option<(Place, Bytes)>> {
+    async fn message(
+        &mut self,
+        file: &IpcFile,
+        limit: u64,
+    ) -> Result<Option<(MessageSpan, Bytes)>> {
         if self.size - self.at < 4 {
             return Ok(None);
         }
@@ -401,7 +405,7 @@ impl Ahead {
         let told = self.get(file, self.at..self.at + prefix + length).await?;
         let message = root_as_message(check::told(&told))
             .map_err(|e| said(format!("a message at byte {}: {e}", self.at)))?;
-        let place = Place::new(self.at, prefix + length, message.bodyLength(), self.size)?;
+        let place = MessageSpan::new(self.at, prefix + length, message.bodyLength(), self.size)?;
         check::fits("a batch", place.length, limit)?;
         let bytes = self.get(file, place.range()).await?;
         self.at += place.length;

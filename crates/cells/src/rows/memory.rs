@@ -43,11 +43,11 @@ struct RowsPool {
     /// What the budget of the statement allows, whatever the others do.
     most: u64,
     /// `None` as long as it never held anything.
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<Reserved>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Reserved {
     bytes: u64,
     /// What of it is counted in the budget.
     counted: Reservation,
@@ -103,7 +103,7 @@ impl RowsMemory {
     }
 
     /// Counts what a statement holds, within the shares.
-    fn count(&self, held: &mut Held) {
+    fn count(&self, held: &mut Reserved) {
         let (before, wanted) = (held.counted.bytes(), held.bytes.min(self.quota.limit() / SHARE));
         if wanted > before {
             let all = self.counted.load(Relaxed);
@@ -129,7 +129,7 @@ impl RowsPool {
         self.of.part().min(self.most)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Reserved>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ impl RowsPool {
         let mut held = self.lock();
         let held = held.get_or_insert_with(|| {
             self.of.active.fetch_add(1, Relaxed);
-            Held { bytes: 0, counted: self.account.nothing() }
+            Reserved { bytes: 0, counted: self.account.nothing() }
         });
         let own = held.bytes;
         let room = self.part().saturating_sub(own);

@@ -89,12 +89,12 @@ impl ChargedReader {
 }
 
 /// Bytes with what they are charged.
-struct Held {
+struct ChargedBytes {
     bytes: Bytes,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -105,7 +105,7 @@ impl AsyncFileReader for ChargedReader {
         async move {
             let charge = reserve(&self.account, range.end.saturating_sub(range.start))?;
             let bytes = self.inner.get_bytes(range).await?;
-            Ok(Bytes::from_owner(Held { bytes, _charge: charge }))
+            Ok(Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
         }
         .boxed()
     }
@@ -123,7 +123,7 @@ impl AsyncFileReader for ChargedReader {
                     let unpacked = self.charge_unpacked(start, &bytes)?;
                     let mut charge = stored.split(bytes.len() as u64);
                     charge.join(unpacked);
-                    Ok(Bytes::from_owner(Held { bytes, _charge: charge }))
+                    Ok(Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
                 })
                 .collect()
         }

@@ -37,10 +37,10 @@ pub(super) struct Rows {
 /// The rows of a table. The plan is started by the first poll.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     let schema = rows.scan.schema.clone();
-    let batches = stream::try_unfold(None, move |state: Option<State>| {
+    let batches = stream::try_unfold(None, move |state: Option<RowStream>| {
         let begun = match state {
             Some(state) => Ok(state),
-            None => State::begin(&rows),
+            None => RowStream::begin(&rows),
         };
         async move {
             let mut state = begun?;
@@ -50,7 +50,7 @@ pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-struct State {
+struct RowStream {
     scan: Arc<TensorScan>,
     schema: SchemaRef,
     pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
@@ -111,14 +111,14 @@ impl Numbers {
     }
 }
 
-impl State {
+impl RowStream {
     fn begin(rows: &Rows) -> Result<Self> {
         let scan = rows.scan.clone();
         let total = cells(&scan.shape)
             .ok_or_else(|| DataFusionError::Internal("a table with too many rows".into()))?;
         let is_labels_only = scan.rooted.roots.is_empty() || total == 0;
         let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&scan) };
-        Ok(State {
+        Ok(RowStream {
             schema: scan.schema.clone(),
             pieces,
             exploded: rows.exploded.clone(),

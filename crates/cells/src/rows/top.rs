@@ -17,11 +17,11 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub(super) struct First {
     top: Top,
-    keys: BinaryHeap<Key>,
+    keys: BinaryHeap<SortKey>,
 }
 
 /// A place in the order: NULLs are apart from values.
-type Key = (bool, u64);
+type SortKey = (bool, u64);
 
 impl First {
     pub(super) fn new(top: Top) -> Self {
@@ -112,7 +112,7 @@ impl First {
     }
 
     /// The last of the first keys, if there are enough.
-    fn last(&self) -> Option<Key> {
+    fn last(&self) -> Option<SortKey> {
         if (self.keys.len() as u64) < self.top.rows { None } else { self.keys.peek().copied() }
     }
 }

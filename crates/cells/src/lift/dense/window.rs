@@ -33,7 +33,7 @@ use super::super::table::dtype_of;
 use super::aggregate::{Fate, Reduction};
 use super::{Dense, flags, gather};
 use frame::Span;
-use line::{Line, Parts, Place};
+use line::{Line, Parts, RowPosition};
 
 impl Dense<'_> {
     pub(super) fn window(&mut self, window: &Window) -> Result<Relation, Reason> {
@@ -166,7 +166,7 @@ impl Dense<'_> {
         let values: Vec<Option<Scalar>> = line
             .places()
             .into_iter()
-            .map(|Place { number: k, rows: n, .. }| {
+            .map(|RowPosition { number: k, rows: n, .. }| {
                 Some(match name {
                     "percent_rank" if n == 1 => Scalar::f64(0.0),
                     "percent_rank" => Scalar::f64(k as f64 / (n - 1) as f64),

@@ -9,7 +9,7 @@ use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
 
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct KeyColumn {
     pub(super) name: String,
     pub(super) kind: KeyKind,
     pub(super) labels: BTreeMap<Label, u32>,
@@ -57,7 +57,7 @@ pub(super) fn key_kind(field: &ArrowField, calendar: Option<Calendar>) -> Result
     })
 }
 
-impl Key {
+impl KeyColumn {
     pub(super) fn push(&mut self, array: &ArrayRef) -> Result<(), Error> {
         if array.null_count() > 0 {
             return Err(Error::Rows {

@@ -40,13 +40,13 @@ pub(super) struct Placing<'a> {
 }
 
 /// Where a row goes.
-struct Place {
+struct CellPosition {
     chunk: u64,
     cell: usize,
 }
 
 /// What is called with each row of a block: its number there, its place, its position along each axis.
-type Visit<'a> = dyn FnMut(usize, Place, &[u64]) -> Result<(), Error> + 'a;
+type Visit<'a> = dyn FnMut(usize, CellPosition, &[u64]) -> Result<(), Error> + 'a;
 
 impl Placing<'_> {
     /// The array of the column.
@@ -130,7 +130,7 @@ impl Placing<'_> {
                 chunk = chunk * axis.count() + of;
                 cell = cell * (end - start) + (p - start);
             }
-            f(row, Place { chunk, cell: cell as usize }, &at)?;
+            f(row, CellPosition { chunk, cell: cell as usize }, &at)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ const ROWS_OF_NOTHING: u64 = 1 << 20;
 
 /// Where a message is, all of it within the file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct MessageSpan {
     start: u64,
     /// Bytes of what it says of itself.
     head: u64,
@@ -18,12 +18,12 @@ pub(super) struct Place {
     pub(super) length: u64,
 }
 
-impl Place {
-    pub(super) fn new(start: u64, head: u64, body: i64, size: u64) -> Result<Place> {
+impl MessageSpan {
+    pub(super) fn new(start: u64, head: u64, body: i64, size: u64) -> Result<MessageSpan> {
         let length = u64::try_from(body).ok().and_then(|body| body.checked_add(head));
         let end = length.and_then(|length| length.checked_add(start));
         match (length, end) {
-            (Some(length), Some(end)) if end <= size => Ok(Place { start, head, length }),
+            (Some(length), Some(end)) if end <= size => Ok(MessageSpan { start, head, length }),
             _ => Err(said(format!(
                 "a message at byte {start} would have a body of {body} bytes, and the file has {size}"
             ))),
@@ -31,10 +31,12 @@ impl Place {
     }
 
     /// As the footer of a file of that size tells it.
-    pub(super) fn of(block: &Block, size: u64) -> Result<Place> {
+    pub(super) fn of(block: &Block, size: u64) -> Result<MessageSpan> {
         let (start, head) = (block.offset(), block.metaDataLength());
         match (u64::try_from(start), u64::try_from(head)) {
-            (Ok(start), Ok(head)) if head >= 8 => Place::new(start, head, block.bodyLength(), size),
+            (Ok(start), Ok(head)) if head >= 8 => {
+                MessageSpan::new(start, head, block.bodyLength(), size)
+            }
             _ => Err(said(format!("the footer lists a message of {head} bytes at byte {start}"))),
         }
     }
@@ -66,7 +68,7 @@ pub(super) fn told(bytes: &[u8]) -> &[u8] {
 }
 
 /// Looks at a message before it is decoded.
-pub(super) fn message(bytes: &[u8], place: Place, limit: u64) -> Result<MessageHeader> {
+pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<MessageHeader> {
     let at = place.start;
     let (head, body) = match bytes.split_at_checked(place.head as usize) {
         Some(parts) => parts,

@@ -31,7 +31,7 @@ pub(super) struct Line {
 
 /// The place of a row in its segment.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RowPosition {
     segment: usize,
     /// Its number there.
     pub(super) number: i64,
@@ -41,19 +41,20 @@ pub(super) struct Place {
 
 impl Line {
     /// For each position the place of its row.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<RowPosition> {
         let total = self.segments.iter().map(Vec::len).sum();
-        let mut places = vec![Place { segment: 0, number: 0, rows: 0 }; total];
+        let mut places = vec![RowPosition { segment: 0, number: 0, rows: 0 }; total];
         for (segment, order) in self.segments.iter().enumerate() {
             for (k, &p) in order.iter().enumerate() {
-                places[p as usize] = Place { segment, number: k as i64, rows: order.len() as i64 };
+                places[p as usize] =
+                    RowPosition { segment, number: k as i64, rows: order.len() as i64 };
             }
         }
         places
     }
 
     /// For each position the position of the row whose number in the segment `from` gives; none outside the segment.
-    pub(super) fn gathered(&self, from: impl Fn(Place) -> Option<i64>) -> Vec<Option<u64>> {
+    pub(super) fn gathered(&self, from: impl Fn(RowPosition) -> Option<i64>) -> Vec<Option<u64>> {
         self.places()
             .into_iter()
             .map(|place| {

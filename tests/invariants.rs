@@ -182,9 +182,6 @@ fn with_included(file: &Path) -> String {
     included.collect::<String>() + &text
 }
 
-/// Dependencies that no source names, which are to go: the crate and the name.
-const UNUSED: [(&str, &str); 1] = [("frontend", "proptest")];
-
 #[test]
 fn dependencies_are_used() {
     let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
@@ -201,9 +198,8 @@ fn dependencies_are_used() {
             text.extend(files.iter().map(|f| with_included(f)));
             for name in listed(&directory, section) {
                 let word = name.replace('-', "_");
-                let is_named = text.contains(&format!("{word}::"))
-                    || text.contains(&format!("use {word}"))
-                    || UNUSED.contains(&(krate.as_str(), name.as_str()));
+                let is_named =
+                    text.contains(&format!("{word}::")) || text.contains(&format!("use {word}"));
                 assert!(is_named, "{krate} does not use {name}, which its manifest lists");
             }
         }

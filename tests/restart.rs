@@ -77,7 +77,12 @@ pub(crate) fn accepted(s: &Server, header: &str, sql: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let request_id = NEXT.fetch_add(1, Relaxed).to_string();
     let body = json!({"sql": sql, "wait_ms": 0, "request_id": request_id}).to_string();
-    let told = s.ask("POST", "/v1/statements", header, body.as_bytes()).json();
+    let mut told = Value::Null;
+    // A server that has just started does not know yet which request ids it had accepted before.
+    until("the server has started", || {
+        told = s.ask("POST", "/v1/statements", header, body.as_bytes()).json();
+        told["error"]["code"] != "starting"
+    });
     let id = told["id"].as_str().or(told["error"]["statement_id"].as_str());
     id.unwrap_or_else(|| panic!("{sql}: {told}")).to_string()
 }

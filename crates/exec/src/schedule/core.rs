@@ -63,8 +63,8 @@ pub(crate) struct Core {
     pub(super) victims: VecDeque<Victim>,
     /// Chunks of arrays outside of plans that threads are writing.
     pub(super) spilling: usize,
-    /// The error of the last chunk that could not be spilled, and the bytes in use then. No spill is tried again
-    /// until a plan is added or spill files are removed.
+    /// The error of the last failed spill, and the scratch bytes in use then. No spill is tried again until a plan is
+    /// added or spill files are removed.
     pub(super) refused: Option<(Error, u64)>,
     pub(super) claim: Option<Claim>,
     retries_max: u32,

@@ -24,7 +24,7 @@ pub struct AxisView {
 /// costs nothing and can be pushed into the read of a source.
 /// ```text
 ///   x[::-1, 3]  of x[4, 5]:   out [4]     in[0] = 3 - 1 * out[0],   in[1] = 3
-/// broadcast of [3] to [2, 3]:           in[0] = 0 + 1 * out[1]    (no input axis reads output axis 0)
+///   broadcast of [3] to [2, 3]:           in[0] = 0 + 1 * out[1]    (no input axis reads output axis 0)
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {

@@ -232,12 +232,10 @@ fn wide(lo: &[u8], hi: &[u8], i: usize) -> i128 {
 }
 
 /// Finishes states: `value` gets cells of `kind.result(dtype)`; `valid` (present if the result is nullable) gets one
-/// byte
-/// per cell.
+/// byte per cell.
 ///
 /// A cell is masked if a nullable reduction had no valid cell. A mean of nothing is NaN. A variance whose count is not
-/// above `ddof` is NaN for 0/0 and infinite or NaN as NumPy divides (the divisor is not negative). Sums and products
-/// of
+/// above `ddof` is NaN for 0/0 and infinite or NaN as NumPy divides (the divisor is not negative). Sums and products of
 /// `float32` are rounded once from `float64`.
 ///
 /// # Errors

@@ -1,8 +1,7 @@
 //! Blocks of matrix products.
 //!
 //! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread. Floats use [`gemm`]; small products and
-//! those
-//! with vectors use [`small`]; without a fused multiply-add all use faer. Integers wrap.
+//! those with vectors use [`small`]; without a fused multiply-add all use faer. Integers wrap.
 
 mod gemm;
 mod small;
@@ -51,8 +50,7 @@ pub fn room(dtype: DType, block: Block) -> usize {
 ///
 /// # Errors
 /// [`KernelError::Buffer`] if a side does not hold its block or the scratch is too small, [`KernelError::Unsupported`]
-/// for
-/// types without a product.
+/// for types without a product.
 pub fn contract(
     dtype: DType,
     block: Block,
@@ -205,8 +203,7 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     room: &mut [u8],
 ) -> Result<(), KernelError> {
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; the caller guarantees
-    // that
-    // `c` holds the target's rows.
+    // that `c` holds the target's rows.
     if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
         return Ok(());
     }
@@ -223,8 +220,7 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     };
     let ((ap, ar, ac), (bp, br, bc)) = (matrix(a), matrix(b));
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T (a plain float); the
-    // caller
-    // guarantees that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
+    // caller guarantees that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
     let (a, b, c) = unsafe {
         (
             MatRef::from_raw_parts(ap, block.m, block.k, ar, ac),

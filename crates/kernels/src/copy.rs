@@ -4,10 +4,9 @@
 //!   source (any strides, 0 repeats)  ──▶  target (any strides, each cell written once)
 //! ```
 //! Axes along which both sides are contiguous with the next axis are joined first. Runs that are contiguous on both
-//! sides
-//! are `memcpy`. If the sides are contiguous along different axes, the box is copied in square blocks, so that each
-//! cache
-//! line of either side is fetched once (a transpose); within a block, squares of 8 by 8 cells are transposed at once.
+//! sides are `memcpy`. If the sides are contiguous along different axes, the box is copied in square blocks, so that
+//! each cache line of either side is fetched once (a transpose); within a block, squares of 8 by 8 cells are transposed
+//! at once.
 //!
 //! Cells that are not read soon are stored past the caches ([`Stores::Past`]): rows line by line, single cells and
 //! transposed blocks through a buffer.

@@ -134,8 +134,7 @@ pub struct Problem<'a, T> {
 /// Factors one matrix. `parts` are the requested parts, ascending, and `outputs` their memory, dense and row-major.
 ///
 /// # Errors
-/// [`Refusal::Matrix`] if the factorisation does not exist, [`Refusal::Kernel`] if buffers are too short or the work
-/// is
+/// [`Refusal::Matrix`] if the factorisation does not exist, [`Refusal::Kernel`] if buffers are too short or the work is
 /// cancelled.
 pub fn factor<T: Real>(
     mut problem: Problem<'_, T>,

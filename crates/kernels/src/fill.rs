@@ -3,9 +3,8 @@
 use super::KernelError;
 
 /// Fills masked cells in place along `axis` with the nearest unmasked cell before them. `value` are dense row-major
-/// cells
-/// (of `size` bytes) of shape `shape`. Cells without one stay masked and are zero. `carry` is the last slice of the
-/// previous chunk after its own fill: values and validity.
+/// cells (of `size` bytes) of shape `shape`. Cells without one stay masked and are zero. `carry` is the last slice of
+/// the previous chunk after its own fill: values and validity.
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.

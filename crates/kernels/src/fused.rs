@@ -3,23 +3,19 @@
 //! 1. [`compile()`] turns a [`Fused`] into a list of tile operations, once per stage: dead code is dropped, several
 //!    operations are merged into one where that preserves the bits, constants and results get registers of 64 cells.
 //! 2. [`Compiled::run`] walks a region's cells in row-major order, 64 at a time. For each tile it points the inputs at
-//! the
-//!    data (or packs them, if they are strided, repeated or end within the tile), calls the operations in order, and
-//!    passes the results to the stores and the reductions.
+//!    the data (or packs them, if they are strided, repeated or end within the tile), calls the operations in order,
+//!    and passes the results to the stores and the reductions.
 //!
 //! ```text
 //!   region [3, 100]:   | 0 ‥ 63 | 64 ‥ 99, 100 ‥ 127 | …      tiles cross the ends of rows
 //! ```
 //! A tile's data stay in the first-level cache, and 64 cells are few enough that the processor overlaps the loads of
-//! one
-//! operation with the arithmetic of the next.
+//! one operation with the arithmetic of the next.
 //!
 //! # Errors of single cells
 //! `TruncDiv`, `TruncRem` and `Pow` of integers reject some arguments, but only in cells whose value is needed. For
-//! each
-//! such operation the compiler derives a guard, a `bool` that is true where the result reaches an unmasked value
-//! through
-//! taken branches of `where` only. Masked cells and branches not taken never raise.
+//! each such operation the compiler derives a guard, a `bool` that is true where the result reaches an unmasked value
+//! through taken branches of `where` only. Masked cells and branches not taken never raise.
 
 mod compile;
 mod feed;
@@ -84,15 +80,13 @@ impl StridedInput<'_> {
 ///
 /// A store has the value and, if it can be masked, the validity (one byte per cell). A reduction has the fields of
 /// [`ReduceKind::state`](tessera_planner::reduce::ReduceKind::state), with one cell along reduced axes and one per
-/// group
-/// along grouped ones. The previous content of the buffers does not matter.
+/// group along grouped ones. The previous content of the buffers does not matter.
 #[derive(Debug, Default)]
 pub struct OutputFields<'a> {
     /// Buffers of the fields.
     pub fields: Vec<&'a mut [u8]>,
     /// True to store past the caches, for cells that are not read soon. Fields that are not aligned to 64 bytes, and
-    /// states,
-    /// are stored plainly.
+    /// states, are stored plainly.
     pub stream: bool,
 }
 

@@ -1,8 +1,7 @@
 //! Selection of the vector instructions that kernels use.
 
 /// A set of machine instructions that kernels are compiled for. All levels give the same bits, except for products of
-/// floats
-/// without a fused multiply-add.
+/// floats without a fused multiply-add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Instructions of every machine of the architecture (SSE2 on x86-64, NEON on AArch64).

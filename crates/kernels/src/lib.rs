@@ -1,12 +1,9 @@
 //! Kernels: pure functions over bytes and strided views.
 //!
 //! A kernel knows nothing of chunks, schedulers or files; it allocates at most a few tiles of scratch and does not
-//! panic. A
-//! [`Level`] selects the machine instructions. Every level gives the same bits (NaN payloads excepted), because
-//! nothing is
-//! contracted implicitly, reductions run in 64 virtual lanes with a fixed fold, and the order of a reduction is a
-//! function
-//! of the region's shape and the reduced axes alone.
+//! panic. A [`Level`] selects the machine instructions. Every level gives the same bits (NaN payloads excepted),
+//! because nothing is contracted implicitly, reductions run in 64 virtual lanes with a fixed fold, and the order of a
+//! reduction is a function of the region's shape and the reduced axes alone.
 //!
 //! 1. [`fused`] runs an elementwise program over a region and stores or reduces the values.
 //! 2. [`combine`] merges the states of reductions and finishes them into values.

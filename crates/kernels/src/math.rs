@@ -1,8 +1,7 @@
 //! Functions of floats: the same bits on every machine and at every [`Level`](super::Level).
 //!
 //! The common functions are branch-free polynomials that vectorise. They use explicit `mul_add`, so that every level
-//! rounds
-//! alike. The others are those of the `libm` crate, which is plain Rust: a system's own library differs between
+//! rounds alike. The others are those of the `libm` crate, which is plain Rust: a system's own library differs between
 //! machines.
 
 mod circle;

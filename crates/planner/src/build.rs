@@ -300,8 +300,7 @@ impl Builder {
     }
 
     /// The input's cells for an operation that is not defined for masked cells; see [`Op::Certain`]. Returns the input
-    /// itself
-    /// if it cannot be masked.
+    /// itself if it cannot be masked.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -316,8 +315,7 @@ impl Builder {
     }
 
     /// The same cells on the grid with chunks of shape `chunks`. The node is added even if the input has that grid
-    /// already:
-    /// passes may give the input another one.
+    /// already: passes may give the input another one.
     ///
     /// # Errors
     /// [`Error::Range`] for a chunk of length 0, or if `chunks` has not one length per axis.

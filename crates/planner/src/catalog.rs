@@ -29,8 +29,7 @@ pub struct SourceRef {
     /// Version of the metadata at bind (an etag, or size and time of the file), if the store reports one.
     pub version: Option<String>,
     /// True if a local file stores the cells of each chunk in memory layout: the cost of reading a box depends on the
-    /// box,
-    /// not on the chunks that it touches.
+    /// box, not on the chunks that it touches.
     pub plain: bool,
 }
 

@@ -1,12 +1,10 @@
 //! The cost of a plan: operands, bytes and approximate time. EXPLAIN reports it. It also decides the number of threads
-//! of a plan, whether the calling thread runs the plan, and the number of small chunks per operand. All of these
-//! change
+//! of a plan, whether the calling thread runs the plan, and the number of small chunks per operand. All of these change
 //! only how fast the result arrives, never its bits.
 //!
 //! Times are for one thread at the rates of the benchmarks on two cores of an AMD EPYC (Zen 4, AVX-512; see
 //! `docs/performance.md`). Another machine is faster or slower by a factor, so times are reported as "about" and are
-//! only
-//! compared with each other.
+//! only compared with each other.
 
 use crate::dtype::DType;
 use crate::factor::Factor;
@@ -74,8 +72,7 @@ pub(crate) const HERE_NS: f64 = (HERE_US * 1000) as f64;
 /// Upper bound on the operands of a plan that the calling thread runs: it schedules them itself.
 const HERE_OPERANDS_MAX: u64 = 64;
 
-/// Number of threads, at most `most`, that are worth waking for a plan: each gets at least half of [`HERE_US`] of
-/// work.
+/// Number of threads, at most `most`, that are worth waking for a plan: each gets at least half of [`HERE_US`] of work.
 /// A plan that waits for storage gets `most`.
 pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     if is_small(tiling) {

@@ -9,8 +9,7 @@
 //!            not worth a file         worth it    from sixteen files it takes 8 ms: not worth it
 //! ```
 //! A smaller factor is enough where the plan spreads (a chunk has several readers, goes to a product, a factorisation
-//! or
-//! a merge, or is a result). A chunk that is computed cell by cell for a single reader is never stored.
+//! or a merge, or is a result). A chunk that is computed cell by cell for a single reader is never stored.
 
 use crate::cost::{chunk_bytes, chunk_ns, work_us};
 use crate::plan::{FusedOutput, OutputRef, Stage, StageId, Task};
@@ -199,8 +198,7 @@ mod tests {
         let mean = |b: &mut Builder, x| b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap();
         let t = plan(1 << 30, mean);
         // load, partial sums, then combining by sixteens: a chunk takes some 7 ms, and sixteen of them are worth a
-        // file.
-        // The next level is not, until enough of those files have been combined.
+        // file. The next level is not, until enough of those files have been combined.
         let kept = picked(&t, Durability::Auto);
         assert_eq!(kept[..2], [2, 4], "{kept:?}");
         assert_eq!(picked(&t, Durability::All), (1..t.plan().stages.len()).collect::<Vec<_>>());

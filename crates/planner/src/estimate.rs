@@ -9,8 +9,7 @@
 //!    reader is done. It adds up the retained bytes, and the peak of one operand for each further thread.
 //! 2. Chunks above the limit are dropped and read again, or spilled, by the rules of the scheduler.
 //! 3. The walk of a plan ends after 65,536 operands and reads. Sums that still grew then are extrapolated linearly to
-//! the
-//!    end of the plan.
+//!    the end of the plan.
 //!
 //! Unknown to the estimate: memory of other statements, time of an operand, results that a receiver buffers.
 
@@ -86,8 +85,7 @@ pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     }
 }
 
-/// True if each reader of a stage's chunks needs only a small part of a chunk. Such chunks are retained instead of
-/// read
+/// True if each reader of a stage's chunks needs only a small part of a chunk. Such chunks are retained instead of read
 /// again, as dozens of operands read each of them.
 pub fn is_read_in_parts(tiling: &Tiling, stage: StageId) -> bool {
     let plan = tiling.plan();

@@ -1,8 +1,7 @@
 //! Factorisations and linear solvers of whole matrices.
 //!
 //! A [`Factor`] works on the last two axes of its input; the axes before them are a stack of independent matrices. One
-//! operand holds whole matrices and returns all requested parts of the factorisation, so `svd(a).u` and `svd(a).s`
-//! cost
+//! operand holds whole matrices and returns all requested parts of the factorisation, so `svd(a).u` and `svd(a).s` cost
 //! one decomposition.
 //!
 //! ```text
@@ -10,8 +9,7 @@
 //!   a [b.., m, n], c [b.., m, k] ──▶ x [b.., n, 1, k]        stage cells [b.., m, n, k]
 //! ```
 //! A tall matrix [m, n] is cut into blocks of rows and factored without holding all of it (TSQR): `QrBlocks` gives an
-//! `r` for each block, the stacked `r`s form a smaller matrix, and `QrApply` multiplies each block's `q` by its rows
-//! of
+//! `r` for each block, the stacked `r`s form a smaller matrix, and `QrApply` multiplies each block's `q` by its rows of
 //! the small matrix's factor. `QrApply` factors the block a second time: this costs no more than forming `q` the first
 //! time, and no intermediate as large as the matrix waits for the small factorisation.
 //!
@@ -168,8 +166,7 @@ impl Factor {
     }
 
     /// The cells that the operands divide: the stack is cut like the input's, more finely if a chunk would hold more
-    /// than
-    /// four times `target` bytes of matrices. A matrix is never cut, except into blocks of rows.
+    /// than four times `target` bytes of matrices. A matrix is never cut, except into blocks of rows.
     pub fn space(self, inputs: &[&Grid], dtype: DType, target: u64) -> Grid {
         let a = inputs[0];
         let lead = a.rank() - 2;

@@ -1,7 +1,6 @@
 //! From the IR to stages: selects the nodes that are computed together.
 //!
-//! Elementwise nodes, views and generators do not become stages of their own: they are inlined into the programs of
-//! the
+//! Elementwise nodes, views and generators do not become stages of their own: they are inlined into the programs of the
 //! nodes that need memory for their result. These are
 //! * results of the query and inputs of tasks that move cells (`Copy`, `Scan`, `Contract`): *stored*,
 //! * reductions: a partial state for each chunk, then a combining tree,
@@ -79,8 +78,7 @@ fn uses(rooted: &Rooted) -> Vec<u32> {
 }
 
 /// The boxes of a concatenation, each with the node that has its cells. A nested concatenation without other readers,
-/// such
-/// as the corners and edges of a margin, is flattened.
+/// such as the corners and edges of a margin, is flattened.
 fn parts(graph: &Graph, uses: &[u32], id: NodeId) -> Vec<(Region, NodeId)> {
     let origin = Dims::from_elem(0, graph.node(id).shape.len());
     let (mut found, mut next) = (Vec::new(), vec![(origin, id)]);
@@ -137,8 +135,7 @@ fn view_base(graph: &Graph, id: NodeId) -> (NodeId, View) {
 }
 
 /// The nodes that the sides of a product read in place, with the views. A node that both sides view is computed once,
-/// even
-/// if it is elementwise: `transpose(x - mean(x, 0)) @ (x - mean(x, 0))`.
+/// even if it is elementwise: `transpose(x - mean(x, 0)) @ (x - mean(x, 0))`.
 fn sides(graph: &Graph, product: &Node) -> [(NodeId, View); 2] {
     let inputs = [product.inputs[0], product.inputs[1]];
     let both = inputs.map(|i| graph.behind_view(i));

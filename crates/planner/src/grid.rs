@@ -9,8 +9,7 @@ use std::fmt;
 const JOINED_MAX: u64 = 1024;
 
 /// Chunks in memory are joined to an eighth of the size of stored ones: single chunks are read in place, joined ones
-/// are
-/// copied. The copy pays off as long as the fixed cost of an operand is higher.
+/// are copied. The copy pays off as long as the fixed cost of an operand is higher.
 pub(crate) const JOINED_RESIDENT: u64 = 8;
 
 /// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one truncated at `len`.
@@ -56,8 +55,7 @@ impl AxisGrid {
     }
 
     /// The chunks `[lo, hi)` that hold the cells `[start, end)`; none for an empty interval, except on an empty axis,
-    /// where
-    /// the result is its single chunk.
+    /// where the result is its single chunk.
     pub fn overlapping(&self, start: u64, end: u64) -> (u64, u64) {
         if self.len == 0 {
             return (0, 1);
@@ -232,14 +230,11 @@ impl Grid {
     }
 
     /// Joins neighbouring chunks until an operand reads about `target` bytes, innermost axis first, so that joined
-    /// chunks are
-    /// adjacent in a row-major file. Chunks of more than 16 × `target` are cut along the outermost axes instead.
-    /// `stored` is
-    /// the stored grid that contains this one, if its chunks are objects: a thin slice needs few of their cells, but
-    /// as a
-    /// rule they are decoded whole. As each object has a fixed cost, at most [`JOINED_MAX`] are joined. Chunks in
-    /// memory are
-    /// joined to a [`JOINED_RESIDENT`]th of `target`. A pure function of grids, type and target.
+    /// chunks are adjacent in a row-major file. Chunks of more than 16 × `target` are cut along the outermost axes
+    /// instead. `stored` is the stored grid that contains this one, if its chunks are objects: a thin slice needs few
+    /// of their cells, but as a rule they are decoded whole. As each object has a fixed cost, at most [`JOINED_MAX`]
+    /// are joined. Chunks in memory are joined to a [`JOINED_RESIDENT`]th of `target`. A pure function of grids, type
+    /// and target.
     pub fn grouped(&self, stored: Option<&Grid>, cell_bytes: usize, target: u64) -> Grid {
         let mut axes = self.axes.clone();
         let limit = (target / cell_bytes.max(1) as u64).max(1);

@@ -1,9 +1,8 @@
 //! Cooperative stop of planning, for a cancelled or timed-out statement.
 //!
 //! Planning runs on one thread and never blocks, so it has to poll. It calls [`check`] at each step that can be slow:
-//! each
-//! expression that is lowered, each block and relation that is prepared, each node that a rule of an optimiser visits,
-//! each block of labels, each stage that is built.
+//! each expression that is lowered, each block and relation that is prepared, each node that a rule of an optimiser
+//! visits, each block of labels, each stage that is built.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,8 +16,7 @@ thread_local! {
 }
 
 /// Runs `work`, which ends with [`Error::Stopped`] soon after `is_stopped` returns true. A nested call replaces the
-/// outer
-/// `is_stopped`.
+/// outer `is_stopped`.
 pub fn interruptible<T>(is_stopped: impl Fn() -> bool + 'static, work: impl FnOnce() -> T) -> T {
     let before = STOP.replace(Some(Rc::new(is_stopped)));
     let _restore = Restore(before);

@@ -1,10 +1,8 @@
 //! The tensor IR: a graph of few primitives over whole tensors.
 //!
 //! A [`Graph`] is a list of nodes in which a node's inputs precede it. Nodes have no names: dimensions are positions,
-//! and
-//! labels are stored with the outputs. The checked constructors in [`crate::build`] infer shape, type, mask and
-//! logical
-//! grid of every node, and [`crate::verify`] derives them again.
+//! and labels are stored with the outputs. The checked constructors in [`crate::build`] infer shape, type, mask and
+//! logical grid of every node, and [`crate::verify`] derives them again.
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
@@ -190,12 +188,9 @@ pub enum Op {
         axis: usize,
     },
     /// A reduction over a window around each cell, along an axis. Masked cells are skipped; a cell whose window has
-    /// fewer
-    /// than `min_count` unmasked cells is masked, as is a mean, variance or extreme of none. Without masks the window
-    /// is
-    /// truncated at the ends of the axis, and NaN affects only the windows that contain it. A side as long as the axis
-    /// is
-    /// unbounded; then each line must lie in one chunk, and a [`Op::Scan`] from the first cell is cheaper.
+    /// fewer than `min_count` unmasked cells is masked, as is a mean, variance or extreme of none. Without masks the
+    /// window is truncated at the ends of the axis, and NaN affects only the windows that contain it. A side as long as
+    /// the axis is unbounded; then each line must lie in one chunk, and a [`Op::Scan`] from the first cell is cheaper.
     Window {
         /// Axis of the window.
         axis: usize,
@@ -219,8 +214,7 @@ pub enum Op {
         limit: Option<u64>,
     },
     /// Order statistics of each line along an axis; the axis gets one position per probability. Masked cells are
-    /// skipped; a
-    /// line with NaN gives NaN; an empty line is masked (NaN if the input cannot be masked).
+    /// skipped; a line with NaN gives NaN; an empty line is masked (NaN if the input cannot be masked).
     Quantile {
         /// Axis of the lines.
         axis: usize,
@@ -233,16 +227,14 @@ pub enum Op {
         kind: LookupKind,
     },
     /// Number of cells with each of the `int64` codes from 0 on, or the sum of their weights (a second input,
-    /// `float64`):
-    /// `[1, .., 1, count]`. Masked cells are skipped.
+    /// `float64`): `[1, .., 1, count]`. Masked cells are skipped.
     Bin {
         /// Number of codes.
         count: u64,
         /// True if a code out of range is an error, false to skip it.
         strict: bool,
     },
-    /// `[b.., m.., k..] @ [b.., k.., n..] → [b.., m.., n..]` of one float type (or of integers, which wrap). Inputs
-    /// are
+    /// `[b.., m.., k..] @ [b.., k.., n..] → [b.., m.., n..]` of one float type (or of integers, which wrap). Inputs are
     /// not masked.
     Contract(Contraction),
     /// A part of a factorisation of whole matrices of one float type, without masks.
@@ -253,8 +245,7 @@ pub enum Op {
         part: usize,
     },
     /// The input's cells, for an operation that is not defined for masked cells: a masked cell is an error of that
-    /// operation.
-    /// The result cannot be masked.
+    /// operation. The result cannot be masked.
     Certain {
         /// Name of the operation in SQL.
         operation: Arc<str>,
@@ -280,8 +271,7 @@ impl Contraction {
     pub const MATRICES: Contraction = Contraction { rows: 1, columns: 1, summed: 1 };
 
     /// Ranges of the row, column and summed axes in the cells of products `[b.., m.., n.., k..]` of `rank` axes. The
-    /// axes
-    /// before them are the stack.
+    /// axes before them are the stack.
     pub fn ranges(&self, rank: usize) -> [std::ops::Range<usize>; 3] {
         let k = rank - self.summed;
         let n = k - self.columns;
@@ -358,8 +348,7 @@ impl Graph {
     }
 
     /// Value of a node whose cells are all equal: a 0-d constant, or a view that only repeats one. `Some(None)` if the
-    /// value
-    /// is masked.
+    /// value is masked.
     pub fn scalar(&self, id: NodeId) -> Option<Option<Scalar>> {
         let node = self.node(id);
         match &node.op {

@@ -5,9 +5,8 @@
 //!   chunk      = (stage key, number of the operand)
 //! ```
 //! Stage numbers are not hashed, so the same computation has the same key in every plan. Any other constant, grid,
-//! seed,
-//! type, access or version changes the key. Chunks that outlive their statement's run are found again by these keys
-//! ([`crate::recover`]).
+//! seed, type, access or version changes the key. Chunks that outlive their statement's run are found again by these
+//! keys ([`crate::recover`]).
 //!
 //! A stage has a key only if everything below it has one. A stored array has a key only with a
 //! [version](crate::catalog::SourceRef::version). The name of an array in memory (`temp:…`) is meaningless to another

@@ -12,11 +12,9 @@
 //! 4. [`tile::Tiling`] reports for any operand the chunks it reads, the readers of its chunk and the bytes it needs.
 //!
 //! [`compile`] runs these steps; [`explain`] prints each of them, [`cost`] and [`estimate`] predict the resources of a
-//! plan.
-//! [`key`] identifies the output of a stage so that it is found again after a failure; [`recover`] computes the work
-//! that
-//! remains. [`place`] assigns operands to workers, cuts the plan into phases and counts the bytes moved between
-//! workers.
+//! plan. [`key`] identifies the output of a stage so that it is found again after a failure; [`recover`] computes the
+//! work that remains. [`place`] assigns operands to workers, cuts the plan into phases and counts the bytes moved
+//! between workers.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
 //! and what decides bits (grids, trees, orders) depends only on the query, the sources' grids and [`config`].

@@ -4,8 +4,7 @@ use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 
 /// Kind of lookup. A table is 1-d and sorted; NaN is greater than all numbers. Masked cells of a table come last and
-/// are
-/// ignored.
+/// are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LookupKind {
     /// `int64`: number of table cells that are less than the cell.
@@ -13,16 +12,13 @@ pub enum LookupKind {
     /// `int64`: number of table cells that are less than or equal to the cell.
     Right,
     /// `int64`: bin that holds the cell; the table contains the edges: `edges[i] <= x < edges[i + 1]`, and the last
-    /// edge
-    /// belongs to the last bin. -1 for cells outside of all bins, and for NaN. Edges that are not finite or that
-    /// decrease are
-    /// an error.
+    /// edge belongs to the last bin. -1 for cells outside of all bins, and for NaN. Edges that are not finite or that
+    /// decrease are an error.
     Bins,
     /// `bool`: true if the table contains the cell; false for NaN.
     Contains,
     /// `float64`: linear interpolation between the points of two tables (positions, values). Beyond them the result is
-    /// the
-    /// first or the last value; NaN stays NaN.
+    /// the first or the last value; NaN stays NaN.
     Interpolate,
 }
 

@@ -73,8 +73,7 @@ impl Rooted {
 /// Runs all passes. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors
-/// [`Error::Broken`] if a pass broke the graph, [`Error::Stopped`] if planning was stopped. Constructors cannot fail
-/// on
+/// [`Error::Broken`] if a pass broke the graph, [`Error::Stopped`] if planning was stopped. Constructors cannot fail on
 /// a sound graph.
 pub fn optimize(
     start: Rooted,
@@ -174,8 +173,7 @@ fn prune(old: &Rooted) -> Rooted {
 
 impl Builder {
     /// Adds the nodes that the roots of another graph need and returns the ids of the roots in this graph. Grids are
-    /// derived
-    /// again under this builder's configuration.
+    /// derived again under this builder's configuration.
     ///
     /// # Errors
     /// Errors of the constructors; none for a graph that was built under the same configuration.

@@ -9,10 +9,8 @@
 //!    together. Inputs are local as far as one order for all stages along the same axes allows. [`Strategy::Seeds`] is
 //!    the baseline: the rules of Mars, operand by operand.
 //! 2. [`Placement::model`] computes the bytes moved between workers and the approximate time of the plan. It cuts the
-//! plan
-//!    into phases: a stage begins a new phase if its operands read chunks of other workers through more than
-//!    neighbours,
-//!    a tree or a carry.
+//!    plan into phases: a stage begins a new phase if its operands read chunks of other workers through more than
+//!    neighbours, a tree or a carry.
 //! 3. [`Placement::orders`] returns the placement as data, one order per worker and step: the operands to run, and the
 //!    chunks to fetch from each worker.
 //! 4. [`Placement::without`] removes workers: their operands go to the others, and no other operand moves.
@@ -64,12 +62,10 @@ pub struct Worker {
     /// Number of compute threads. A worker without threads gets no operands.
     pub threads: u32,
     /// Memory limit of a statement on this worker, in bytes. A worker without room for an operand gets none of its
-    /// stage, as
-    /// long as there is another worker.
+    /// stage, as long as there is another worker.
     pub memory_bytes: u64,
     /// Operands of loads, by number, whose cells this worker reads without a network: the array is in its memory or on
-    /// its
-    /// disk.
+    /// its disk.
     pub near: BTreeMap<StageId, Bitmap>,
 }
 
@@ -118,8 +114,7 @@ pub struct Placement {
     /// For each stage, the worker of each operand.
     pub layouts: Vec<Layout>,
     /// For each stage, whether each worker that needs its chunks reads or computes them itself: loads, and stages
-    /// without
-    /// inputs.
+    /// without inputs.
     pub again: Vec<bool>,
 }
 
@@ -271,8 +266,7 @@ fn from_near(tiling: &Tiling, stage: StageId, workers: &[Worker], layout: &Layou
     flows.into_iter().map(flow).collect()
 }
 
-/// Workers that may run operands of a stage: those with threads and with memory for the largest operand and its
-/// inputs.
+/// Workers that may run operands of a stage: those with threads and with memory for the largest operand and its inputs.
 /// If it fits nowhere, those with the most memory.
 fn eligible(tiling: &Tiling, stage: StageId, workers: &[Worker]) -> Vec<u32> {
     let need = need_bytes(tiling, stage);

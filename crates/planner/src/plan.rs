@@ -2,10 +2,8 @@
 //!
 //! A [`Plan`] is a list of [`Stage`]s, each a grid of operands that all run the same [`Task`]. Operand `i` of a stage
 //! computes chunk `i` of each of the stage's outputs, so (stage, output, index) identifies a chunk. A plan holds no
-//! list
-//! of chunks: the chunks that an operand reads, the number of a chunk's readers and the bytes that an operand needs
-//! are
-//! functions ([`crate::tile`]), so a plan over 10^9 chunks is as small as one over ten.
+//! list of chunks: the chunks that an operand reads, the number of a chunk's readers and the bytes that an operand
+//! needs are functions ([`crate::tile`]), so a plan over 10^9 chunks is as small as one over ten.
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
@@ -63,8 +61,7 @@ pub struct Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Types of the fields. A value has one field, or two if it can be masked: the second is `bool`, false where the
-    /// cell is
-    /// masked. A state of a reduction has the fields of [`ReduceKind::state`].
+    /// cell is masked. A state of a reduction has the fields of [`ReduceKind::state`].
     pub fields: SmallVec<[DType; 4]>,
     /// Shape and chunks. For a state: one cell (or one per group) in each chunk along reduced axes.
     pub grid: Grid,
@@ -112,8 +109,7 @@ pub enum Access {
         view: View,
     },
     /// All runs of the lines along an axis that contain the operand's cells. The input's axes are the stage's other
-    /// axes in
-    /// their order, then this one.
+    /// axes in their order, then this one.
     Runs {
         /// The axis.
         axis: usize,
@@ -171,8 +167,7 @@ pub enum Task {
         min_count: u64,
     },
     /// Sorts whole lines along an axis, or returns their positions. The stage's cells are the input's; the output has
-    /// as many
-    /// along the axis as are retained.
+    /// as many along the axis as are retained.
     Sort {
         /// The axis.
         axis: usize,
@@ -189,12 +184,10 @@ pub enum Task {
         quantiles: Quantiles,
     },
     /// Sorts each chunk of lines along the last axis, where lines are longer than a chunk. The stage's cells are the
-    /// input's,
-    /// transposed so that lines lie along the last axis. Outputs: the runs ([`Runs::fields`]), in which each chunk has
-    /// as
-    /// many cells as are needed of a line, masked ones last; and for each run an index (`uint64`): the number of its
-    /// unmasked
-    /// cells, the number of these that are not NaN, then the key of every [`Runs::every`]-th cell.
+    /// input's, transposed so that lines lie along the last axis. Outputs: the runs ([`Runs::fields`]), in which each
+    /// chunk has as many cells as are needed of a line, masked ones last; and for each run an index (`uint64`): the
+    /// number of its unmasked cells, the number of these that are not NaN, then the key of every [`Runs::every`]-th
+    /// cell.
     Runs {
         /// Content of the runs.
         runs: Runs,
@@ -203,8 +196,7 @@ pub enum Task {
         /// Number of cells that are needed of each line.
         kept: u64,
     },
-    /// Merges the runs of lines along an axis into sorted cells, or their positions. Inputs: the runs and the index,
-    /// by
+    /// Merges the runs of lines along an axis into sorted cells, or their positions. Inputs: the runs and the index, by
     /// [`Access::Runs`].
     Merge {
         /// The axis.
@@ -216,8 +208,7 @@ pub enum Task {
         /// Type of the sorted cells.
         dtype: DType,
     },
-    /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of
-    /// [`Task::Merge`].
+    /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of [`Task::Merge`].
     Select {
         /// The axis.
         axis: usize,
@@ -232,16 +223,14 @@ pub enum Task {
         kind: LookupKind,
     },
     /// Counts of codes, or sums of weights: one partial state per chunk, `[1, .., 1, count]`. Inputs: the codes, and
-    /// the
-    /// weights if any. Or, instead of the codes, cells and the edges of their bins, by a view of the first edge.
+    /// the weights if any. Or, instead of the codes, cells and the edges of their bins, by a view of the first edge.
     Bin {
         /// True if a code out of range is an error.
         strict: bool,
         /// True if the inputs are cells and edges.
         edges: bool,
     },
-    /// A product over a block of k. Stage cells are `[b.., m.., n.., k..]`, cut along k into blocks. The output has
-    /// the
+    /// A product over a block of k. Stage cells are `[b.., m.., n.., k..]`, cut along k into blocks. The output has the
     /// element type and, along the axes of k, one cell per block. Inputs: left and right, by views.
     Contract {
         /// Element type.
@@ -311,8 +300,7 @@ pub enum FusedInput {
         field: u32,
     },
     /// `offset + Σ strides[a] * position[a]` over the stage's axes, as `int64`. Positions are in the whole stage, not
-    /// in the
-    /// chunk.
+    /// in the chunk.
     Index {
         /// Value at the first cell.
         offset: i64,
@@ -366,10 +354,8 @@ impl Plan {
     }
 
     /// Returns the part of the plan that is computed before chunks of its results can be computed one by one. Its
-    /// results are
-    /// the outputs below this plan's results that take more than one pass over their inputs. Stages keep their
-    /// numbers.
-    /// `None` if each chunk of a result needs few chunks of sources.
+    /// results are the outputs below this plan's results that take more than one pass over their inputs. Stages keep
+    /// their numbers. `None` if each chunk of a result needs few chunks of sources.
     pub fn before_rows(&self) -> Option<Plan> {
         let mut results: Vec<OutputRef> = Vec::new();
         let mut seen = vec![false; self.stages.len()];

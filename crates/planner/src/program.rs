@@ -11,8 +11,7 @@ use smallvec::SmallVec;
 use std::fmt;
 
 /// One operation on the elements of a cell. Unless stated otherwise, all arguments have the type of the result,
-/// integers
-/// wrap, and floats follow IEEE 754 and propagate NaN.
+/// integers wrap, and floats follow IEEE 754 and propagate NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ScalarOp {
     /// `-x`; numeric.
@@ -86,8 +85,7 @@ pub enum ScalarOp {
     /// `bool` of a float or signed integer: true if the sign bit is set.
     SignBit,
     /// Converts any type to the result's type as NumPy's `astype`: floats truncate toward zero and, where NumPy leaves
-    /// the
-    /// result undefined, saturate, with NaN as 0; integers wrap; any nonzero value is `true`.
+    /// the result undefined, saturate, with NaN as 0; integers wrap; any nonzero value is `true`.
     Cast,
     /// `int64` component of a datetime.
     DatePart(DatePart),
@@ -253,9 +251,8 @@ pub struct Inst {
     pub args: SmallVec<[Arg; 3]>,
 }
 
-/// A program: typed inputs and instructions that refer only to inputs, constants and earlier instructions.
-/// Instructions are
-/// unique.
+/// A program: typed inputs and instructions that refer only to inputs, constants and earlier instructions. Instructions
+/// are unique.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Program {
     /// Types of the inputs.

@@ -1,22 +1,18 @@
 //! Computes the remaining work of a plan when some of its chunks are available.
 //!
 //! A failure is a cache miss. Whatever failed (a statement, a server, a worker), the plan runs again: chunks that
-//! survived
-//! are loaded, and the others are recomputed with the same bits.
+//! survived are loaded, and the others are recomputed with the same bits.
 //!
 //! ```text
 //!   pass 1   the operands that do not run   available ones; then, downwards, those that only such operands read
 //!   pass 2   the chunks that are loaded     available ones that a result or a running operand needs
 //! ```
-//! So an available chunk is never recomputed, and a missing one is recomputed exactly if a result needs it. The size
-//! of a
-//! [`Recovery`] grows with the available chunks and their inputs, not with the plan: if nothing is available,
-//! everything
-//! runs and nothing is stored.
+//! So an available chunk is never recomputed, and a missing one is recomputed exactly if a result needs it. The size of
+//! a [`Recovery`] grows with the available chunks and their inputs, not with the plan: if nothing is available,
+//! everything runs and nothing is stored.
 //!
 //! # Source
-//! The two passes are those by which Mars reassigns states after the loss of a worker (operands whose data are lost
-//! and
+//! The two passes are those by which Mars reassigns states after the loss of a worker (operands whose data are lost and
 //! their successors, then predecessors of these that have no data), but inverted: of a plan of 10^9 chunks the few
 //! available ones are listed, not the many lost ones.
 
@@ -162,8 +158,7 @@ pub struct Recovery {
 }
 
 /// Computes the remaining work of a plan, given the available operands (by number, for each stage). An operand counts
-/// as
-/// available only if all of its chunks are. Time and memory grow with the reads of the operands that do not run.
+/// as available only if all of its chunks are. Time and memory grow with the reads of the operands that do not run.
 pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     if available.iter().all(Bitmap::is_empty) {
         return Recovery::default();
@@ -235,8 +230,7 @@ pub fn wanted(plan: &impl Lineage, grids: &[u64]) -> Vec<Bitmap> {
 
 impl Recovery {
     /// Recovery for a caller that runs some operands of a plan and counts their readers itself: the chunks of the
-    /// operands
-    /// `there` are loaded.
+    /// operands `there` are loaded.
     pub fn loading(there: Vec<Bitmap>) -> Self {
         let part = |there| Part { there, ..Part::default() };
         Recovery { parts: there.into_iter().map(part).collect(), lost: false }

@@ -1,10 +1,8 @@
 //! Reductions as states: the state of a part of the data, and how states combine.
 //!
 //! Every reduction has three steps: a *partial* state for each chunk of the logical grid, *combined* in a fixed tree
-//! over
-//! that grid, then *finished* into the result. States are plain fields, so a partial is a chunk like any other: it can
-//! be
-//! stored, sent and recomputed.
+//! over that grid, then *finished* into the result. States are plain fields, so a partial is a chunk like any other: it
+//! can be stored, sent and recomputed.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
@@ -12,8 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// Kind of a reduction. Masked cells are skipped. A result over no cells is masked, except `Count`, `Any` and `All`,
-/// and
-/// except `Sum` and `Prod` of an input that cannot be masked, which give 0 and 1.
+/// and except `Sum` and `Prod` of an input that cannot be masked, which give 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceKind {
     /// Sum. Floats accumulate in `float64`; integers are exact, and a total beyond 64 bits is an error.
@@ -22,8 +19,7 @@ pub enum ReduceKind {
     Prod,
     /// Mean, accumulated in `float64`. The input is a float.
     Mean,
-    /// Mean of a fixed number of cells, none of which can be masked: a sum that is divided at the end, without a
-    /// count.
+    /// Mean of a fixed number of cells, none of which can be masked: a sum that is divided at the end, without a count.
     MeanOf(u64),
     /// Sum of squared deviations divided by count minus `ddof`. The input is a float.
     Var {
@@ -95,10 +91,8 @@ impl ReduceKind {
     /// | count | `int64` |
     ///
     /// A masked input adds a last field: for sums and means the `int64` count of cells, for products and extremes a
-    /// `bool`
-    /// that is true if there was a cell. The other states contain this already. A mean over an unknown number of cells
-    /// always
-    /// has its count: the divisor of a group.
+    /// `bool` that is true if there was a cell. The other states contain this already. A mean over an unknown number of
+    /// cells always has its count: the divisor of a group.
     pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 4]> {
         use ReduceKind::*;
         let mut fields: SmallVec<[DType; 4]> = match self {

@@ -7,8 +7,7 @@
 //!   merged   0 1 2 3 4 │ 5 6 7 8 9         each output chunk reads its part of every run
 //! ```
 //! Order statistics need less: only the cells in the index have to be at their sorted positions, and all cells between
-//! two
-//! of them have to lie between them in value. Such runs are *marked*.
+//! two of them have to lie between them in value. Such runs are *marked*.
 //!
 //! The index alone determines the part of each run to read, up to `every` cells at both ends of each run
 //! ([`merged_cells`]). So an operand that returns C cells reads little more than C cells, however long the line is.
@@ -59,8 +58,7 @@ impl Blocks {
     }
 
     /// Upper bound on the cells of a block whose cells are not all equal: the cells between two bounds, equal cells
-    /// beside
-    /// each bound, and for each run the cells up to its next possible bound.
+    /// beside each bound, and for each run the cells up to its next possible bound.
     pub fn longest(self) -> u64 {
         self.cells.saturating_mul(3)
     }
@@ -78,16 +76,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Sorted runs of at most `longest` cells. The square root makes the index as small as the number of cells that
-    /// are read
-    /// and not used.
+    /// Sorted runs of at most `longest` cells. The square root makes the index as small as the number of cells that are
+    /// read and not used.
     pub fn new(what: SortWhat, longest: u64) -> Self {
         Runs { what, every: (longest / 2).isqrt().max(1), marked: false }
     }
 
     /// Marked runs of values: `count` runs of at most `longest` cells. The marks are as few as keep the cells read for
-    /// an order
-    /// statistic below `room`, and at most as many as sorted runs have.
+    /// an order statistic below `room`, and at most as many as sorted runs have.
     pub fn marked(longest: u64, count: u64, room: u64) -> Self {
         let sorted = Runs::new(SortWhat::Values, longest).every;
         let every = (longest / MARKS).min(room / (2 * count + 2));
@@ -95,8 +91,7 @@ impl Runs {
     }
 
     /// Fields of a run for cells of a type: keys, which are unsigned integers in the order of the cells; then
-    /// positions,
-    /// counted from the first cell of the chunk.
+    /// positions, counted from the first cell of the chunk.
     pub fn fields(&self, dtype: DType) -> SmallVec<[DType; 4]> {
         let mut fields: SmallVec<[DType; 4]> = SmallVec::new();
         fields.push(match dtype.size() {
@@ -156,13 +151,11 @@ impl Runs {
 }
 
 /// Upper bound on the cells of `runs` runs that may be among `cells` adjacent cells of the sorted line, given an index
-/// of
-/// every `every`-th cell.
+/// of every `every`-th cell.
 ///
 /// # Source
 /// If `k` cells of the index are less than a given cell of the index, then at most `k * every` cells of the runs are
-/// less
-/// than it, and at least `k * every - runs * (every - 1)`. Such cells bound both ends of the requested range.
+/// less than it, and at least `k * every - runs * (every - 1)`. Such cells bound both ends of the requested range.
 pub fn merged_cells(cells: u64, runs: u64, every: u64) -> u64 {
     cells.saturating_add((2 * runs + 2).saturating_mul(every))
 }

@@ -14,9 +14,8 @@ pub struct Scalar {
 }
 
 impl Scalar {
-    /// Converts a float to `dtype`: rounded for `float32`, truncated toward zero and saturated for integers; as
-    /// `bool`, any
-    /// nonzero value is `true`.
+    /// Converts a float to `dtype`: rounded for `float32`, truncated toward zero and saturated for integers; as `bool`,
+    /// any nonzero value is `true`.
     pub fn from_f64(dtype: DType, v: f64) -> Self {
         use DType::*;
         let bits = match dtype {

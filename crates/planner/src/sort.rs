@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Order of the cells of a line. By default numbers come first, then NaN, then masked cells. Sorting is stable (-0.0
-/// and
-/// 0.0 are equal).
+/// and 0.0 are equal).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SortOrder {
     /// True to sort from the greatest number to the least.
@@ -115,9 +114,8 @@ impl QuantileMethod {
         matches!(self, InvertedCdf | ClosestObservation | Lower | Higher | Nearest)
     }
 
-    /// Returns the position of the quantile `q` of `n` sorted cells (n at least 1): the cell below, and the fraction
-    /// of the way
-    /// to the next cell (0 for the cell itself).
+    /// Returns the position of the quantile `q` of `n` sorted cells (n at least 1): the cell below, and the fraction of
+    /// the way to the next cell (0 for the cell itself).
     pub fn place(self, n: u64, q: f64) -> (u64, f64) {
         use QuantileMethod::*;
         let cells = n as f64;

@@ -24,8 +24,7 @@ use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// Cells of the summed axis that a product processes at a time: if its sides lie in several chunks, they are assembled
-/// for
-/// this many.
+/// for this many.
 pub const PRODUCT_STRIP: u64 = 1024;
 
 /// Products of floats that are summed before the sum is added to the result. This order decides bits.
@@ -128,10 +127,8 @@ impl Tiling {
     }
 
     /// Returns the chunks of one input that the operands of a box read together, as runs along axes; `None` if they
-    /// read
-    /// nothing. Along each axis the chunks depend on the operand's place along at most one axis, so the result is
-    /// exact,
-    /// except for a reshape: there it is the bounding box of all cells read.
+    /// read nothing. Along each axis the chunks depend on the operand's place along at most one axis, so the result is
+    /// exact, except for a reshape: there it is the bounding box of all cells read.
     fn touched_by(&self, stage: StageId, operands: &Region, number: usize) -> Option<Touched> {
         let s = self.plan.stage(stage);
         let input = &s.inputs[number];
@@ -201,10 +198,8 @@ impl Tiling {
     }
 
     /// Returns the chunks of one input that the operands of a box read together, as disjoint boxes. The reads of a
-    /// reshape
-    /// are collected operand by operand, in time that grows with the operands; above [`RESHAPED_BOXES_MAX`] boxes the
-    /// result
-    /// is their bounding box.
+    /// reshape are collected operand by operand, in time that grows with the operands; above [`RESHAPED_BOXES_MAX`]
+    /// boxes the result is their bounding box.
     pub(crate) fn reads_of(&self, stage: StageId, operands: &Region, input: usize) -> Vec<Region> {
         let boxes = |hits: Option<Touched>| hits.map_or(Vec::new(), |h| hit_boxes(&h));
         if !matches!(self.plan.stage(stage).inputs[input].access, Access::Reshape(_)) {

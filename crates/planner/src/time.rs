@@ -273,10 +273,8 @@ pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
 }
 
 /// Returns the moments `[start, end)` that a date string covers: `2020` a year, `2020-01` a month, `2020-01-05` a day,
-/// then
-/// an hour, minute or second, and with a fraction of a second one microsecond. `None` if the string is not a date of
-/// the
-/// calendar. A `T` or a space separates date and time; a trailing `Z` is allowed, other time zones are not.
+/// then an hour, minute or second, and with a fraction of a second one microsecond. `None` if the string is not a date
+/// of the calendar. A `T` or a space separates date and time; a trailing `Z` is allowed, other time zones are not.
 pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
     let text = text.trim();
     let text = text.strip_suffix('Z').unwrap_or(text);

@@ -20,8 +20,7 @@ pub struct AxisView {
 /// An affine map from output cells to input cells: `in[d] = start[d] + step[d] * out[axis[d]]`.
 ///
 /// Slices, flips, transposes, broadcasts, new and dropped axes are all views. Views compose into views, so a chain of
-/// them
-/// costs nothing and can be pushed into the read of a source.
+/// them costs nothing and can be pushed into the read of a source.
 /// ```text
 ///   x[::-1, 3]  of x[4, 5]:   out [4]     in[0] = 3 - 1 * out[0],   in[1] = 3
 ///   broadcast of [3] to [2, 3]:           in[0] = 0 + 1 * out[1]    (no input axis reads output axis 0)
@@ -39,8 +38,7 @@ impl View {
     }
 
     /// The view that broadcasts an input shape to `out`: trailing axes are aligned; axes of length 1 and missing axes
-    /// repeat.
-    /// The shapes are broadcastable.
+    /// repeat. The shapes are broadcastable.
     pub fn broadcast(input: &[u64], out: &[u64]) -> Self {
         let lead = out.len() - input.len();
         View {
@@ -143,8 +141,7 @@ impl View {
     }
 
     /// The grid of the output that follows the cuts of the input: the same cuts along each moved axis (mirrored for a
-    /// negative
-    /// step, thinned for a long one), `None` for output axes that read no input axis.
+    /// negative step, thinned for a long one), `None` for output axes that read no input axis.
     pub fn grid(&self, input: &Grid, shape: &[u64]) -> SmallVec<[Option<AxisGrid>; 6]> {
         let mut out: SmallVec<[Option<AxisGrid>; 6]> = SmallVec::from_elem(None, shape.len());
         for (d, a) in self.axes.iter().enumerate() {

@@ -14,9 +14,8 @@ const STRIP_BYTES: u64 = 256 << 10;
 /// Upper bound on the bytes of one state of a window.
 const STATE_BYTES: u64 = 32;
 
-/// The positions in a cell's window, relative to the cell: `[-before, after]`, both ends included. With a negative
-/// side the
-/// window lies beyond the cell: `before: -1, after: 3` are the next three.
+/// The positions in a cell's window, relative to the cell: `[-before, after]`, both ends included. With a negative side
+/// the window lies beyond the cell: `before: -1, after: 3` are the next three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// Positions before the cell.

@@ -36,8 +36,8 @@ pub enum Merged<'a> {
 /// Merges the states `parts` (in row-major order of the fan) into `out`, of `(outer, len, inner)` cells.
 ///
 /// As [`combine`](super::combine()), for states that hold ranges of the positions along an axis. Each cell is merged
-/// from
-/// the parts that hold it; a cell that no part holds gets the state of no cell. Only the result is held as a whole.
+/// from the parts that hold it; a cell that no part holds gets the state of no cell. Only the result is held as a
+/// whole.
 ///
 /// # Errors
 /// Those of [`combine`](super::combine()) and [`finish`].

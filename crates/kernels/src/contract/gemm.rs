@@ -12,10 +12,8 @@
 //!    left, packed: panels of 8 rows, each column by column
 //! ```
 //! A cell is the sum of products in the order of `k`: fused multiply-adds from 0 on over [`DEPTH`] of them, and such
-//! sums
-//! are added in order. So its bits depend only on its row and column, neither on the machine's vectors nor on the
-//! other
-//! cells of the block.
+//! sums are added in order. So its bits depend only on its row and column, neither on the machine's vectors nor on the
+//! other cells of the block.
 //!
 //! # Source
 //! K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; F. G. Van Zee and R. van de
@@ -62,8 +60,7 @@ pub(super) struct Kernels<T: 'static> {
 type TileFn<T> = unsafe fn(&Tile<T>);
 
 /// `c (+)= a @ b` for a tile. `a` and `c` have as many rows as the kernel; `b` has as many columns, of which `c` has
-/// the
-/// first `columns`. Rows of `c` and columns of `b` are dense.
+/// the first `columns`. Rows of `c` and columns of `b` are dense.
 struct Tile<T> {
     k: usize,
     a: *const T,
@@ -103,8 +100,7 @@ const CELLS: usize = 16 * WIDTH;
 unsafe fn tile<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
     let whole = t.columns == N * V::LANES;
     // SAFETY: the tile's pointers are valid for all accesses: `k` columns of `R` cells and rows of `N` registers are
-    // read;
-    // `R` rows of `columns` cells are the target's.
+    // read; `R` rows of `columns` cells are the target's.
     unsafe {
         let row = |r: usize| t.c.wrapping_offset(r as isize * t.c_row);
         if whole {
@@ -330,8 +326,7 @@ impl Side<'_> {
         uses <= FEW && !crowded
     }
 
-    /// Packs `across` cells of each of `along` steps into panels of `width` cells, step by step. The last panel has
-    /// the
+    /// Packs `across` cells of each of `along` steps into panels of `width` cells, step by step. The last panel has the
     /// remaining cells, but the same stride.
     fn pack(
         &self,
@@ -509,8 +504,7 @@ mod tests {
                     (0..n).map(|_| one(random()) as $t).collect()
                 };
                 // Sizes around registers, tiles, panels, blocks of the right side, packed parts of the left side, and
-                // DEPTH; sides
-                // that stay in place, and strides of whole pages.
+                // DEPTH; sides that stay in place, and strides of whole pages.
                 let shapes = [
                     (1, 1, 1),
                     (5, 4, 3),

@@ -1,10 +1,8 @@
 //! Triangular factors: LU with partial pivoting, Cholesky, and the solvers based on them.
 //!
 //! LU recurses over halves of the columns: the left half is factored, the right half solved and updated with it, then
-//! the
-//! rest of the right half is factored. As in LAPACK, the pivot is the first cell of the largest magnitude, and a
-//! column
-//! whose cells are all 0 is skipped: its pivot is 0.
+//! the rest of the right half is factored. As in LAPACK, the pivot is the first cell of the largest magnitude, and a
+//! column whose cells are all 0 is skipped: its pivot is 0.
 
 use super::{MatrixFault, Problem, Real, Refusal, rows_of, short, take, wanted};
 use crate::KernelError;

@@ -102,8 +102,7 @@ pub(super) fn apply_blocks<T: Real>(
     Ok(())
 }
 
-/// Writes the parts `q` and `r`, or `r` alone for a block. That `r` may have more rows than the factor; they are
-/// zeros.
+/// Writes the parts `q` and `r`, or `r` alone for a block. That `r` may have more rows than the factor; they are zeros.
 pub(super) fn run<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],

@@ -140,8 +140,7 @@ pub(super) fn stack_bytes<T: Real>(n: usize) -> (usize, usize) {
 pub(super) fn stack<T: Real>(work: &mut [T]) -> &mut MemStack {
     let bytes = size_of_val(work);
     // SAFETY: the memory is that of `work`, borrowed mutably for the lifetime of the stack, and initialised. No code
-    // reads
-    // it as `T` afterwards without writing it first, and any bits are a valid `T` (a plain float).
+    // reads it as `T` afterwards without writing it first, and any bits are a valid `T` (a plain float).
     #[expect(unsafe_code, reason = "faer's stack is memory of no type")]
     let memory = unsafe {
         std::slice::from_raw_parts_mut(work.as_mut_ptr().cast::<MaybeUninit<u8>>(), bytes)

@@ -1,19 +1,15 @@
 //! Exact remainders of floats.
 //!
 //! The quotient x / y, rounded and then truncated to an integer q, is correct or one too large, as rounding never
-//! crosses an
-//! integer. So x - q y is a multiple of the last place of y or of x and no larger than y: one fused operation computes
-//! it
-//! exactly, as does adding y once if it is negative. Quotients with more digits than the float type use the
-//! digit-by-digit
-//! method of the C library.
+//! crosses an integer. So x - q y is a multiple of the last place of y or of x and no larger than y: one fused
+//! operation computes it exactly, as does adding y once if it is negative. Quotients with more digits than the float
+//! type use the digit-by-digit method of the C library.
 
 use super::{Fun2, PlainFun2};
 use crate::elem::Elem;
 
 /// The remainder with the sign of the dividend (C's and NumPy's `fmod`), that with the sign of the divisor (Python's
-/// and
-/// NumPy's `%`), and the matching `//` of Python.
+/// and NumPy's `%`), and the matching `//` of Python.
 macro_rules! remainders {
     ($($name:ident $elem:ident $plain:ident;)*) => { $(
         pub(crate) struct $name;
@@ -66,8 +62,7 @@ macro_rules! widths {
                 if m == 0.0 { (0.0 as $t).copysign(y) } else { moved }
             }
             /// The quotient rounded down, as in CPython and NumPy: exact because it uses the remainder `m`, which has
-            /// the sign of
-            /// the dividend.
+            /// the sign of the dividend.
             #[inline(always)]
             pub(crate) fn quotient(x: $t, y: $t, m: $t) -> $t {
                 let q = (x - m) / y;

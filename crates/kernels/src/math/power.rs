@@ -21,8 +21,7 @@ fn product(a: f64, b: f64) -> (f64, f64) {
 /// Logarithm of a positive finite number in two parts, with a relative error of some 2^-65.
 ///
 /// x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = 2 s (1 + s²/3 + s⁴/5 + …). s, its square and the term of s² are
-/// computed
-/// in two parts. The later terms need one part; they are the minimax polynomial for s² up to 0.0295 (2^-66).
+/// computed in two parts. The later terms need one part; they are the minimax polynomial for s² up to 0.0295 (2^-66).
 #[inline(always)]
 fn log_twice(x: f64) -> (f64, f64) {
     const THIRD: (f64, f64) = (0.3333333333333333, 1.850371707708594e-17);

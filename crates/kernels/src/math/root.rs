@@ -3,8 +3,7 @@
 /// Cube root.
 ///
 /// x = 2^3q m with m in [1, 8): a polynomial for the inverse root, one step of third order, then a correction by the
-/// error
-/// of the root's cube.
+/// error of the root's cube.
 #[inline(always)]
 pub(super) fn cbrt(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number

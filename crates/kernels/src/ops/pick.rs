@@ -46,8 +46,7 @@ macro_rules! rings {
 }
 
 /// Returns the function for an operation on arguments of type `arg` with a result of type `to`, and its parameter;
-/// `None`
-/// if the operation is not defined for them.
+/// `None` if the operation is not defined for them.
 pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(OpFn, u64)> {
     use ScalarOp as S;
     let k = MachineType::of(arg);

@@ -136,8 +136,7 @@ impl Builder {
     }
 
     /// Treats singular values of at most `rcond` times the largest of their matrix as 0. Returns 1 / s, with 0 for
-    /// these
-    /// values, and the number of the others, [b.., 1] as a float.
+    /// these values, and the number of the others, [b.., 1] as a float.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`].
@@ -179,8 +178,7 @@ impl Builder {
     }
 
     /// Rows of the blocks in which a tall matrix is factored, a function of its shape and cuts; `None` if it is
-    /// factored as a
-    /// whole.
+    /// factored as a whole.
     fn block_rows(&self, a: NodeId) -> Option<u64> {
         let node = self.node(a);
         let [m, n] = node.shape[..] else { return None };

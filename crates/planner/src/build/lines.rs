@@ -12,8 +12,7 @@ use crate::window::{Frame, is_windowed};
 
 impl Builder {
     /// A reduction over the window `frame` around each cell along an axis; see [`Op::Window`]. If the frame is longer
-    /// than a
-    /// chunk, the input is first cut into longer ones.
+    /// than a chunk, the input is first cut into longer ones.
     ///
     /// # Errors
     /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a bad frame or `min_count`.
@@ -54,10 +53,8 @@ impl Builder {
     }
 
     /// The cells of each line along an axis in sorted order, or their positions (`int64`), limited to the first
-    /// `limit`. Lines
-    /// are moved into one chunk. Lines that are longer than a chunk are cut into runs, and the output has several
-    /// chunks
-    /// ([`crate::runs`]).
+    /// `limit`. Lines are moved into one chunk. Lines that are longer than a chunk are cut into runs, and the output
+    /// has several chunks ([`crate::runs`]).
     ///
     /// # Errors
     /// [`Error::Axis`], [`Error::DTypes`].
@@ -95,8 +92,7 @@ impl Builder {
     }
 
     /// Order statistics of each line along an axis; the axis gets one position per probability. Lines are moved into
-    /// one
-    /// chunk, or into runs if they are longer. Methods that interpolate require floats.
+    /// one chunk, or into runs if they are longer. Methods that interpolate require floats.
     ///
     /// # Errors
     /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an axis
@@ -128,8 +124,7 @@ impl Builder {
     }
 
     /// Returns the input in chunks of whole lines along an axis, or of runs of lines that are longer than a chunk of
-    /// the
-    /// configured size; and the number of cells of such a chunk.
+    /// the configured size; and the number of cells of such a chunk.
     fn in_lines(&mut self, input: NodeId, axis: usize, what: SortWhat) -> Result<(NodeId, u64)> {
         let node = self.node(input);
         let len = node.shape[axis];
@@ -146,8 +141,7 @@ impl Builder {
     }
 
     /// Returns the input in chunks of at least `least` cells along an axis. Chunks that have to grow get shorter along
-    /// the
-    /// other axes, so that their bytes stay near the configured size.
+    /// the other axes, so that their bytes stay near the configured size.
     fn with_chunk(&mut self, input: NodeId, axis: usize, least: u64) -> Result<NodeId> {
         let node = self.node(input);
         let along = node.grid.axes[axis];

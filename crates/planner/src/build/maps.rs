@@ -60,8 +60,7 @@ impl Builder {
         self.push(Op::Map(op), &wide, shape, dtype, nullable, grid)
     }
 
-    /// The grid of an elementwise node, from its inputs of one shape: that of the input with the most distinct cells
-    /// (a
+    /// The grid of an elementwise node, from its inputs of one shape: that of the input with the most distinct cells (a
     /// repeated input has few), the first of equals.
     pub(super) fn meet_grids(&self, inputs: &[NodeId], dtype: DType) -> Grid {
         let mut best: Option<(u64, NodeId)> = None;

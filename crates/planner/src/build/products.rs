@@ -40,8 +40,7 @@ impl Builder {
     }
 
     /// Product over several axes, `[b.., m.., k..] @ [b.., k.., n..]` → `[b.., m.., n..]`, of one numeric type. Masks
-    /// are
-    /// handled as in [`Builder::contract`].
+    /// are handled as in [`Builder::contract`].
     ///
     /// # Errors
     /// [`Error::Shapes`], [`Error::DTypes`].

@@ -21,8 +21,7 @@ impl Builder {
     }
 
     /// Raw cells of a region of a stored array. Small source chunks are grouped towards the configured size. That size
-    /// applies
-    /// to whole chunks, not to their parts in the region.
+    /// applies to whole chunks, not to their parts in the region.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::error::Error::TooLarge).
@@ -87,9 +86,8 @@ impl Builder {
             }
         }
         if let Some(t) = decode.time {
-            // Whole units are exact integer arithmetic; fractions are rounded to the microsecond. Readers reject
-            // values out of
-            // range, so nothing overflows here.
+            // Whole units are exact integer arithmetic; fractions are rounded to the microsecond. Readers reject values
+            // out of range, so nothing overflows here.
             let us = if self.dtype(value).is_float() {
                 let v = self.cast(value, DType::Float64)?;
                 let unit = self.constant(Scalar::f64(t.unit_ns as f64 / 1000.0))?;

@@ -62,10 +62,8 @@ impl Builder {
     }
 
     /// For each code from 0 on the number of its cells (`int64`), or the sum of their weights (`float64`): `[1, .., 1,
-    /// count]`,
-    /// of the rank of the codes, at least 1. Codes are `int64`; weights are converted and have the codes' shape.
-    /// Masked cells
-    /// are skipped; a code out of range is an error if `strict`, else skipped.
+    /// count]`, of the rank of the codes, at least 1. Codes are `int64`; weights are converted and have the codes'
+    /// shape. Masked cells are skipped; a code out of range is an error if `strict`, else skipped.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`].

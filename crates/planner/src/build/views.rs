@@ -197,8 +197,7 @@ impl Builder {
 }
 
 /// Chunks that are runs of the row-major order: trailing axes are whole, the first that does not fit is cut, and the
-/// axes
-/// before it have chunks of 1.
+/// axes before it have chunks of 1.
 fn leading_grid(shape: &[u64], dtype: DType, target: u64) -> Grid {
     let mut room = (target / dtype.size() as u64).max(1);
     let mut chunk: Dims = SmallVec::from_elem(1, shape.len());

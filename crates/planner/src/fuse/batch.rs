@@ -1,8 +1,7 @@
 //! Batches: several small chunks per operand.
 //!
 //! The logical grid decides bits, and a user may choose a grid with a hundred cells per chunk. As an operand has a
-//! fixed
-//! cost, an operand whose work is less than that cost computes the first levels of the combining tree itself:
+//! fixed cost, an operand whose work is less than that cost computes the first levels of the combining tree itself:
 //!
 //! ```text
 //!   leaves    o o o o  o o o o  o o o o       one state for each chunk of the logical grid
@@ -42,17 +41,13 @@ pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
     (fan, above)
 }
 
-/// Computes the batch of an operand over chunks of `grid`, with its grid and those of its outputs; `None` for one
-/// chunk per
-/// operand.
+/// Computes the batch of an operand over chunks of `grid`, with its grid and those of its outputs; `None` for one chunk
+/// per operand.
 ///
 /// `outputs` are states of reductions over the axes that `over` marks, one for each chunk of `grid`; `reduced`
-/// describes
-/// the reduced cells ([`Batch::reduced`]). Unless the configuration sets a number of cells, a level is added if the
-/// fixed
-/// cost of an operand exceeds a tenth of its work, or if the larger operand takes no longer than handing work to
-/// another
-/// thread.
+/// describes the reduced cells ([`Batch::reduced`]). Unless the configuration sets a number of cells, a level is added
+/// if the fixed cost of an operand exceeds a tenth of its work, or if the larger operand takes no longer than handing
+/// work to another thread.
 pub(super) fn batch(
     grid: &Grid,
     outputs: &mut [Output],

@@ -83,9 +83,8 @@ fn k_blocks(axes: &[AxisGrid]) -> SmallVec<[AxisGrid; 2]> {
 }
 
 /// Length of the blocks of a summed axis, which follow the cuts of the left side: several chunks joined, or parts of
-/// one
-/// chunk. A chunk is split if it is so much longer than `aim` that its products would be too few for all threads and
-/// need too much memory each.
+/// one chunk. A chunk is split if it is so much longer than `aim` that its products would be too few for all threads
+/// and need too much memory each.
 fn k_block(k: AxisGrid, aim: u64) -> u64 {
     let chunk = k.chunk.max(1);
     let parts = chunk / aim;

@@ -1,6 +1,5 @@
 //! Cuts a load into the chunks that its reader requests instead of the stored ones, if reading a box of cells costs no
-//! more
-//! than its bytes.
+//! more than its bytes.
 //!
 //! ```text
 //!   stored in rows      wanted in columns        Load of rows, kept until all columns are made of them:  all of it
@@ -9,10 +8,8 @@
 //!   ────────────        │  │  │  │  │
 //! ```
 //! This holds for local files without codecs ([`SourceRef::plain`]), if lines are long enough to be read one by one,
-//! and if
-//! either the operating system caches the file from the second column on, or lines are so long that a disk reads them
-//! as
-//! fast as the whole file. The logical grid is the same, so no bit changes.
+//! and if either the operating system caches the file from the second column on, or lines are so long that a disk reads
+//! them as fast as the whole file. The logical grid is the same, so no bit changes.
 
 use crate::catalog::SourceRef;
 use crate::config::Config;

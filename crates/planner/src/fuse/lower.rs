@@ -60,8 +60,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// The value of a node that this stage stores: computed here even if the node is only a view. A node that can be
-    /// masked
-    /// always has a validity.
+    /// masked always has a validity.
     pub(super) fn stored(&mut self, id: NodeId, view: &View) -> Result<Value> {
         let mut v = self.inline(id, view)?;
         if self.fuser.graph.node(id).nullable {
@@ -114,8 +113,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// The value of a materialised node. Other elementwise nodes are recomputed even if some stage stores them: an
-    /// output that a
-    /// later stage reads would have to be retained until then.
+    /// output that a later stage reads would have to be retained until then.
     fn read(&mut self, id: NodeId, view: &View) -> Result<Value> {
         let (from, outer) = self.fuser.find(id)?;
         let access = Access::View(view.then(&outer));

@@ -6,8 +6,8 @@
 //!   held             0 1 2     │   1 2 3   │     3 4 5      the same number in each: the longest span
 //! ```
 //! A state has a cell for each group and each cell beside the axis, so that holding all groups in every chunk would
-//! take
-//! many times the memory of the result. Groups that do not occur in a chunk add nothing, so no bit depends on this.
+//! take many times the memory of the result. Groups that do not occur in a chunk add nothing, so no bit depends on
+//! this.
 
 use crate::grid::{AxisGrid, Grid};
 use crate::ir::{AxisReduce, Groups};

@@ -1,8 +1,7 @@
 //! Constant folding: elementwise operations on constants, and a few identities.
 //!
 //! Only operations whose result is exact (or correctly rounded by every machine) are evaluated here. `exp` of a
-//! constant
-//! is left to the kernels, so that its bits are theirs.
+//! constant is left to the kernels, so that its bits are theirs.
 
 use super::rebuild;
 use crate::build::Builder;
@@ -69,9 +68,8 @@ fn evaluate(op: MapOp, dtype: DType, v: &[Option<Scalar>]) -> Option<Option<Scal
             ScalarOp::Gt => return Some(Some(Scalar::bool(x > y))),
             ScalarOp::Ge => return Some(Some(Scalar::bool(x >= y))),
             ScalarOp::IsNan => return Some(Some(Scalar::bool(x.is_nan()))),
-            // float32 arithmetic through float64 rounds twice. For + - * / and sqrt of two float32 values the result
-            // is the same;
-            // other operations are not listed here.
+            // float32 arithmetic through float64 rounds twice. For + - * / and sqrt of two float32 values the result is
+            // the same; other operations are not listed here.
             ScalarOp::Add => x + y,
             ScalarOp::Sub => x - y,
             ScalarOp::Mul => x * y,

@@ -65,8 +65,7 @@ pub(crate) fn repeats(view: &View, shape: &[u64]) -> bool {
 }
 
 /// True if the view only permutes whole axes. Sinking it would not reduce reads, and a consumer that reads views in
-/// place
-/// (a product with its own transpose: `cov`) shares the cells with readers of the unpermuted input.
+/// place (a product with its own transpose: `cov`) shares the cells with readers of the unpermuted input.
 fn turns(view: &View, from: &[u64], to: &[u64]) -> bool {
     let whole = |(a, n): (&AxisView, &u64)| {
         a.start == 0 && a.step == 1 && a.axis.is_some_and(|o| to[o] == *n)

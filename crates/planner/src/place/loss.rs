@@ -1,15 +1,12 @@
-//! Lost workers: their operands go to the others, and no other operand moves. Added workers: all remaining operands
-//! are
+//! Lost workers: their operands go to the others, and no other operand moves. Added workers: all remaining operands are
 //! distributed again.
 //!
 //! ```text
 //!   aaaaaaa bbbbbbb ccccccc        b is lost        aaaaaaa aaaaccc ccccccc
 //! ```
 //! Every run of a lost worker is handed out in pieces, first to its neighbours in the order, which are close to its
-//! inputs
-//! and readers. Each remaining worker gets as much as brings it to its share of the stage. Chunks that survived stay
-//! in
-//! place, so that [`crate::recover`] finds them.
+//! inputs and readers. Each remaining worker gets as much as brings it to its share of the stage. Chunks that survived
+//! stay in place, so that [`crate::recover`] finds them.
 
 use super::order::{Layout, share};
 use super::{Placement, Worker, eligible};
@@ -19,10 +16,8 @@ use crate::tile::Tiling;
 
 impl Placement {
     /// Returns the placement without the `lost` workers; the others keep their numbers. With a `recovery`, operands
-    /// that do
-    /// not run are not counted: a worker with less left to do gets more of the lost operands. Without one the time
-    /// does not
-    /// grow with operands.
+    /// that do not run are not counted: a worker with less left to do gets more of the lost operands. Without one the
+    /// time does not grow with operands.
     ///
     /// Each remaining worker then has at most its share of a stage, rounded up, or what it had before.
     ///
@@ -126,8 +121,7 @@ impl Placement {
     }
 
     /// Returns the placement on other workers; workers that remain keep their numbers. The operands of each stage that
-    /// still
-    /// run are shared in the stage's order, in proportion to threads. Workers without threads get nothing.
+    /// still run are shared in the stage's order, in proportion to threads. Workers without threads get nothing.
     ///
     /// # Errors
     /// [`crate::error::Error::Range`] if no worker has a thread.
@@ -196,8 +190,7 @@ fn advance(runs_in: &dyn Fn(u64, u64) -> u64, begin: u64, end: u64, n: u64, all:
 }
 
 /// Number of `lost` operands that each worker gets, so that no worker exceeds its share of all, rounded up, unless it
-/// did
-/// before. The sum is `lost`.
+/// did before. The sum is `lost`.
 fn missing(lost: u64, has: &[u64], among: &[u32], workers: &[Worker]) -> Vec<u64> {
     let threads = |w: u32| u128::from(workers[w as usize].threads);
     let all: u128 = among.iter().map(|&w| threads(w)).sum::<u128>().max(1);

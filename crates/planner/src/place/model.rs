@@ -5,9 +5,8 @@
 //!   work            = that of the operands + bytes in and out / rate of a thread
 //!   time            = Σ phases (time + round)
 //! ```
-//! Work of operands is that of [`crate::cost`], so times compare placements of one plan; they are not wall-clock
-//! times. A
-//! worker moves bytes while it computes, in both directions at a time, and with the same threads.
+//! Work of operands is that of [`crate::cost`], so times compare placements of one plan; they are not wall-clock times.
+//! A worker moves bytes while it computes, in both directions at a time, and with the same threads.
 
 use super::traffic::{Moves, is_everywhere};
 use super::{Rates, Worker};
@@ -39,9 +38,8 @@ pub struct Phase {
 /// Chunks of an output that are moved for a stage and that no earlier stage moved to the same worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The output. An output of the stage `to` itself is a carry, or, for a load, cells that come from the workers
-    /// that hold
-    /// the array to operands on other workers.
+    /// The output. An output of the stage `to` itself is a carry, or, for a load, cells that come from the workers that
+    /// hold the array to operands on other workers.
     pub from: OutputRef,
     /// The reading stage.
     pub to: StageId,
@@ -215,8 +213,7 @@ pub(super) fn model(
     Modelled { phases: all, phase, edges, bytes_moved, bytes_again, time_us }
 }
 
-/// Returns the phase of each stage. A stage is in the phase of its inputs, unless operands need chunks of other
-/// workers
+/// Returns the phase of each stage. A stage is in the phase of its inputs, unless operands need chunks of other workers
 /// through an input that is not narrow. Arrays are read in the phase that first needs them.
 fn phases(
     tiling: &Tiling,

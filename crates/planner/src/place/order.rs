@@ -8,8 +8,7 @@
 //!   12 13 14 15          3  7 11 15          9 11 13 15
 //! ```
 //! A worker has runs of the order. So four workers of one run each get rows, columns or squares, balanced to one
-//! operand,
-//! and the operands of each form a few boxes, however many operands there are.
+//! operand, and the operands of each form a few boxes, however many operands there are.
 
 use crate::region::{Dims, Region};
 use serde::{Deserialize, Serialize};
@@ -20,9 +19,8 @@ use smallvec::{SmallVec, smallvec};
 pub struct Order {
     /// All axes, slowest first.
     pub axes: SmallVec<[usize; 6]>,
-    /// Number of parts of nearly equal size into which the first axis is cut. Panels are traversed one after the
-    /// other; within
-    /// one the second axis is the slowest. 1 for no panels.
+    /// Number of parts of nearly equal size into which the first axis is cut. Panels are traversed one after the other;
+    /// within one the second axis is the slowest. 1 for no panels.
     pub panels: u64,
 }
 

@@ -1,12 +1,10 @@
 //! The rules of Mars: the baseline of the split.
 //!
 //! 1. *Initial operands* read nothing. A worker's quota of them is in proportion to its threads.
-//! 2. From an initial operand without a worker, a search follows the graph's edges in both directions. Initial
-//! operands
+//! 2. From an initial operand without a worker, a search follows the graph's edges in both directions. Initial operands
 //!    that it meets go to the worker, until its quota is full or the search has met more operands than the average per
 //!    worker. Then follow the next worker, the one with the largest remaining quota, and the next start, as long as
-//!    there
-//!    is one.
+//!    there is one.
 //! 3. Any later operand goes to the worker with most bytes of its input; of several, to the one with the least work.
 //!
 //! Rules are applied operand by operand: time and memory grow with operands and reads.

@@ -7,11 +7,9 @@
 //! ```
 //! 1. Axes along which a stage reads another one in step are of one class; stages that share a class are a group.
 //! 2. All stages of a group are split by the same class, or by two classes in panels, so that a stage's output is read
-//! by
-//!    the next where it was computed. Candidates are all classes of the group, pairs of them, and rows.
+//!    by the next where it was computed. Candidates are all classes of the group, pairs of them, and rows.
 //! 3. Each candidate is modelled and the best one chosen, group by group until nothing improves. In the same way each
-//! load
-//!    and each stage without inputs is set to move its chunks or to be repeated on each worker.
+//!    load and each stage without inputs is set to move its chunks or to be repeated on each worker.
 //! 4. The workers that get one operand more than others of a stage are chosen stage by stage, where it makes the plan
 //!    faster. If no worker's share of a stage exceeds one, its operands go one by one to where they finish first.
 
@@ -168,8 +166,7 @@ impl<'a> Searching<'a> {
         let mut groups: Vec<(usize, f64)> = work.into_iter().collect();
         groups.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         // A load may be read by every worker that needs it. But an array on a worker is as far away for the others as
-        // its
-        // chunks are.
+        // its chunks are.
         let lies = |i: usize| self.workers.iter().any(|w| w.near.contains_key(&StageId(i as u32)));
         // The same holds for stages without inputs, except results, which one worker computes for the server.
         let results = &self.tiling.plan().results;

@@ -4,10 +4,8 @@
 //!   boxes of operands of a worker ──access──▶ boxes of chunks that they read ──∩ boxes of the others──▶ what is moved
 //! ```
 //! A chunk is moved once to each worker that needs it, however often that worker reads it. If each worker has few
-//! boxes,
-//! movement is computed on boxes, and a plan of 10^9 chunks takes no longer than one of a hundred. If workers have
-//! many
-//! boxes, each read is visited once.
+//! boxes, movement is computed on boxes, and a plan of 10^9 chunks takes no longer than one of a hundred. If workers
+//! have many boxes, each read is visited once.
 
 use super::order::Layout;
 use crate::plan::{OutputRef, StageId, Task};
@@ -80,8 +78,7 @@ pub(super) fn readers(tiling: &Tiling, of: OutputRef) -> Vec<StageId> {
     stages
 }
 
-/// Computes the movement of an output's chunks from the boxes of its stage and of its readers. With `again` no chunk
-/// is
+/// Computes the movement of an output's chunks from the boxes of its stage and of its readers. With `again` no chunk is
 /// moved.
 pub(super) fn moves(
     tiling: &Tiling,

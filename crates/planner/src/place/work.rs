@@ -6,14 +6,11 @@
 //!   worker 1   x ▸ partial ─────▲
 //! ```
 //! 1. A chunk that one worker reads and another makes *crosses*. Operands whose chunks cross or are results are listed
-//! in
-//!    their worker's orders. The worker itself finds, depth-first, all inputs that do not cross. An operand that a
-//!    later
-//!    step of the same worker reads is listed too, if it is much work for few bytes: no worker should wait for others
-//!    while it has independent work.
+//!    in their worker's orders. The worker itself finds, depth-first, all inputs that do not cross. An operand that a
+//!    later step of the same worker reads is listed too, if it is much work for few bytes: no worker should wait for
+//!    others while it has independent work.
 //! 2. A crossing chunk is available one step after its inputs. So each run of a [`Layout`](super::Layout) has a step,
-//! and
-//!    an order lists all runs of a worker in one step. It can start when the orders that it reads are done.
+//!    and an order lists all runs of a worker in one step. It can start when the orders that it reads are done.
 
 use super::traffic::is_everywhere;
 use super::{Placement, readers};
@@ -61,14 +58,12 @@ pub struct WorkOrder {
     /// Index of the worker.
     pub worker: u32,
     /// Operands whose chunks are results, or are read by other workers or by a later step of this one. Each of them is
-    /// in
-    /// exactly one order.
+    /// in exactly one order.
     pub run: Vec<Share>,
     /// Chunks that the order reads and that other workers compute in earlier steps.
     pub fetch: Vec<Chunks>,
     /// Operands whose chunks are retained if the order computes them on the way: a later step of the same worker reads
-    /// them
-    /// again.
+    /// them again.
     pub hold: Vec<Share>,
     /// Orders, as (step, worker), that compute the chunks this order fetches or finds in its own store.
     pub after: Vec<(u32, u32)>,
@@ -114,13 +109,11 @@ impl Cuts {
 
 impl Placement {
     /// Returns the work orders by step and worker; a worker without work in a step has no order. Their number grows
-    /// with the
-    /// runs of the layouts, and the time with its square.
+    /// with the runs of the layouts, and the time with its square.
     ///
     /// # Errors
     /// [`Error::Range`] if operands of one stage read each other against the order of their runs. No layout of
-    /// [`super::place`]
-    /// does.
+    /// [`super::place`] does.
     pub fn orders(&self, tiling: &Tiling) -> Result<Vec<WorkOrder>, Error> {
         let plan = tiling.plan();
         let cuts = self.cuts(tiling);
@@ -202,8 +195,7 @@ impl Placement {
     }
 
     /// Finds the places where a run is cut because some of its operands can run in an earlier step than others. Plans
-    /// of many
-    /// operands are not examined and are not cut.
+    /// of many operands are not examined and are not cut.
     fn cuts(&self, tiling: &Tiling) -> Cuts {
         let plan = tiling.plan();
         let operands = plan.stages.iter().map(|s| s.grid.count()).fold(0, u64::saturating_add);

@@ -24,9 +24,8 @@ pub(super) fn preimage(view: &View, cells: &Region, shape: &[u64]) -> Option<Reg
     (!r.is_empty()).then_some(r)
 }
 
-/// The bounding box, in shape `to`, of the cells of `region` (of shape `from`) in row-major order. Exact if `region`
-/// is a
-/// row-major run that fills whole rows of `to`.
+/// The bounding box, in shape `to`, of the cells of `region` (of shape `from`) in row-major order. Exact if `region` is
+/// a row-major run that fills whole rows of `to`.
 pub fn reshaped(region: &Region, from: &[u64], to: &[u64]) -> Option<Region> {
     if region.is_empty() {
         return None;

@@ -43,8 +43,7 @@ impl Hits {
 pub(super) type Touched = SmallVec<[Hits; 6]>;
 
 /// For each input of a take and each chunk of its stage along the axis, the chunks that hold the taken positions: in
-/// all at
-/// most as many numbers as there are positions.
+/// all at most as many numbers as there are positions.
 pub(super) type Taken = BTreeMap<(StageId, usize), Vec<Arc<[u64]>>>;
 
 /// Chunks that a view reads for an output region; `None` if it reads nothing.

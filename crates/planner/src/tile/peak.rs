@@ -26,8 +26,7 @@ impl Tiling {
     }
 
     /// Bytes that the operand needs besides the chunks that it reads: outputs, inputs that have to be assembled from
-    /// several
-    /// chunks, encoded and decoded bytes of a read, and fixed scratch.
+    /// several chunks, encoded and decoded bytes of a read, and fixed scratch.
     pub fn peak(&self, stage: StageId, index: &[u64]) -> u64 {
         let s = self.plan.stage(stage);
         let bytes = self.output_bytes(stage, index) + SCRATCH;

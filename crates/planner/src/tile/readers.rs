@@ -92,8 +92,7 @@ impl Tiling {
             }
             Access::Reshape(from) => {
                 // A run of cells that ends within a row reads a box of whole rows, so a reader of a row may read every
-                // chunk of the
-                // row.
+                // chunk of the row.
                 let mut rows = cells;
                 for a in 1..rows.rank() {
                     (rows.start[a], rows.end[a]) = (0, from[a]);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Tells when it is dropped.
+/// Sets the flag when it is dropped.
 struct Watched(Arc<AtomicBool>);
 
 impl Drop for Watched {
@@ -124,7 +124,7 @@ async fn strangers_get_no_answer() {
     let denied = other.object(&address, Bytes::from_static(b"1"), 9, SOON).await.unwrap_err();
     assert!(matches!(denied, Fault::Denied(_)), "{denied}");
 
-    // Methods that nobody uses are no way around it.
+    // Unused methods require the secret too.
     use arrow_flight::flight_service_client::FlightServiceClient;
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut plain = FlightServiceClient::new(channel.connect().await.unwrap());
@@ -150,7 +150,7 @@ async fn the_dead_and_the_silent_are_noticed() {
     let (server, address, dropped) = start(&credentials).await;
     let peers = Peers::new(&credentials);
     let body = Bytes::from_static(b"x");
-    // Nobody wants the rest.
+    // The caller cancels the rest.
     let mut answers = peers.action(&address, "silent", body.clone(), SOON).await.unwrap();
     assert_eq!(answers.next().await.unwrap().unwrap(), body);
     assert!(!dropped.load(SeqCst));

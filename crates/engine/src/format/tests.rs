@@ -250,7 +250,7 @@ fn formats_of_one_result_want_one() {
     let refused = |f, a| write(f, a).unwrap_err().to_string();
     assert!(write(Format::Npy, vec![done(), t(), done()]).is_ok());
     assert!(refused(Format::Npy, vec![t(), t()]).contains("several statements"));
-    // What only does something is no failure, and nothing is written.
+    // Statements without a result are not an error, and nothing is written.
     assert!(write(Format::Npy, vec![done(), done()]).unwrap().is_empty());
     assert!(
         refused(Format::Npy, vec![Answer::Tensors(vec![t2m(), t2m()])])

@@ -50,7 +50,7 @@ impl<W: Write> Writer<W> {
     /// A writer of `format` to `out`.
     ///
     /// # Errors
-    /// None today; a format may need a check before it writes.
+    /// None today.
     pub fn new(format: Format, options: Options, out: W) -> Result<Self, Error> {
         Ok(Writer { format, options, out, written: 0, done: 0, told: Vec::new(), pending: None })
     }

@@ -3,14 +3,14 @@
 //! ```text
 //!   folder/<statement>/chunks/<part>-<key of the stage>/<number of the operand>.chunk
 //! ```
-//! 1. The caller makes a [`Durable`] for a statement. For each of its plans [`Durable::plan`] selects the stages to store
-//!    ([`tessera_planner::durable`]). If the statement ran before, it lists the stored chunks and
+//! 1. The caller makes a [`Durable`] for a statement. For each of its plans [`Durable::plan`] selects the stages to
+//!    store ([`tessera_planner::durable`]). If the statement ran before, it lists the stored chunks and
 //!    [finds](tessera_planner::recover) the remaining work.
-//! 2. The scheduler loads stored chunks instead of computing them ([`Stored`]). A chunk that is missing or corrupt is a
-//!    miss: its operand runs, and its inputs are made again.
-//! 3. A thread that computed an operand of a selected stage queues its chunks for a background write. The bytes in the
-//!    queue are bounded; chunks beyond the bound are not stored. No statement fails or waits because of a write, but its
-//!    chunks stay in memory, and charged, until they are written.
+//! 2. The scheduler loads stored chunks instead of computing them ([`Stored`]). A chunk that is missing or corrupt is
+//!    a miss: its operand runs, and its inputs are made again.
+//! 3. A thread that computed an operand of a selected stage queues its chunks for a background write. The bytes in
+//!    the queue are bounded; chunks beyond the bound are not stored. No statement fails or waits because of a write,
+//!    but its chunks stay in memory, and charged, until they are written.
 //! 4. Before chunks are written, the versions that the statement has read until then are ([`Durable::keep_reads`]): a
 //!    later run reads the same versions, or fails.
 //! 5. Chunks are removed with their statement; leftovers are [collected](DurableStore::collect).

@@ -135,7 +135,7 @@ pub enum Error {
         used_bytes: u64,
         /// Bytes of the next file; 0 if they were granted and the disk refused them.
         wanted_bytes: u64,
-        /// What is full.
+        /// The reason.
         reason: String,
     },
     /// The scratch directory cannot be used.
@@ -219,9 +219,9 @@ pub enum Error {
     Rows {
         /// `duplicate_key`, `null_key` or `dtype_mismatch`.
         code: &'static str,
-        /// What is wrong.
+        /// The reason.
         message: String,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
     /// An error that another process reported for an operand that it ran.
@@ -264,9 +264,9 @@ pub enum Error {
 pub struct Told {
     /// Its stable name.
     pub code: String,
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub class: Class,
-    /// What went wrong, with its causes.
+    /// The message, with its causes.
     pub message: String,
     /// The remedy.
     pub hint: Option<String>,
@@ -359,7 +359,7 @@ impl Error {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),

@@ -6,7 +6,8 @@
 //! 2. When its last input is available, it joins the [`ready`] queue (READY): older root first, deeper first, smaller
 //!    output first.
 //! 3. A thread takes it when its whole peak fits the quota (RUNNING). A load first fetches on tokio, without a thread.
-//! 4. Its outputs are retained until their last reader is done (FINISHED → FREED); chunks of results go to the [`Sink`].
+//! 4. Its outputs are retained until their last reader is done (FINISHED → FREED); chunks of results go to the
+//!    [`Sink`].
 //!
 //! Loaded chunks that no known operand waits for are evicted when memory is short and read again on demand. If nothing
 //! runs and nothing fits, finished chunks are spilled, those needed last first ([`spill`]); then an operand fits if its

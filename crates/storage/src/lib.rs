@@ -6,10 +6,10 @@
 //! 2. [`source::ArrayReader::fetch`] fetches the encoded bytes of the chunks that a region touches, and
 //!    [`source::ArrayReader::decode`] decodes them to cells on the caller's thread.
 //! 3. A result is written to a [`sink::Target`]: [`sink::ZarrWriter`] encodes chunks as they are computed, a
-//!    [`sink::ObjectWriter`] takes a stream of bytes. Until it is finished a result has no name; the next process removes
-//!    the incomplete outputs of a killed one ([`sink::Promise`], [`sink::Leftover`]).
-//! 4. A store of a warehouse has a [`manifest`] of its files, against which reads are verified. Documents of a warehouse
-//!    are in a [`sink::Folder`].
+//!    [`sink::ObjectWriter`] takes a stream of bytes. Until it is finished a result has no name; the next process
+//!    removes the incomplete outputs of a killed one ([`sink::Promise`], [`sink::Leftover`]).
+//! 4. A store of a warehouse has a [`manifest`] of its files, against which reads are verified. Documents of a
+//!    warehouse are in a [`sink::Folder`].
 //!
 //! Memory and the directory of the process belong to the caller of the writers: [`sink::Memory`], [`sink::Outputs`].
 //! Tests make the steps of writing fail, or the process die, with [`fail`].

@@ -2,8 +2,8 @@
 //!
 //! 1. [`open`] parses the URL, finds Zarr metadata or a NumPy header, checks them and reads the labels.
 //! 2. It returns a [`Dataset`] for the frontend to bind, and one [`ArrayReader`] for each stored array.
-//! 3. The scheduler calls [`ArrayReader::estimate`] for the cost of a region, [`ArrayReader::fetch`] to fetch exactly the
-//!    chunks it touches (the only asynchronous step), and [`ArrayReader::decode`] to decode them on a CPU thread.
+//! 3. The scheduler calls [`ArrayReader::estimate`] for the cost of a region, [`ArrayReader::fetch`] to fetch exactly
+//!    the chunks it touches (the only asynchronous step), and [`ArrayReader::decode`] to decode them on a CPU thread.
 //!
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 

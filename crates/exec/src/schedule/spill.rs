@@ -3,7 +3,7 @@
 //! ```text
 //!   all plans are stalled, nothing fits      make_room   for the oldest plan that spilling can help
 //!   one is stalled while others run          feed        after a moment: from plans that hold more than their share;
-//!                                                       if running operands are in the way, memory is reserved (a claim)
+//!                                                       if what runs is in the way, memory is reserved (a claim)
 //! ```
 //! A chunk is spilled if only the table holds it. Chunks that no known operand waits for go first, then those whose
 //! most urgent reader is last in the order of the queues; of two equal ones, the larger. A chunk that was loaded again

@@ -1,7 +1,7 @@
 //! The walk that finds operands: depth-first from the results, as far as the threads can use.
 //!
 //! ```text
-//!   stack   root ▸ its 2nd read ▸ that one's 1st read ▸ ...     one frame for each operand whose reads are being visited
+//!   stack   root ▸ its 2nd read ▸ that one's 1st read ▸ ...   one frame for each operand whose reads are being visited
 //! ```
 //! The walk can stop after any step. So a reduction over 10^9 chunks starts with its first leaf, and only one path and
 //! the operands attached to it are known.

@@ -69,7 +69,7 @@ pub enum SinkError {
     Option {
         /// The option.
         option: &'static str,
-        /// What is wrong with its value.
+        /// Why its value is invalid.
         reason: String,
         /// The remedy.
         hint: Option<String>,
@@ -141,7 +141,7 @@ impl SinkError {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         match self {
             SinkError::Source(e) => e.class(),

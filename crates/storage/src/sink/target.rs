@@ -33,7 +33,7 @@ pub struct Written {
     pub manifest: Option<ManifestRef>,
 }
 
-/// What already exists at a location.
+/// Kind of the existing object at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     Nothing,

@@ -15,7 +15,7 @@ pub enum SourceError {
     BadUrl {
         /// The URL, without credentials.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A storage scheme that is not supported yet.
@@ -29,7 +29,7 @@ pub enum SourceError {
     BadOption {
         /// The option.
         key: String,
-        /// What is wrong; never the value of a secret.
+        /// The reason; never the value of a secret.
         reason: String,
     },
     /// The object does not exist.
@@ -131,7 +131,7 @@ pub enum SourceError {
         array: String,
         /// The object that holds the metadata.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// Variables with conflicting lengths of a dimension.
@@ -153,7 +153,7 @@ pub enum SourceError {
     TimeUnits {
         /// The variable.
         array: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A number that is not a valid time of its time axis.
@@ -179,7 +179,7 @@ pub enum SourceError {
         array: String,
         /// The attribute.
         attribute: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// An element type that Tessera does not support (yet).
@@ -229,7 +229,7 @@ pub enum SourceError {
         chunk: String,
         /// The object.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A file of a table that its format's reader cannot read.
@@ -237,7 +237,7 @@ pub enum SourceError {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A file of a warehouse that is corrupt or missing.
@@ -289,7 +289,7 @@ impl SourceError {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         use SourceError::*;
         match self {

@@ -85,7 +85,7 @@ impl Patient {
     }
 }
 
-/// A mark that nobody else has.
+/// Returns a unique mark.
 fn mark(attributes: &mut Attributes) -> String {
     let mark = uuid::Uuid::new_v4().simple().to_string();
     attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());

@@ -1,4 +1,4 @@
-//! The process around a writer: its memory, and its directory.
+//! A writer's process: its memory, and its directory.
 
 use crate::sink::{Memory, Outputs, Promise, Reserved};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   units that an operand reads        1 1 │ 1 1      a chunk that is an object: one request
-//!   (lengths along an axis are         1 1 │ 1 1      a shard: one for its index, once; one for each stretch of adjacent
+//!   (lengths along an axis are         1 1 │ 1 1      a shard: one for its index, once; one per stretch of adjacent
 //!   independent of the other axes)     ────┼────      units, or one for each unit of a local file
 //!                                      1 1 │ 1 1
 //! ```

@@ -146,7 +146,7 @@ mod tests {
         );
         let mut least = first(2, false, true, false);
         assert_eq!(least.choose(&keys, None).unwrap(), [0, 1, 3, 5]);
-        // -0.0 was first, and 0.0 is equal to it, so one more candidate fills the second place.
+        // -0.0 equals 0.0, so row 6 was no candidate; only NULL (row 1) is before the last of the two best.
         assert_eq!(least.choose(&keys, None).unwrap(), [1]);
         assert_eq!(least.choose(&keys, None).unwrap(), [] as [u32; 0]);
     }

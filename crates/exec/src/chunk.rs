@@ -256,7 +256,6 @@ impl Chunk {
         self.charge.as_ref().is_some_and(|c| Arc::ptr_eq(c.account().quota(), quota))
     }
 
-    /// The spill file with the same cells.
     pub(crate) fn file(&self) -> Option<&Arc<Spilled>> {
         self.file.get()
     }

@@ -15,7 +15,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Below this memory limit each large block is its own mapping.
 const SMALL_LIMIT: u64 = 1 << 30;
-/// Bytes of a large block.
 const LARGE_BLOCK: libc::c_int = 1 << 20;
 
 /// Configures the allocator for a process that computes with `threads` threads within a memory limit.

@@ -247,7 +247,7 @@ impl Order {
         loaded.into_iter()
     }
 
-    /// The tiling of the whole plan, with the number of operands of each stage.
+    /// The tiling of the whole plan.
     pub fn tiling(&self) -> &Arc<tile::Tiling> {
         &self.tiling
     }

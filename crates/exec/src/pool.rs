@@ -24,7 +24,6 @@ use tessera_kernels::Plain;
 pub const ALIGNMENT: usize = 64;
 /// Buffers of this size or larger are cut from regions of huge pages.
 const HUGE: usize = 128 << 10;
-/// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Below this size the allocator is as fast as a pool.
 const POOLED_MIN: usize = 32 << 10;

@@ -86,7 +86,6 @@ impl Room {
     }
 }
 
-/// State of one chunk.
 #[derive(Debug)]
 enum Slot {
     Half([Option<Arc<Chunk>>; 2]),

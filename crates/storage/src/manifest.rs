@@ -10,10 +10,10 @@
 //! chunk's number is row-major in the grid. A chunk that is not listed was never written, and its cells are the fill
 //! value. So a missing, truncated, changed or misplaced file is detected as damaged, whatever its contents.
 //!
-//! Chunks end with the CRC-32C of the bytes before it (four bytes, the Zarr codec `crc32c`), and the manifest lists the
-//! same checksum: a chunk is read once to verify it. Documents are sealed as a whole. The manifest's own seal is in the
-//! catalog. The manifest lies beside the chunks of the first array, where Zarr readers list nothing: those that list
-//! the members of a group would warn of it in the group.
+//! Chunks end with the CRC-32C of the preceding bytes (four bytes, the Zarr codec `crc32c`), and the manifest lists the
+//! same checksum: one pass over a chunk verifies both. Documents are sealed as a whole. The manifest's own seal is in
+//! the catalog. The manifest lies beside the chunks of the first array, where Zarr readers list nothing: readers that
+//! list the members of a group would warn of it in the group.
 
 mod check;
 
@@ -105,7 +105,6 @@ impl ManifestRef {
     }
 }
 
-/// The checksum at the end of a chunk.
 pub(crate) fn trailer(encoded: &[u8]) -> Option<u32> {
     encoded.last_chunk::<TRAILER>().map(|end| u32::from_le_bytes(*end))
 }
@@ -172,11 +171,9 @@ pub(crate) fn number_of(grid: &[u64], index: &[u64]) -> u64 {
     axes.fold(0u64, |number, (n, i)| number.saturating_mul(*n).saturating_add(*i))
 }
 
-/// The list of a store's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) documents: BTreeMap<String, Seal>,
-    /// By the array's name.
     pub(crate) arrays: BTreeMap<String, Arc<Chunks>>,
 }
 

@@ -74,7 +74,6 @@ impl Chunk {
         self.holds(Condition::Unmasked)
     }
 
-    /// Records that no cell is masked.
     pub(crate) fn unmasked(self) -> Self {
         self.know(Condition::Unmasked, true);
         self

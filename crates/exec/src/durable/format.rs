@@ -21,7 +21,6 @@ const MAGIC: &[u8; 16] = match cfg!(target_endian = "little") {
     true => b"tessera chunk 1\n",
     false => b"TESSERA CHUNK 1\n",
 };
-/// Bytes before the header.
 const FRONT: usize = 24;
 /// Upper bound on the bytes of a header: that of three outputs of three fields has some 700 bytes.
 pub(crate) const HEADER_BYTES_MAX: u64 = 64 << 10;

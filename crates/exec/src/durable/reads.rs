@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 32 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     parts: Mutex<Vec<(usize, Arc<Versions>)>>,
-    /// Held during a write: whoever acquires it finds earlier reads written down.
+    /// Held during a write: once acquired, earlier reads are written down.
     writing: tokio::sync::Mutex<()>,
 }
 

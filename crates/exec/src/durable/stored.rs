@@ -37,7 +37,6 @@ pub(crate) fn loading_bytes(output_bytes: u64) -> u64 {
 }
 
 impl Kept {
-    /// The statement.
     pub(crate) fn durable(&self) -> &Arc<Durable> {
         &self.durable
     }

@@ -153,7 +153,6 @@ fn a_file_that_is_not_whole_is_not_listed() {
 #[derive(Default)]
 struct Bits(Mutex<BTreeMap<(usize, ChunkIndex), Fields>>);
 
-/// The bytes of each field.
 type Fields = Vec<Vec<u8>>;
 
 impl Sink for Bits {

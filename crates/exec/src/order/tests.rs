@@ -16,7 +16,6 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::Task;
 use tessera_planner::reduce::ReduceKind;
 
-/// The chunks of operands.
 type Made = HashMap<(StageId, u64), Vec<Arc<Chunk>>>;
 
 /// A shelf of one process: the chunks made, and the number of fetches.
@@ -57,7 +56,6 @@ impl Shelf for Own {
     }
 }
 
-/// Takes the only chunk.
 #[derive(Debug, Default)]
 struct One(Mutex<Vec<f64>>);
 

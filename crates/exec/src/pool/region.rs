@@ -13,7 +13,6 @@ use super::HUGE_PAGE;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a region.
 const REGION: usize = 64 << 20;
 /// Larger buffers have a region of their own.
 const SHARED_MAX: usize = REGION / 4;

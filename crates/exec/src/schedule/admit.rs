@@ -68,7 +68,6 @@ impl Limits {
     }
 }
 
-/// An operand that was admitted.
 pub(crate) struct Work {
     pub(crate) statement: Arc<Statement>,
     pub(crate) slot: Slot,

@@ -40,9 +40,7 @@ pub(crate) struct Finished {
 #[derive(Default)]
 pub(crate) struct After {
     pub(crate) trash: Trash,
-    /// Operands to retry.
     pub(crate) again: Vec<Work>,
-    /// Plans that are over.
     pub(crate) over: Vec<(Option<Done>, Outcome)>,
 }
 
@@ -109,7 +107,6 @@ impl Core {
         self.shutdown || !self.jobs.is_empty()
     }
 
-    /// Plans that are not over.
     pub(crate) fn plans(&self) -> usize {
         self.jobs.len()
     }
@@ -128,7 +125,6 @@ impl Core {
         self.jobs.iter_mut().find(|j| j.statement.id == statement)
     }
 
-    /// Stops a statement.
     pub(crate) fn fail(&mut self, statement: u64, error: Error, after: &mut After) {
         self.guarded(after, |core, after| {
             core.looked_at = Some(statement);
@@ -139,7 +135,6 @@ impl Core {
         });
     }
 
-    /// Stops all statements.
     pub(crate) fn fail_all(&mut self, after: &mut After) {
         let all: Vec<u64> = self.jobs.iter().map(|j| j.statement.id).collect();
         for statement in all {
@@ -147,7 +142,6 @@ impl Core {
         }
     }
 
-    /// Records finished operands.
     pub(crate) fn complete(&mut self, finished: &mut Vec<Finished>, after: &mut After) {
         // One by one: a panic must not lose the results of other operands.
         for f in finished.drain(..) {
@@ -172,7 +166,6 @@ impl Core {
         self.guarded(after, |core, after| core.picked(out, spill, after)).flatten()
     }
 
-    /// Records the outcome of a spill.
     pub(crate) fn spilled(&mut self, done: SpillDone, after: &mut After) {
         self.guarded(after, |core, after| core.was_spilled(done, after));
     }
@@ -443,7 +436,6 @@ impl Core {
         self.reap(after);
     }
 
-    /// Removes plans that are over.
     pub(super) fn reap(&mut self, after: &mut After) {
         let mut i = 0;
         while i < self.jobs.len() {

@@ -74,13 +74,12 @@ pub(super) struct Frame {
     pub(super) next: u32,
 }
 
-/// A running plan.
 pub(crate) struct Job {
     pub(crate) statement: Arc<Statement>,
     pub(crate) done: Option<Done>,
     pub(super) stages: Vec<StageInfo>,
     pub(crate) table: Table,
-    /// Charge for the table's bookkeeping, if it is large, and the charged size.
+    /// Charge for the table's bookkeeping, if it is large, and the size above which it is charged again.
     notes: Charge,
     notes_bytes: u64,
     /// Error of an operand that reads more chunks than can be listed.
@@ -120,7 +119,6 @@ pub(crate) struct Job {
     /// Chunks that no known operand waits for and that can be made again: slot and time; stale entries are skipped.
     pub(super) idle: VecDeque<(Slot, u64)>,
     pub(super) idle_count: usize,
-    /// Bytes of the idle chunks.
     pub(crate) idle_bytes: u64,
     pub(super) idle_clock: u64,
     pub(super) idle_max: usize,
@@ -421,14 +419,12 @@ impl Job {
 
     // ---- The end.
 
-    /// Returns the outcome of the plan.
     pub(crate) fn into_result(mut self) -> (Option<Done>, Outcome) {
         let done = self.done.take();
         let stats = self.stats();
         (done, Outcome { result: self.error.map_or(Ok(()), Err), stats })
     }
 
-    /// Returns the statistics so far.
     pub(crate) fn stats(&self) -> Stats {
         let tiling = &self.statement.tiling;
         let stages = (0u32..)

@@ -35,7 +35,6 @@ const CLAIM: Duration = Duration::from_secs(1);
 /// A chunk chosen to be spilled.
 #[derive(Debug, Clone)]
 pub(crate) enum Victim {
-    /// A chunk of a plan.
     Made(MadeBy),
     /// A chunk of an array outside of plans, by its number.
     Resident(Weak<Resident>, u64),
@@ -57,7 +56,6 @@ pub(crate) struct Spill {
     pub(crate) space: Space,
 }
 
-/// The outcome of a spill.
 pub(crate) struct SpillDone {
     pub(crate) victim: Victim,
     pub(crate) chunk: Arc<Chunk>,
@@ -72,7 +70,6 @@ pub(crate) struct Claim {
     until: Instant,
 }
 
-/// A chunk that could be spilled.
 struct Candidate {
     /// Rank of the chunk's owner: chunks of the smaller rank go first.
     order: usize,

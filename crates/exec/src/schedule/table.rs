@@ -35,7 +35,6 @@ pub(crate) struct Made {
     pub(crate) remaining: u64,
 }
 
-/// A live operand.
 #[derive(Debug)]
 pub(crate) struct Operand {
     pub(crate) key: OperandKey,
@@ -54,7 +53,6 @@ pub(crate) struct Operand {
     /// Logical time at which it last became idle.
     pub(crate) idle_since: u64,
     pub(crate) reads: SmallVec<[Read; 2]>,
-    /// Operands that wait for it.
     pub(crate) waiters: SmallVec<[Slot; 4]>,
     pub(crate) made: SmallVec<[Made; 1]>,
     /// Results that its chunks are still to be delivered to.
@@ -70,7 +68,6 @@ impl Operand {
         self.made.iter().filter_map(|m| m.chunk.as_ref()).map(FinishedChunk::memory_bytes).sum()
     }
 
-    /// True if one of its chunks is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.made.iter().any(|m| matches!(m.chunk, Some(FinishedChunk::Memory(_))))
     }
@@ -138,7 +135,6 @@ impl Table {
         self.counts.enter(next);
     }
 
-    /// Removes an operand.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Operand> {
         let operand = self.slots[slot as usize].take()?;
         // Another operand may have taken over its key.

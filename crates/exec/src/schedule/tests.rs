@@ -32,7 +32,7 @@ fn bench(threads: usize, quota_bytes_max: u64) -> Bench {
     spilling(threads, quota_bytes_max, 0)
 }
 
-/// A runtime that may spill so many bytes.
+/// A runtime that may spill up to `spill_bytes_max` bytes.
 fn spilling(threads: usize, quota_bytes_max: u64, spill_bytes_max: u64) -> Bench {
     let scratch = (spill_bytes_max > 0).then(|| tempfile::tempdir().unwrap());
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

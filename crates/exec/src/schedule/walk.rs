@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use tessera_planner::plan::OutputRef;
 
-/// Upper bound on the reads of an operand whose list is not charged.
+/// Number of reads of an operand above which the memory of their list is checked.
 const READS_FREE: u64 = 1 << 16;
 
 impl Job {
@@ -239,7 +239,6 @@ impl Job {
         }
     }
 
-    /// Puts a ready operand into its queue.
     pub(crate) fn enqueue(&mut self, slot: Slot) {
         let operand = self.table.at(slot);
         let info = &self.stages[operand.key.stage.0 as usize];

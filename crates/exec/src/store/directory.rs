@@ -58,7 +58,6 @@ impl Directory {
         remove(&self.path);
     }
 
-    /// Path of a file in it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

@@ -38,7 +38,6 @@ pub struct Spilled {
     shape: Dims,
     fields: SmallVec<[DType; 2]>,
     bytes: u64,
-    /// True if no cell is masked.
     unmasked: bool,
     store: Arc<Store>,
     /// Dropped after the file is removed.
@@ -122,7 +121,6 @@ impl Spilled {
         fail::point("spill.written")
     }
 
-    /// Path of the file.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
@@ -137,7 +135,6 @@ impl Spilled {
         staging_of(self.bytes)
     }
 
-    /// True if no cell is masked.
     pub(crate) fn is_unmasked(&self) -> bool {
         self.unmasked
     }

@@ -83,7 +83,6 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// Types of its fields.
     fn fields(&self) -> SmallVec<[DType; 2]> {
         match self {
             Cells::Memory(chunk) => chunk.fields().iter().map(|f| f.dtype()).collect(),

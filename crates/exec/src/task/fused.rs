@@ -175,7 +175,6 @@ fn count_masked(op: &Operand<'_>, variant: &Variant, operation: &str) -> Result<
     Ok(KernelError::Masked { operation, masked, cells, at }.into())
 }
 
-/// Buffers for all outputs.
 fn stored(op: &Operand<'_>, variant: &Variant) -> Vec<Vec<PooledBuf>> {
     variant.unmasked.iter().enumerate().map(|(o, unmasked)| op.buffers_if(o, !unmasked)).collect()
 }

@@ -40,7 +40,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The bytes of a field.
     pub(super) fn bytes(&self, field: usize) -> Result<&[u8], Error> {
         match &self.data {
             Gathered::Place(chunk) => Ok(chunk.field(field)?.buffer().as_slice()),
@@ -53,7 +52,6 @@ impl Seen {
         }
     }
 
-    /// Number of fields.
     pub(super) fn fields(&self) -> usize {
         self.fields.len()
     }
@@ -70,7 +68,6 @@ impl Seen {
         }
     }
 
-    /// Type of a field.
     pub(super) fn dtype(&self, field: usize) -> Result<DType, Error> {
         let known = self.fields.get(field).copied();
         known.ok_or_else(|| Error::Broken { what: format!("an input has no field {field}") })

@@ -21,7 +21,6 @@ use tessera_planner::view::View;
 /// Smallest average number of cells per piece: below that, copying together is cheaper.
 const PIECE_CELLS: u64 = 4096;
 
-/// The pieces of an operand.
 pub(super) struct Pieces {
     region: Region,
     /// The axis that is cut. Axes before it have one position, so each piece is contiguous in the result.

@@ -44,7 +44,6 @@ struct Piece {
     seen: Region,
 }
 
-/// One side of the product.
 struct Side<'a> {
     view: &'a View,
     pieces: Vec<Piece>,
@@ -204,7 +203,6 @@ impl Product<'_> {
         Block { m: m as usize, n: n as usize, k: k as usize }
     }
 
-    /// True if one side is a vector.
     fn has_vector(&self) -> bool {
         let Block { m, n, .. } = self.lengths(self.region);
         m == 1 || n == 1

@@ -10,7 +10,6 @@ use tessera_kernels::table::{self, Cells, Table};
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::plan::Access;
 
-/// The cells of input `k`.
 fn input(op: &Operand<'_>, k: usize) -> Result<Seen, Error> {
     match &op.stage.inputs[k].access {
         Access::View(view) => gather(op, k, view),
@@ -23,7 +22,6 @@ fn cells(seen: &Seen) -> Result<Cells<'_>, Error> {
     Ok(Cells { value, valid: validity(seen)? })
 }
 
-/// Looks up the operand's cells.
 pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();
     let x = input(op, 0)?;

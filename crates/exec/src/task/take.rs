@@ -102,7 +102,6 @@ struct Rows<'a> {
     taken: &'a [u64],
     /// Number of positions of the axes before.
     outer: usize,
-    /// Bytes of a row.
     row: usize,
 }
 

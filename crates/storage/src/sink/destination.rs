@@ -15,24 +15,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Upper bound on concurrent deletions.
 const DELETES_MAX: usize = 16;
 
 /// The root that objects are written below.
 #[derive(Debug, Clone)]
 pub(crate) enum Destination {
-    /// A local directory.
     Local {
-        /// The directory.
         root: PathBuf,
         /// Its name in messages.
         display: Arc<str>,
         /// True if only the owner may access its contents: a warehouse.
         private: bool,
     },
-    /// A prefix in a bucket.
     Object {
-        /// The bucket.
         client: Arc<dyn ObjectStore>,
         /// Without leading and trailing slashes.
         prefix: String,

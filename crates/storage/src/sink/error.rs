@@ -21,7 +21,7 @@ pub enum SinkError {
         /// The URL.
         what: String,
     },
-    /// Overwriting would destroy something else than a previous output.
+    /// Overwriting would destroy something other than a previous output.
     #[error("refusing to overwrite `{what}`: it is {is}")]
     Foreign {
         /// The URL or path.

@@ -23,7 +23,6 @@ const PART_BYTES_MOST: usize = 16 << 20;
 /// A part has at most one part in this many of the memory limit, unless it has the minimum size.
 const SHARE: usize = 4;
 
-/// Upper bound on the parts of an object.
 const PARTS_MAX: u64 = 10_000;
 
 /// Parts being uploaded, in addition to the one being filled.

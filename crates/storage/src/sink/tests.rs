@@ -92,7 +92,7 @@ impl Bench {
         written
     }
 
-    /// Writes so many bytes as one file or object.
+    /// Writes `bytes` bytes as one file or object.
     fn object(&self, url: &str, bytes: usize, overwrite: bool) -> Result<Written, SinkError> {
         let mut writer = ObjectWriter::create(&self.target(url), overwrite, &self.host)?;
         let failure = writer.failure();

@@ -202,7 +202,6 @@ impl ZarrWriter {
         Ok(Written { objects, bytes, manifest })
     }
 
-    /// Writes the manifest.
     async fn write_manifest(
         &self,
         documents: &[&ArrayDocument],
@@ -276,7 +275,6 @@ impl ZarrWriter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits for all uploads.
     async fn drain(&self) -> Result<(), SinkError> {
         let mut uploads = std::mem::take(&mut *self.uploads());
         while let Some(done) = uploads.join_next().await {

@@ -12,7 +12,6 @@ use frame::Frame;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Bytes of the header.
 const HEADER: usize = 16;
 
 /// A buffer whose header was checked against its length.

@@ -20,7 +20,6 @@ pub(crate) struct Decoded {
     pub(crate) decode: Decode,
     /// Time units, if the cells are datetimes.
     pub(crate) times: Option<CfTimes>,
-    /// The remaining attributes.
     pub(crate) attrs: Attrs,
 }
 

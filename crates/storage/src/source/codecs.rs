@@ -19,7 +19,6 @@ use zarrs::array::codec::{
 };
 use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 
-/// The codecs of a chunk.
 #[derive(Debug)]
 pub(crate) struct Codecs {
     /// Array-to-array and array-to-bytes codecs.

@@ -53,7 +53,6 @@ pub(crate) fn labels(
     Ok(CoordValues::Float(result, scalars(cells, dtype).map(value).collect()))
 }
 
-/// Iterates over the cells.
 pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar> {
     cells.chunks_exact(dtype.size()).map(move |c| {
         let mut le = [0u8; 8];
@@ -65,7 +64,6 @@ pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar
     })
 }
 
-/// True if a raw cell is missing.
 pub(crate) fn is_missing(s: &Scalar, decode: &Decode) -> bool {
     let v = s.as_f64();
     let equal = |m: &Scalar| {

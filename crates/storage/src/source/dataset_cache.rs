@@ -91,7 +91,6 @@ impl Seen {
         }
     }
 
-    /// Notes a metadata document.
     pub(crate) fn note_stamp(&self, key: &str, stamp: impl FnOnce() -> u64) {
         let file = key.rsplit('/').next().unwrap_or(key);
         if DOCUMENTS.contains(&file) && !self.closed.load(Relaxed) {

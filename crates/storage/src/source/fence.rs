@@ -296,7 +296,6 @@ impl Fence {
         Lent { fence: self.clone(), path }
     }
 
-    /// True if a location is lent.
     pub(crate) fn is_lent(&self, location: &Location) -> bool {
         match &location.path {
             StoragePath::Local(path) => resolve(path).is_ok_and(|p| self.lends(&p)),

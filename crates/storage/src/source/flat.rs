@@ -33,7 +33,6 @@ const SLAB_BYTES: u64 = 8 << 20;
 pub(crate) struct Flat {
     /// The file, as a key of the store.
     pub(crate) key: String,
-    /// The cells' type.
     pub(crate) raw: Raw,
     /// True if cells are not in native byte order.
     pub(crate) swapped: bool,

@@ -123,7 +123,6 @@ impl Options {
     }
 }
 
-/// A parsed URL or path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     /// The storage, and the path in it.

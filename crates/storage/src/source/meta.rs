@@ -58,9 +58,7 @@ pub(crate) struct ArrayMeta {
 pub(crate) struct Shard {
     /// Units of a shard along each axis.
     pub(crate) counts: Dims,
-    /// Codecs of the index.
     pub(crate) index_chain: CodecChain,
-    /// Encoded bytes of the index.
     pub(crate) index_bytes: u64,
     /// True if the index is at the end of the shard, false if at the start.
     pub(crate) at_end: bool,
@@ -89,7 +87,6 @@ impl ArrayMeta {
         }
     }
 
-    /// The cell value of absent chunks.
     pub(crate) fn fill(&self) -> Cow<'_, [u8]> {
         match &self.taken.scaled {
             Some((_, fill)) => Cow::Borrowed(fill),
@@ -106,7 +103,6 @@ impl ArrayMeta {
 /// The array that errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Who<'a> {
-    /// The array.
     pub(crate) array: &'a str,
     /// Its metadata document.
     pub(crate) path: &'a str,

@@ -38,7 +38,6 @@ impl Rests {
         Rests { on: self.on.clone(), met: AtomicBool::new(false) }
     }
 
-    /// Records an absent chunk.
     pub(crate) fn meets(&self) {
         self.met.store(true, Relaxed);
     }

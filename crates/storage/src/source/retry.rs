@@ -30,7 +30,6 @@ const MARK: &str = "tessera-put";
 const ATTEMPTS_MAX: u32 = 6;
 /// Backoff before the second attempt.
 const WAIT: Duration = Duration::from_millis(50);
-/// Upper bound on concurrent deletions.
 const DELETES_MAX: usize = 16;
 
 /// A store with retries.
@@ -205,7 +204,7 @@ impl ObjectStore for Patient {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (store, prefix) = (self.clone(), prefix.cloned());
-        // A truncated list starts over: nobody has seen any of it yet.
+        // A truncated list starts over: none of it was returned yet.
         async move {
             let all = || store.inner.list(prefix.as_ref()).try_collect::<Vec<_>>();
             match store.ask(all).await {

@@ -21,11 +21,9 @@ const NAMES: [&str; 2] = ["fixedscaleoffset", "numcodecs.fixedscaleoffset"];
 /// Conversion of stored numbers to those of the array.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scaled {
-    /// The stored type.
     pub(crate) stored: Raw,
     /// NumPy's name of the stored type, with the byte order.
     pub(crate) name: String,
-    /// The array's type.
     pub(crate) dtype: DType,
     scale: f64,
     offset: f64,

@@ -96,7 +96,6 @@ impl Store {
         &self.counters
     }
 
-    /// True if it is a store of a warehouse.
     pub(crate) fn is_of_warehouse(&self) -> bool {
         self.warehouse
     }
@@ -140,7 +139,6 @@ impl Store {
         Ok(Store { manifest, ..self.clone() })
     }
 
-    /// The store's manifest.
     pub(crate) fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.manifest.as_ref()
     }
@@ -169,7 +167,6 @@ impl Store {
         }
     }
 
-    /// The store below a key.
     pub(crate) fn below(&self, key: &str) -> Store {
         let kind = match &self.kind {
             StoreRoot::Local(root) => StoreRoot::Local(join_path(root, key)),
@@ -313,7 +310,6 @@ impl Store {
         Ok(got.map(|(bytes, _)| bytes))
     }
 
-    /// Its components.
     pub(crate) fn parts(&self) -> Parts {
         match &self.kind {
             StoreRoot::Local(root) => Parts::Local(root.clone()),

@@ -14,7 +14,6 @@ const SKIP_BYTES: usize = 128 << 10;
 thread_local! {
     static WHOLE: RefCell<Decompressor<'static>> = RefCell::default();
     static STREAM: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    /// Buffer for skipped bytes.
     static SKIPPED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -244,7 +244,6 @@ async fn role(e: &Entry) -> Result<Role, SourceError> {
     }
 }
 
-/// Lengths of dimensions by name.
 fn lengths(entries: &[Entry]) -> BTreeMap<String, u64> {
     let mut out = BTreeMap::new();
     for e in entries {

@@ -27,7 +27,6 @@ const TAG_BYTES_MAX: usize = 16 << 20;
 const LISTED_MAX: usize = 512;
 /// Initial value of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-/// The version of an absent object.
 pub(crate) const ABSENT: u64 = 1;
 
 /// An object and its version, as hashes.
@@ -251,7 +250,6 @@ pub(crate) fn of_tag(tag: &str) -> u64 {
     above_absent(of_text(tag))
 }
 
-/// The hash of a text.
 pub(crate) fn of_text(text: &str) -> u64 {
     mixed(texts(BASIS, text))
 }

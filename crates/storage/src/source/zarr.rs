@@ -15,7 +15,6 @@ const CONCURRENT_MAX: usize = 16;
 
 /// The node at a location.
 pub(crate) enum Found {
-    /// One array.
     Array(Box<Node>),
     /// A group with the arrays directly in it.
     Group {
@@ -23,7 +22,6 @@ pub(crate) enum Found {
         arrays: BTreeMap<String, Result<Node, Unread>>,
         /// Names of the groups directly in it.
         groups: Vec<String>,
-        /// The group's attributes.
         attrs: Attrs,
     },
 }
@@ -286,7 +284,6 @@ fn group_of(
     Found::Group { arrays, groups, attrs }
 }
 
-/// Parses an array of a group.
 fn member(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, Unread> {
     let (mut attrs, shape, names) = match &document {
         Document::V3(doc) => (attributes(doc), doc.get("shape"), doc.get("dimension_names")),

@@ -108,7 +108,6 @@ fn small_operands_hold_a_batch_more_for_each_thread() {
     }
 }
 
-/// Takes the sum.
 #[derive(Default)]
 struct Sum(Mutex<f64>);
 

@@ -21,7 +21,6 @@ pub(super) struct ToyStage {
     pub(super) depth: u32,
     /// Stage and number of the chunks that an operand reads (of output `number % outputs`).
     pub(super) reads: Reads,
-    /// Number of readers of a chunk.
     pub(super) readers: Box<dyn Fn(u32, u64) -> u64 + Send + Sync>,
     pub(super) grid: Grid,
 }
@@ -183,7 +182,6 @@ pub(super) type OnChunk = dyn Fn(usize, u64) -> Result<(), Error> + Send + Sync;
 
 pub(super) struct ToyRunner {
     pub(super) plan: Arc<Toy>,
-    /// Called before an operand computes.
     pub(super) before: Hook,
     /// Called when a load fetches; without it loads do no I/O.
     pub(super) fetch: Option<Arc<Fetch>>,

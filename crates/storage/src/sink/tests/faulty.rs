@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// Behaviour of a failing write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The store has no room.
     NoSpace,
     /// The store responds with 503, to every retry.
     Unavailable,
@@ -52,12 +51,10 @@ impl Faulty {
         Arc::new(Faulty { inner: Arc::new(InMemory::new()), state: Arc::new(state) })
     }
 
-    /// Number of writes so far.
     pub(crate) fn writes(&self) -> u64 {
         self.state.writes.load(SeqCst)
     }
 
-    /// Keys of all objects.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let all: Vec<_> = self.inner.list(None).collect().await;
         all.into_iter().map(|m| m.unwrap().location.to_string()).collect()

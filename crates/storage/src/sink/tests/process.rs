@@ -5,14 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// A budget of bytes.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
     used: AtomicU64,
 }
 
-/// Bytes of a budget.
 struct Part(Arc<Budget>, u64);
 
 impl Budget {

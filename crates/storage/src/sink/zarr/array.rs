@@ -33,7 +33,6 @@ pub(super) struct Valid {
     pub(super) encoder: Encoder,
     /// True once an object of it is written.
     pub(super) written: AtomicBool,
-    /// True once a cell is masked.
     pub(super) masked: AtomicBool,
     pub(super) collides: AtomicBool,
 }

@@ -61,10 +61,8 @@ impl Cells {
     }
 }
 
-/// One array of a store.
 #[derive(Debug, Clone)]
 pub(super) struct ArrayDocument {
-    /// Its name in the group.
     pub(super) name: String,
     /// Zarr format, 2 or 3.
     pub(super) format: u8,

@@ -81,7 +81,6 @@ pub(super) struct Cut<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// True if a valid cell has the value that stands for masked ones.
     pub(super) collides: bool,
-    /// True if a cell is masked.
     pub(super) masked: bool,
 }
 

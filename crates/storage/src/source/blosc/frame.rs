@@ -16,7 +16,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 use tessera_kernels::shuffle::unshuffle;
 
-/// Bytes of the header.
 const HEADER: usize = 16;
 /// An item with more bytes than this is one stream.
 const SPLITS_MAX: usize = 16;

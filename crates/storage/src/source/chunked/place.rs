@@ -246,7 +246,6 @@ impl Chunked {
         })
     }
 
-    /// Bytes of a row of a decoded chunk.
     fn row(&self) -> usize {
         let count = self.meta.unit.first().copied().unwrap_or(1).max(1);
         self.meta.unit_bytes() as usize / count as usize

@@ -129,7 +129,6 @@ impl Stores {
         self.fence.lend(path)
     }
 
-    /// The cache of opened datasets.
     pub(crate) fn kept(&self) -> &Kept {
         &self.shared.kept
     }
@@ -356,7 +355,6 @@ const HOPS_MAX: usize = 10;
 struct Hops {
     /// `None` for no checks.
     fence: Option<Arc<Fence>>,
-    /// True for buckets of S3.
     is_s3: bool,
     /// True if the server of the first request may redirect to itself.
     home: bool,

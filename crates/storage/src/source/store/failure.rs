@@ -173,7 +173,6 @@ pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Sourc
     None
 }
 
-/// Bytes of a response.
 pub(super) trait Measured {
     fn bytes(&self) -> usize;
 }

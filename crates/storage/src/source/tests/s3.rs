@@ -195,7 +195,7 @@ fn documents_are_put_once_whatever_happens_to_the_answer() {
         assert!(run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
         assert!(run(folder.get("catalog/a.json")).unwrap().is_none(), "{fault:?}");
         assert!(run(folder.names("catalog")).unwrap().is_empty(), "{fault:?}");
-        // The document was put and then removed by another client; removing it reports that it is missing.
+        // A document removed with its folder is reported missing by a later removal.
         put("3", Mode::Create).unwrap();
         run(folder.remove_all("catalog")).unwrap();
         assert!(!run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");

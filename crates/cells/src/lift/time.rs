@@ -1,7 +1,7 @@
 //! Converts texts compared with times to instants of the time's calendar.
 //!
-//! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with a
-//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] run in
+//! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
+//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] run in
 //! the same traversal. `time - '2020'` has no type with a text, so [`Since`] converts it while the plan is built.
 
 use std::collections::BTreeMap;

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   statement ─▶ place (planner) ─▶ orders ──Flight──▶ worker: its part of the plan, by the scheduler of one machine
-//!                     ▲                                  │ chunks for others stay on its shelf and are fetched from there
+//!                     ▲                                  │ chunks for others stay on its shelf, to be fetched
 //!                     └── a worker is lost: recover ◀────┘
 //! ```
 //! The life of a statement's plan, led by [`Drive`]:
 //! 1. `tessera_planner::place` assigns each operand to a worker, and gives each worker its orders, in steps.
 //! 2. A [`Worker`] gets the plan and opens its sources. For an order it runs a part of the plan
-//! ([`tessera_exec::order`]): the assigned operands, with their inputs that are not available. It fetches available
-//! chunks from the parties that have them, and retains its own on a shelf for others.
+//!    ([`tessera_exec::order`]): the assigned operands, with their inputs that are not available. It fetches available
+//!    chunks from the parties that have them, and retains its own on a shelf for others.
 //! 3. When the chunks of the results are available, the server runs the plan itself: it only loads these.
 //! 4. Workers that cannot reach each other fetch each other's chunks through the server, which reaches all of them.
 //! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
-//! (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
+//!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 
 mod drive;
 pub mod net;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   worker ──✂──▶ worker that has the chunk      a firewall or a lost route, in one direction or both
-//!      └─▶ server ─▶ that worker                 the server reaches every worker, or the worker is lost: it relays chunks
+//!      └─▶ server ─▶ that worker                 relays chunks; the server reaches every worker, or the worker is lost
 //! ```
 //! A cut route is remembered, so that it costs a timeout only once, and reported to the server with each heartbeat. It
 //! is probed again from time to time, concurrently with fetches.
@@ -57,7 +57,7 @@ impl Reach {
     /// Fetches an object of at most `limit` bytes from a party; through the server if the route to the party is cut.
     ///
     /// # Errors
-    /// Those of [`Peers::object`].
+    /// Errors of [`Peers::object`].
     pub(crate) async fn object(
         &self,
         party: &str,

@@ -129,7 +129,8 @@ pub struct Event {
     pub number: u64,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`, `poison`, …
+    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`,
+    /// `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,

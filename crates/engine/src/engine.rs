@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 /// The replies of a script, one for each statement in order. The stream ends after an error.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;
 
-/// Runs SQL: the session in this process, a server elsewhere, a fake in tests.
+/// Runs SQL: the session in this process, a remote server, a fake in tests.
 pub trait Engine: Send + Sync {
     /// Runs the statements of `sql` one after another. Each statement starts once the reply before it was taken from
     /// the stream.

@@ -224,7 +224,7 @@ pub enum Error {
     /// Timeout while waiting for memory that other statements hold.
     #[error("timed out waiting for {wanted_bytes} of {limit_bytes} bytes of memory")]
     MemoryBusy {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         wanted_bytes: u64,
         /// The memory limit.
         limit_bytes: u64,
@@ -302,7 +302,7 @@ pub enum Error {
     /// An unknown path.
     #[error("no such path: `{path}`")]
     NotFound {
-        /// The path asked for.
+        /// The requested path.
         path: String,
     },
     /// No media type of an `Accept` header is supported.
@@ -314,7 +314,7 @@ pub enum Error {
     /// A path that does not support this method.
     #[error("`{path}` does not support {method}")]
     Method {
-        /// The path asked for.
+        /// The requested path.
         path: String,
         /// The method used.
         method: String,
@@ -322,7 +322,7 @@ pub enum Error {
     /// Listening on more than loopback without TLS or a token.
     #[error("will not listen on {address} without {lacks}")]
     OpenListen {
-        /// The address asked for.
+        /// The requested address.
         address: std::net::SocketAddr,
         /// What is missing.
         lacks: &'static str,
@@ -516,7 +516,7 @@ impl Error {
         }
     }
 
-    /// The HTTP status that goes with it.
+    /// The HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Error::Unauthorized { .. } => 401,
@@ -548,7 +548,7 @@ impl Error {
         }
     }
 
-    /// The exit status of the command line: 1 the query failed, 2 usage, 130 cancelled.
+    /// The exit status of the command line: 1 the query failed, 2 usage, 3 no connection, 130 cancelled.
     pub fn exit_status(&self) -> u8 {
         match self {
             _ if self.code() == "cancelled" => 130,

@@ -2,7 +2,7 @@
 //!
 //! 1. [`Format`] is chosen by name, by file name or by an `Accept` header.
 //! 2. A [`Writer`] takes the answers of a script. Text formats are written at once, one document or section for each;
-//! `npy`, `npz` and `arrow` hold one result, so they are written by [`Writer::finish`].
+//!    `npy`, `npz` and `arrow` hold one result, so they are written by [`Writer::finish`].
 
 mod arrow_ipc;
 mod boxes;

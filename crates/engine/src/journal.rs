@@ -132,7 +132,7 @@ impl Journal {
     /// begins. An unreadable record is left in place and does not prevent reading the others.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
@@ -152,7 +152,7 @@ impl Journal {
     /// where no other process writes concurrently, it overwrites unconditionally.
     ///
     /// # Errors
-    /// Those of storage; a later server; `document_changed` and `already_exists` if there is another version.
+    /// Errors of storage; a later server; `document_changed` and `already_exists` if there is another version.
     pub async fn write(&self, record: &Record, before: Option<Version>) -> Result<Version, Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
@@ -188,7 +188,7 @@ impl Journal {
     /// that depends on it.
     ///
     /// # Errors
-    /// Those of storage; a later server.
+    /// Errors of storage; a later server.
     pub async fn write_over(
         &self,
         record: &Record,
@@ -213,7 +213,7 @@ impl Journal {
     /// Fails if a later server has taken over.
     ///
     /// # Errors
-    /// Those of storage; a later epoch.
+    /// Errors of storage; a later epoch.
     pub async fn check(&self) -> Result<(), Error> {
         self.epoch.check().await
     }
@@ -221,7 +221,7 @@ impl Journal {
     /// Removes the record of a statement.
     ///
     /// # Errors
-    /// Those of storage; a later server.
+    /// Errors of storage; a later server.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
         let _right = self.epoch.right().await?;
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
@@ -230,7 +230,7 @@ impl Journal {
     /// Number of readable records, and the errors of the others.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(crate) async fn read_through(folder: &Folder) -> Result<(u64, Vec<Error>), Error> {
         let (mut count, mut bad) = (0, Vec::new());
         for record in read_all(folder, None).await?.collect::<Vec<_>>().await {
@@ -246,7 +246,7 @@ impl Journal {
     /// Cells of the warehouse at `folder` that statements of its journal read, or may have been about to name.
     ///
     /// # Errors
-    /// Those of storage; a record that cannot be read.
+    /// Errors of storage; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
         let all: Vec<Option<(Record, Version)>> =
             read_all(folder, None).await?.try_collect().await?;
@@ -328,7 +328,7 @@ impl Epoch {
     /// The number of the server's epoch, which begins now if it has not; `None` if the process is not a server.
     ///
     /// # Errors
-    /// Those of storage; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn begun_by_server(&self) -> Result<Option<u64>, Error> {
         if !self.is_server.load(Ordering::Relaxed) {
             return Ok(None);
@@ -341,7 +341,7 @@ impl Epoch {
     /// Like [`Epoch::begun_by_server`], without beginning the first epoch of a warehouse.
     ///
     /// # Errors
-    /// Those of storage; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn begun_if_known(&self) -> Result<Option<u64>, Error> {
         if self.is_server.load(Ordering::Relaxed) {
             self.begin_if_known().await?;
@@ -361,7 +361,7 @@ impl Epoch {
     /// Begins the epoch, if it has not begun.
     ///
     /// # Errors
-    /// Those of storage; too many servers that start at the same time.
+    /// Errors of storage; too many servers that start at the same time.
     async fn begin(&self) -> Result<(), Error> {
         let mut number = self.number.lock().await;
         if number.is_some() {
@@ -403,7 +403,7 @@ impl Epoch {
     /// process that is not a server gets it at once, and holds nothing.
     ///
     /// # Errors
-    /// Those of storage; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn right(&self) -> Result<Option<FileLock>, Error> {
         if self.number.lock().await.is_none() {
             return Ok(None);
@@ -416,7 +416,7 @@ impl Epoch {
     /// Fails if a later server has taken over.
     ///
     /// # Errors
-    /// Those of storage; a later epoch.
+    /// Errors of storage; a later epoch.
     async fn check(&self) -> Result<(), Error> {
         match *self.number.lock().await {
             Some(n) => self.is_last(n).await,

@@ -18,7 +18,6 @@ pub(crate) const KEY: &str = "key";
 /// The marks of a sealed text. Between them is hex: the nonce, then the text and its tag.
 const BEGIN: &str = "(sealed:";
 const END: char = ')';
-/// Bytes of the key.
 const KEY_BYTES: usize = 32;
 /// Fields of documents that are scripts, and the field that is pairs of options.
 const SCRIPTS: [&str; 2] = ["sql", "query"];
@@ -47,7 +46,7 @@ impl Sealer {
     /// Seals the secrets of a document. Creates the key if it does not exist.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(crate) async fn seal(&self, document: &mut Value) -> Result<(), Error> {
         let mut has_some = false;
         walk(document, &mut |text, is_script| {
@@ -86,7 +85,7 @@ impl Sealer {
     /// Opens the secrets of a document. A secret of another key stays sealed.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(crate) async fn open(&self, document: &mut Value) -> Result<(), Error> {
         let mut has_some = false;
         walk(document, &mut |text, _| {

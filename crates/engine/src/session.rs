@@ -136,7 +136,7 @@ impl Host {
     /// Like [`Host::open`], with the given storage: `Stores::with_environment` has other credentials than the process.
     ///
     /// # Errors
-    /// Those of [`Host::open`].
+    /// Errors of [`Host::open`].
     pub fn open_with(
         config: Config,
         io: tokio::runtime::Handle,
@@ -216,7 +216,7 @@ impl Host {
     /// Reports that all readers of cells are known: unnamed cells are removed once no statement reads them.
     ///
     /// # Errors
-    /// Those of the warehouse.
+    /// Errors of the warehouse.
     pub async fn readers_are_known(&self) -> Result<(), Error> {
         self.warehouse.readers_are_known().await
     }
@@ -234,7 +234,7 @@ impl Host {
     /// Makes the directory of a warehouse private to its owner, and creates the directory for statements' files in it.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn keep_private(&self) -> Result<(), Error> {
         self.warehouse.keep_private()
     }
@@ -384,7 +384,7 @@ impl Session {
     /// Opens a session with a host of its own.
     ///
     /// # Errors
-    /// Those of [`Host::open`].
+    /// Errors of [`Host::open`].
     pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Self, Error> {
         Ok(Session::of(Host::open(config, io)?))
     }

@@ -10,8 +10,8 @@
 //! 1. The caller makes a [`Handle`] and passes it to [`crate::Engine::run`].
 //! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` find it.
 //! 3. If admission is limited, a statement that takes more than a moment is QUEUED again once that is known, until it
-//! is admitted ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script
-//! begins, or when a result had to be computed before the rest could be planned.
+//!    is admitted ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script
+//!    begins, or when a result had to be computed before the rest could be planned.
 //! 4. While plans run, [`Handle::progress`] reads the scheduler's counts; only the time left is estimated.
 //! 5. [`Handle::cancel`] may be called at any time from any thread; the statement ends soon after.
 
@@ -214,7 +214,7 @@ impl Handle {
     /// Requests cancellation durably: once this returns, no later server runs the statement again.
     ///
     /// # Errors
-    /// Those of storage: the statement stops, and a later server may run it again.
+    /// Errors of storage: the statement stops, and a later server may run it again.
     pub async fn stop(&self) -> Result<(), Error> {
         self.cancel();
         self.0.entry.stopped().await

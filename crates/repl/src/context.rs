@@ -20,7 +20,7 @@ pub struct Context {
     pub start: usize,
     /// The replaced text, up to the cursor.
     pub word: String,
-    /// What may stand there.
+    /// What may stand at the word's place.
     pub what: What,
 }
 

@@ -1,8 +1,8 @@
 //! The shell's cache of names, functions and settings of its engine.
 //!
 //! It queries the engine with SQL (`SHOW`, `DESCRIBE`), so that any engine can answer, including a remote one. Nothing
-//! here blocks: an answer that takes longer than the caller's patience is used the next time, and the old answer is
-//! used until then.
+//! here blocks for longer than the caller's patience: a later answer is used the next time, and the old answer is used
+//! until then.
 
 use crate::rows::Rows;
 use futures::StreamExt;
@@ -200,7 +200,7 @@ impl Knowledge {
     }
 
     fn lock(&self) -> MutexGuard<'_, KnowledgeState> {
-        // Every change under the lock is complete when it is let go.
+        // Each change is complete before the lock is released.
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ pub enum TokenKind {
 /// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// The kind of the token.
     pub kind: TokenKind,
     /// The text as typed.
     pub text: &'a str,

@@ -1,9 +1,9 @@
 //! Plots of tensors in the terminal: a line for 1-d, a heat map for 2-d.
 //!
 //! 1. [`query`] turns user input into a query, or DESCRIBE finds the variable of a name; DESCRIBE of the query returns
-//! the dimensions ([`Subject`]).
+//!    the dimensions ([`Subject`]).
 //! 2. [`Blocks`] cuts each axis into as many blocks as the [`Canvas`] has places, and queries their means: the fetched
-//! data is as large as the picture, however large the tensor is.
+//!    data is as large as the picture, however large the tensor is.
 //! 3. [`render`] draws: colours if the terminal has them, else characters from light to dark.
 //!
 //! A block's mean is over its cells that are neither masked nor NaN. A block of only masked cells stays blank; one

@@ -45,7 +45,7 @@ impl Rows {
         self.rows.len()
     }
 
-    /// True if there is none.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -5,7 +5,7 @@
 //! 2. The first statement creates a session, which holds temp tensors and settings of all scripts of this client.
 //! 3. Each statement is submitted by itself; while it runs, its progress is polled and passed to the [`Handle`].
 //! 4. Its answer is downloaded in the engine's own form to a file, and read from there like a result of this process:
-//! formats write the same.
+//!    formats write the same.
 //! 5. Cancelling, or dropping the answers, sends `DELETE`. [`Engine::close`] ends the session.
 
 mod failure;
@@ -205,7 +205,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs one statement.
     async fn statement(self: &Arc<Self>, parsed: &Parsed, handle: &Handle) -> Result<Reply, Error> {
         self.session().await?;
         let body = json!({

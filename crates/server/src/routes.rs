@@ -4,7 +4,7 @@
 //! 1. [`accept`] takes the connection; slow or large heads end it.
 //! 2. [`guard`] refuses ambiguous heads, and requires the token, or a client of this machine.
 //! 3. [`body`] reads the statement within its limit and its timeout; [`tessera_engine::parameters`] binds its
-//! parameters.
+//!    parameters.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
 //! 5. [`registry`] enters it into the queue, runs it when a place is free, and retains its result.
 //! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with backpressure.
@@ -133,7 +133,7 @@ impl Server {
     /// A server of `backend`; nothing listens yet.
     ///
     /// # Errors
-    /// Those of [`Server::may_listen`]; unusable certificates.
+    /// Errors of [`Server::may_listen`]; unusable certificates.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Result<Self, Error> {
         Server::may_listen(&config)?;
         let certificates = match (&config.certificate, &config.key) {

@@ -71,7 +71,7 @@ impl Peers {
     /// Calls an action with one response in JSON.
     ///
     /// # Errors
-    /// Those of [`Peers::action`]; [`Fault::Broken`] for an invalid response.
+    /// Errors of [`Peers::action`]; [`Fault::Broken`] for an invalid response.
     pub async fn call<A: Serialize + Sync, B: DeserializeOwned>(
         &self,
         address: &str,
@@ -126,7 +126,7 @@ impl Peers {
     /// Fetches an object as a stream; pieces arrive within `idle` of each other.
     ///
     /// # Errors
-    /// Those of [`Peers::object`].
+    /// Errors of [`Peers::object`].
     pub async fn open(
         &self,
         address: &str,
@@ -148,7 +148,8 @@ impl Peers {
         Ok(Object { bytes, parts: parts.boxed() })
     }
 
-    /// True if a party with the secret responds at the address within the time: tells dead from slow.
+    /// True if a party with the secret responds at the address within the time: distinguishes a dead party from a slow
+    /// one.
     pub async fn answers(&self, address: &str, within: Duration) -> bool {
         let Ok(endpoint) = self.endpoint(address) else { return false };
         let ask = async {

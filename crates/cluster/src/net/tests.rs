@@ -160,11 +160,11 @@ async fn the_dead_and_the_silent_are_noticed() {
         assert!(asked.elapsed() < SOON);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // No answer.
+    // The other party does not respond.
     let within = Duration::from_millis(100);
     let silent = peers.action(&address, "never", body.clone(), within).await.err().unwrap();
     assert!(matches!(silent, Fault::Unreachable(_)), "{silent}");
-    // An end in the middle.
+    // The connection ends in the middle.
     let mut answers = peers.action(&address, "silent", body.clone(), SOON).await.unwrap();
     assert_eq!(answers.next().await.unwrap().unwrap(), body);
     drop(server);
@@ -200,7 +200,7 @@ fn secrets_are_kept() {
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     let load = || Credentials::load(&Security { secret: path.clone(), ..Security::default() });
     load().unwrap();
-    // Others could read it; it is too short; some files of TLS are missing.
+    // A file that others can read; a secret that is too short; some files of TLS missing.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(load().unwrap_err().to_string().contains("chmod 600"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -156,7 +156,7 @@ fn each_is_told_once_to_start_again() {
     assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
     assert_eq!(registry.beat(&draining, now), Advice::Go);
-    // The next process is another worker, and was not told.
+    // The next process is another worker, and is not asked to restart.
     let next = registry.join(&hello(1, 11), "1", now).unwrap().worker;
     assert_eq!(registry.beat(&beat(next, 11), now), Advice::Go);
     // A worker that drains first is not asked to restart.
@@ -244,7 +244,7 @@ fn the_gone_and_the_past_are_forgotten_in_time() {
     }
     let numbers: Vec<u32> = registry.all().iter().map(|m| m.number).collect();
     assert_eq!(numbers, [17, 18, 19, 20]);
-    // 20 came and 19 went.
+    // 20 joined and 19 was lost.
     let events: Vec<u64> = registry.events().iter().map(|e| e.number).collect();
     assert_eq!(events, [35, 36, 37, 38, 39]);
     // A forgotten worker is unknown, and joins again.

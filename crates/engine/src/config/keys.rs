@@ -3,7 +3,6 @@
 use super::{Config, format_bytes, machine};
 use std::path::PathBuf;
 
-/// A key of the configuration.
 #[derive(Debug)]
 pub(super) struct ConfigKey {
     /// The spelling in files.
@@ -93,7 +92,6 @@ pub(super) const KEYS: [ConfigKey; 34] = [
 /// Keys of later versions, which are reported as such instead of as unknown.
 pub(super) const LATER: [&str; 1] = ["flight"];
 
-/// The names of all keys.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|key| key.name)
 }

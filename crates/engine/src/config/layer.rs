@@ -1,4 +1,4 @@
-//! One layer of settings.
+//! A layer of the configuration: the defaults, a file, the environment or the flags.
 
 use super::keys::{ConfigKey, KEYS, LATER, names};
 use crate::error::Error;

@@ -271,7 +271,7 @@ mod tests {
             let c = Column::new(array, &field).unwrap();
             (0..array.len()).map(|i| matches!(c.cell(i).unwrap(), Cell::Null)).collect()
         };
-        // No type at all: these have no bitmap.
+        // The NULL type has no bitmap.
         assert_eq!(is_null(&NullArray::new(2)), [true, true]);
         // A dictionary has its NULLs among the keys or among the values.
         let keys = Int8Array::from(vec![Some(0), Some(1), None]);
@@ -281,7 +281,7 @@ mod tests {
         let runs = StringArray::from(vec![None, Some("b")]);
         let runs = arrow::array::RunArray::try_new(&ends, &runs).unwrap();
         assert_eq!(is_null(&runs), [true, false, false]);
-        // And in lists of them.
+        // Lists of NULLs.
         let field = Arc::new(Field::new("item", DataType::Null, true));
         let offsets = arrow::buffer::OffsetBuffer::from_lengths([2]);
         let list = ListArray::new(field, offsets, Arc::new(NullArray::new(2)), None);

@@ -375,7 +375,7 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
     let file = Arc::new(crate::answer::scratch::Scratch::new(store).file().unwrap());
     let starts = (0..t.grid().count())
         .map(|n| {
-            // Cell by cell: a chunk is no window.
+            // Cell by cell: a chunk is not a window.
             let region = t.grid().region(&t.grid().unravel(n));
             let (mut data, mut valid) = (Vec::new(), Vec::new());
             for cell in crate::answer::windows(&t.shape(), 1).filter(|c| region.contains(c)) {

@@ -1,13 +1,14 @@
 //! Admission: a statement that is refused memory because other statements hold it runs again, alone.
 //!
 //! ```text
-//!   run among others ── memory refused ──▶ let go of everything ──▶ wait until the others that run are over ──▶ run alone
-//!                                                                   (new ones that take more than a moment wait too)
+//!   run among others ── memory refused ──▶ release everything ──▶ wait until the others are done ──▶ run alone
+//!                                                                 (new ones that take more than a moment wait too)
 //! ```
 //! Work outside of plans (cells that a condition selects, rows that become tensors, distinct values, buffers of COPY,
-//! copies of results) cannot wait for memory: it holds some, and two waiters could deadlock. So nobody waits who holds
-//! memory. A statement that is refused memory it could have alone releases all of it, waits holding nothing, and runs
-//! again from its start, bound to the same moment, seed and versions. `docs/memory.md` argues why that terminates.
+//! copies of results) cannot wait for memory: it holds some, and two waiters could deadlock. So a statement never waits
+//! while it holds memory. A statement that is refused memory it could have alone releases all of it, waits holding
+//! nothing, and runs again from its start, bound to the same moment, seed and versions. `docs/memory.md` argues why
+//! that terminates.
 
 use crate::Handle;
 use crate::answer::Reply;

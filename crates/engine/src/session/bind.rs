@@ -372,7 +372,6 @@ fn plan(rooted: &Rooted, binding: &Binding<'_>) -> Result<(Arc<Tiling>, DType, V
     Ok((Arc::new(tiling), node.dtype, node.shape.to_vec()))
 }
 
-/// The grid of a plan's first result.
 fn grid(tiling: &Tiling) -> Grid {
     tiling.plan().output(tiling.plan().results[0]).grid.clone()
 }

@@ -29,7 +29,6 @@ enum CopyFormat {
     Stream(Format),
 }
 
-/// The options of a COPY, checked.
 struct CopyOptions {
     overwrite: bool,
     layout: Layout,

@@ -242,7 +242,6 @@ impl<'a> Opener<'a> {
         })
     }
 
-    /// Opens a table of files.
     pub(super) async fn table(
         &mut self,
         format: TableFormat,
@@ -263,7 +262,6 @@ impl<'a> Opener<'a> {
         Ok(self.state.get_or_init(|| state))
     }
 
-    /// Opens a path or URL.
     pub(super) async fn url(
         &mut self,
         url: &str,

@@ -149,7 +149,7 @@ impl Warehouse {
     /// Keys of all stores of cells, from the root.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(super) async fn stores(&self) -> Result<Vec<String>, Error> {
         let names = self.folder.stores(DATA).await.map_err(Error::stage)?;
         Ok(names.into_iter().map(|name| format!("{DATA}/{name}")).collect())
@@ -165,7 +165,7 @@ impl Warehouse {
     /// files to.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(super) fn keep_private(&self) -> Result<(), Error> {
         self.folder.make(FILES).map_err(Error::stage)?;
         if let Err(e) = self.folder.close() {
@@ -218,7 +218,7 @@ impl Warehouse {
     /// started. From now on cells without readers are removed at once.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(super) async fn readers_are_known(&self) -> Result<(), Error> {
         // Read before the entries: cells that are read had a name once, and get none again.
         let read: Vec<String> = self.readers().keys().cloned().collect();
@@ -351,7 +351,7 @@ impl Warehouse {
     /// is removed.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub(super) async fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
         let server = match self.epoch.begun_by_server().await? {
             Some(epoch) => format!("{SERVER}{epoch}-"),
@@ -381,7 +381,7 @@ impl Warehouse {
     /// Removes the cells that killed processes left, and returns the number of such tensors.
     ///
     /// # Errors
-    /// Those of storage. An unreadable entry or statement may name any cells: then nothing is removed.
+    /// Errors of storage. An unreadable entry or statement may name any cells: then nothing is removed.
     pub(super) async fn collect(&self) -> Result<u64, Error> {
         for key in ["", CATALOG, STATEMENTS, EPOCHS] {
             self.folder.remove_parts(key);

@@ -77,7 +77,7 @@ impl JournalEntry {
     /// Writes the entry, if the statement survives its server.
     ///
     /// # Errors
-    /// Those of storage: then nothing may be changed.
+    /// Errors of storage: then nothing may be changed.
     pub(crate) async fn keep(&self) -> Result<(), Error> {
         let keeper = self.lock().keeper.clone();
         match keeper {

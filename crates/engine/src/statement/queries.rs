@@ -1,4 +1,4 @@
-//! The statements of a process.
+//! The queued and running statements of a process.
 
 use super::{Handle, Progress};
 use std::collections::BTreeMap;

@@ -2,10 +2,10 @@
 //!
 //! 1. Code that opens sources for a statement gets its [`Handle::versions`]; each read is compared with them.
 //! 2. The versions that chunks depend on are written before the chunks ([`tessera_exec::durable`]). At the end of a
-//! statement all versions it read are noted in its step ([`Handle::note_read`]): as a list if it is short, else as a
-//! hash.
+//!    statement all versions it read are noted in its step ([`Handle::note_read`]): as a list if it is short, else as a
+//!    hash.
 //! 3. A recovered statement begins with the listed versions: a read of another version fails. With only a hash, it
-//! fails at its end.
+//!    fails at its end.
 
 use super::Handle;
 use crate::error::Error;
@@ -71,7 +71,7 @@ impl Handle {
     /// Begins a recovered script with the versions that its statements read before.
     ///
     /// # Errors
-    /// Those of storage, if stored versions can neither be read nor removed.
+    /// Errors of storage, if stored versions can neither be read nor removed.
     pub(crate) async fn recall_reads(&self) -> Result<(), Error> {
         let Some(store) = self.chunks().lock().store.clone() else { return Ok(()) };
         match store.reads(self.id()).await {

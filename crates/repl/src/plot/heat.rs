@@ -52,7 +52,7 @@ pub(super) fn draw(cells: &[Block], y: &Axis, x: &Axis, units: &str, canvas: &Ca
     out
 }
 
-/// The least and the greatest finite value.
+/// The range of the finite values.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     low: f64,

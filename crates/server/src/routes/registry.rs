@@ -1,8 +1,8 @@
 //! The registry of a server's statements: a bounded queue, running statements, and results until they are read.
 //!
 //! ```text
-//!   submit ─▶ planned ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
-//!                 └─ what takes but a moment runs at once
+//!   submit ─▶ planned ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ stored (result-ttl, part of memory)
+//!                 └─ a light statement runs at once
 //! ```
 //! A statement that is acknowledged before it ends, or that has a `request_id`, is first written to the [`Journal`]
 //! ([`Entry::accept`]). A server recovers these at its start ([`Statements::restore`]): an unfinished statement runs
@@ -374,7 +374,7 @@ impl Statements {
     /// result.
     ///
     /// # Errors
-    /// Those of the warehouse: the statement is cancelled, and a later server may run it again.
+    /// Errors of the warehouse: the statement is cancelled, and a later server may run it again.
     pub(super) async fn delete(&self, entry: &Arc<Entry>) -> Result<(), Error> {
         entry.deleted.store(true, Relaxed);
         entry.handle.cancel();
@@ -429,7 +429,7 @@ impl Statements {
     /// Cancels the unfinished statements of a session durably.
     ///
     /// # Errors
-    /// Those of the warehouse: they are cancelled, and a later server may run them again.
+    /// Errors of the warehouse: they are cancelled, and a later server may run them again.
     pub(super) async fn cancel_session(&self, id: &str) -> Result<(), Error> {
         let mut all = self.list();
         all.retain(|e| e.session.as_deref() == Some(id) && !e.is_over());
@@ -455,7 +455,7 @@ impl Statements {
     /// full. Nothing is removed before recovery is complete.
     ///
     /// # Errors
-    /// Those of the warehouse; a later server.
+    /// Errors of the warehouse; a later server.
     pub(super) async fn collect_chunks(&self, age: Duration) -> Result<(), Error> {
         let (Some(host), Some(journal)) = (&self.host, &self.journal) else { return Ok(()) };
         if !self.is_restored() {

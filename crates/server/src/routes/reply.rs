@@ -77,7 +77,6 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A JSON document.
 pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     text(status, "application/json", format!("{value}\n"))
 }

@@ -20,7 +20,6 @@ const SESSIONS_MAX: usize = 1024;
 /// The header with the session's id.
 pub(super) const HEADER: &str = "tessera-session";
 
-/// All sessions of a server.
 pub(super) struct Sessions {
     known: Mutex<BTreeMap<String, Known>>,
     timeout: Duration,

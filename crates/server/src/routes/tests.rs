@@ -218,7 +218,6 @@ fn what_only_does_something_is_told_in_every_format() {
     }
 }
 
-/// The error in a body.
 fn error(body: &[u8]) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(body).unwrap()["error"].take()
 }

@@ -1,10 +1,10 @@
 //! `PUT /v1/tensors/{name}`: an upload becomes a tensor of the warehouse.
 //!
 //! 1. The body is written to a file as it arrives, piece by piece, so an upload may be larger than memory. A slow or
-//! disconnected client ends it; the file has no other holder and is removed with the request.
+//!    disconnected client ends it; the file has no other holder and is removed with the request.
 //! 2. [`checks`] finds errors that a statement over the file would not report in the client's terms, or not at all.
 //! 3. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is complete, writes chunks and then the catalog's
-//! entry. So either the new tensor is complete and durable, or the old one stays.
+//!    entry. So either the new tensor is complete and durable, or the old one stays.
 
 mod checks;
 

@@ -33,7 +33,6 @@ pub(in crate::routes) struct Entry {
     pub(in crate::routes) sql: String,
     /// The script as it is shown, without secrets.
     pub(in crate::routes) shown: String,
-    /// The session that it runs in.
     pub(in crate::routes) session: Option<String>,
     /// The client's id for it, and a mark of the requested statement.
     pub(super) request: Option<(String, String)>,
@@ -92,10 +91,10 @@ impl Keeper for EntryKeeper {
 }
 
 impl Entry {
-    /// Writes the statement to the journal, unless it is there: from here on it survives the server.
+    /// Writes the statement to the journal, unless it is stored: from here on it survives the server.
     ///
     /// # Errors
-    /// Those of the warehouse; then it must not be acknowledged.
+    /// Errors of the warehouse; then it must not be acknowledged.
     pub(in crate::routes) async fn accept(self: &Arc<Self>) -> Result<(), Error> {
         if self.journal.is_none() {
             return Ok(());

@@ -55,7 +55,7 @@ impl Statements {
     /// are. Each statement gets a session of its own from `session`, with its recorded settings and temp tensors.
     ///
     /// # Errors
-    /// Those of the warehouse: then this may be called again.
+    /// Errors of the warehouse: then this may be called again.
     pub(in crate::routes) async fn restore(
         self: &Arc<Self>,
         session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),

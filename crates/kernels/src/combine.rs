@@ -239,8 +239,8 @@ fn wide(lo: &[u8], hi: &[u8], i: usize) -> i128 {
 /// `float32` are rounded once from `float64`.
 ///
 /// # Errors
-/// [`KernelError::Overflow`] for an integer total beyond its 64-bit type, [`KernelError::Buffer`] for fields that do not
-/// fit, [`KernelError::Unsupported`] for a kind that is not defined for the type.
+/// [`KernelError::Overflow`] for an integer total beyond its 64-bit type, [`KernelError::Buffer`] for fields that do
+/// not fit, [`KernelError::Unsupported`] for a kind that is not defined for the type.
 pub fn finish(
     kind: ReduceKind,
     dtype: DType,

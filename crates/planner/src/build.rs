@@ -97,8 +97,8 @@ impl Builder {
     /// Concatenates the inputs along an axis; they agree in type and in all other lengths.
     ///
     /// # Errors
-    /// [`Error::Shapes`] and [`Error::DTypes`] if the inputs do not agree, [`Error::Axis`], [`Error::Range`] for no inputs,
-    /// [`Error::TooLarge`].
+    /// [`Error::Shapes`] and [`Error::DTypes`] if the inputs do not agree, [`Error::Axis`], [`Error::Range`] for no
+    /// inputs, [`Error::TooLarge`].
     pub fn concat(&mut self, inputs: &[NodeId], axis: usize) -> Result<NodeId> {
         let shapes: Vec<Dims> = inputs.iter().map(|&i| self.shape(i)).collect();
         let mismatch = || Error::Shapes {

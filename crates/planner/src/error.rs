@@ -101,7 +101,7 @@ pub enum Error {
         what: String,
         /// The number as text.
         value: String,
-        /// What is accepted.
+        /// Accepted range.
         expected: String,
     },
     /// A construct that is not implemented.

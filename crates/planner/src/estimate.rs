@@ -60,7 +60,7 @@ pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     let done = walk.done.max(1);
     let times =
         |bytes: u64| (u128::from(bytes) * u128::from(cost.operands) / u128::from(done)) as u64;
-    // What grew to the last with what was done, and not with its logarithm.
+    // Sums that still grew in proportion to the steps done, not to their logarithm.
     let grows =
         |half: u64, whole: u64| walk.is_cut && whole.saturating_mul(2) > half.saturating_mul(3);
     let whole = |half: u64, whole: u64| if grows(half, whole) { times(whole) } else { whole };

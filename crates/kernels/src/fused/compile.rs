@@ -347,7 +347,7 @@ impl Body {
             {
                 return self.scalar(ScalarOp::Mul, dtype, vec![at, at]);
             }
-            // The mask of a reduction's value was applied before.
+            // An inner `where` already applied this mask.
             TileOp::Scalar(ScalarOp::Where) => {
                 if let Val::Node(i) = args[1]
                     && self.nodes[i].op == op

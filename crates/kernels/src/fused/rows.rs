@@ -85,7 +85,7 @@ pub(super) struct Rows<'a> {
     len: usize,
     /// Upper bound on the rows of a band.
     band: usize,
-    /// Tile buffers for repeated cells, one per cell and row of a band, and for short tiles.
+    /// Tile buffers for repeated cells and short tiles, one per input and row of a band.
     spare: *mut u8,
 }
 

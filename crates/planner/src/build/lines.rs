@@ -95,8 +95,8 @@ impl Builder {
     /// one chunk, or into runs if they are longer. Methods that interpolate require floats.
     ///
     /// # Errors
-    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an axis
-    /// without cells.
+    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an
+    /// axis without cells.
     pub fn quantile(&mut self, input: NodeId, axis: usize, quantiles: Quantiles) -> Result<NodeId> {
         self.check_axis("quantile", input, axis)?;
         let node = self.node(input);

@@ -2,8 +2,8 @@
 //! more than its bytes.
 //!
 //! ```text
-//!   stored in rows      wanted in columns        Load of rows, kept until all columns are made of them:  all of it
-//!   ────────────        │  │  │  │  │           Load of columns, each from lines of all rows:           one column
+//!   stored in rows      needed in columns        Load of rows, retained until all columns are computed:  all of it
+//!   ────────────        │  │  │  │  │           Load of columns, each from lines of all rows:          one column
 //!   ────────────   ─▶   │  │  │  │  │
 //!   ────────────        │  │  │  │  │
 //! ```

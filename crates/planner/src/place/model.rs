@@ -102,7 +102,7 @@ impl Facts {
 }
 
 /// True if an input needs no exchange: an operand waits for a few neighbours, for the inputs of a combine, for the
-/// previous chunk, or for a stage without inputs.
+/// previous chunk, or for a load or a constant.
 fn is_narrow(tiling: &Tiling, stage: StageId, number: usize) -> bool {
     let s = tiling.plan().stage(stage);
     let input = &s.inputs[number];

@@ -1,8 +1,8 @@
 //! A placement as data: the orders of each worker, and when each can start.
 //!
 //! ```text
-//!   worker 0   x ▸ partial ────▶ mean ─┐         x ▸ x − mean         what stands between two orders of a worker is made
-//!                        step 0    step 1 └─▶       step 2            on the way, by the second, unless it is held
+//!   worker 0   x ▸ partial ────▶ mean ─┐         x ▸ x − mean         the second of two orders of a worker also computes
+//!                        step 0    step 1 └─▶       step 2            what lies between them, unless it is held
 //!   worker 1   x ▸ partial ─────▲
 //! ```
 //! 1. A chunk that one worker reads and another makes *crosses*. Operands whose chunks cross or are results are listed

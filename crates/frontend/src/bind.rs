@@ -84,7 +84,7 @@ impl View {
     /// Parses the text of a view, which must be one query.
     ///
     /// # Errors
-    /// Those of the parser; [`Error::Unsupported`] if the text is another statement.
+    /// The errors of the parser; [`Error::Unsupported`] if the text is another statement.
     pub fn parse(name: &str, text: u64, sql: &str) -> Result<Self, Error> {
         let parsed = crate::parse(sql)?;
         match parsed.into_iter().map(|p| p.statement).collect::<Vec<_>>().as_slice() {

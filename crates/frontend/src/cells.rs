@@ -21,7 +21,7 @@ pub trait CellPlanner {
     /// Plans a cell block as tensors. `text` is its source text, `because` the clause that made it a cell block.
     ///
     /// # Errors
-    /// Those of planning; [`Error::Waiting`] if a part of the block has to run first.
+    /// The errors of planning; [`Error::Waiting`] if a part of the block has to run first.
     fn labelled(
         &self,
         query: &Query,

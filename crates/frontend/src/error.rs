@@ -29,7 +29,7 @@ pub enum Error {
     /// A string, quoted name or comment has no end, or holds a malformed escape.
     #[error("{message}")]
     Token {
-        /// What is wrong with the token.
+        /// The fault in the token.
         message: String,
         /// Where the tokenizer stopped, or where the token begins.
         position: Option<Position>,
@@ -61,7 +61,7 @@ pub enum Error {
         construct: String,
         /// Where it is.
         position: Option<Position>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
     /// A name that does not resolve in its scope.
@@ -92,7 +92,7 @@ pub enum Error {
         /// The construct that asked for the node.
         position: Option<Position>,
     },
-    /// Lowering stopped for the island that [`crate::Islands::wanted`] returns, and continues when it has run.
+    /// Not a fault: lowering stopped for [`crate::Islands::wanted`], and continues when that island has run.
     #[error("a part of the statement has to run first")]
     Waiting,
     /// Planning was stopped from outside: see [`tessera_planner::interrupt`].
@@ -130,7 +130,7 @@ pub enum Error {
         message: String,
         /// Its position.
         position: Option<Position>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
 }
@@ -155,7 +155,7 @@ impl Error {
         }
     }
 
-    /// Who can resolve the error.
+    /// The class of the error: who can resolve it.
     pub fn class(&self) -> Class {
         match self {
             Self::Syntax { .. }

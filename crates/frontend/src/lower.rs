@@ -86,7 +86,7 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
 /// of GROUP BY, else the columns of labels, as in `tensor(SELECT …)`.
 ///
 /// # Errors
-/// Those of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
+/// The errors of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
 pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
     crate::limits::with_room(|| lower_here(query, 0, context, Rows::AsTensors))
 }
@@ -95,7 +95,7 @@ pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Er
 /// the statement.
 ///
 /// # Errors
-/// Those of [`lower_tensor`]; [`Error::NestingTooDeep`].
+/// The errors of [`lower_tensor`]; [`Error::NestingTooDeep`].
 pub fn lower_inside(
     query: &Query,
     text: u64,
@@ -469,7 +469,6 @@ impl<T> At<T> for Result<T, PlanError> {
     }
 }
 
-/// A binding error at `span`.
 pub(crate) fn fail<T>(error: BindError, span: Span) -> Result<T, Error> {
     Err(Error::Bind { error, position: Position::of_span(span) })
 }

@@ -43,7 +43,7 @@ pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
 /// As [`parse()`], with at most `limit` statements: all are parsed before the first runs.
 ///
 /// # Errors
-/// Those of [`parse()`]; [`Error::TooComplex`] for more statements.
+/// The errors of [`parse()`]; [`Error::TooComplex`] for more statements.
 pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
     let pieces = tokens::split(script)?;
     if let Some(beyond) = pieces.get(limit) {

@@ -14,7 +14,7 @@ use crate::{Statement, limits, tokens};
 /// Returns the text of a query with paths and URLs in `FROM` replaced. `replace` returns `None` to leave one unchanged.
 ///
 /// # Errors
-/// Those of the parser.
+/// The errors of the parser.
 pub fn replaced(text: &str, replace: &dyn Fn(&str) -> Option<String>) -> Result<String, Error> {
     let mut places = Places(BTreeSet::new());
     for parsed in crate::parse(text)? {

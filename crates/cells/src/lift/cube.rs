@@ -29,7 +29,6 @@ pub(crate) struct Cube {
     pub also: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// One variable of a cube.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CubeVariable {
     /// The name of its column.
@@ -104,7 +103,7 @@ impl CubeVariable {
     /// Adds its decoded cells to a graph as a node of its shape.
     ///
     /// # Errors
-    /// Those of the planner's constructors, for a source that cannot be addressed.
+    /// The errors of the planner's constructors, for a source that cannot be addressed.
     pub(crate) fn build(&self, b: &mut Builder) -> Result<NodeId, Error> {
         match &self.cells {
             Cells::Stored { source, decode } => {

@@ -141,7 +141,6 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The size of a table.
     pub(super) const RELATION: Self = Size { relations: 1, walked: 0 };
 }
 

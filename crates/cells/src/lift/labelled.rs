@@ -41,7 +41,7 @@ use tessera_frontend::scope;
 /// dimension.
 ///
 /// # Errors
-/// Those of [`Planner::plan`]; `ambiguous_dims` if several columns could be the dimensions.
+/// The errors of [`Planner::plan`]; `ambiguous_dims` if several columns could be the dimensions.
 pub(crate) fn labelled(
     query: &Query,
     text: u64,

@@ -22,7 +22,6 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// The rules of the optimiser.
 pub(super) fn rules() -> Vec<Rule> {
     let guarded = |rule: Rule| -> Rule {
         let moves_filters = rule.name() == PushDownFilter::new().name();
@@ -31,7 +30,6 @@ pub(super) fn rules() -> Vec<Rule> {
     Optimizer::new().rules.into_iter().map(guarded).collect()
 }
 
-/// The rules of the analyser.
 pub(super) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let asked = |rule| Arc::new(Asked(rule)) as Arc<dyn AnalyzerRule + Send + Sync>;
     Analyzer::new().rules.into_iter().map(asked).collect()

@@ -18,7 +18,7 @@ use tessera_frontend::{Lowered, lower_inside};
 /// Plans a cell block of the given text.
 ///
 /// # Errors
-/// Those of [`super::plan`], and [`Error::Waiting`] if a part of it must run first.
+/// The errors of [`super::plan`], and [`Error::Waiting`] if a part of it must run first.
 pub(crate) fn plan_cells_in(
     query: &Query,
     text: u64,

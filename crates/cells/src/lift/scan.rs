@@ -20,7 +20,6 @@ use super::along::Along;
 /// The hidden column of row numbers of a scan.
 pub(crate) const ROW: &str = "__row";
 
-/// The field of row numbers.
 pub(crate) fn row_field(name: &str) -> Field {
     Field::new(name, DataType::UInt64, false)
 }

@@ -42,7 +42,6 @@ pub(crate) struct CellTable {
     pub(crate) axes: Vec<Axis>,
     /// The contents of each field of the schema.
     pub(crate) columns: Vec<Column>,
-    /// The fields.
     pub(crate) schema: SchemaRef,
     /// The error of the first unreadable column whose name the block uses.
     pub(crate) unreadable: Option<BindError>,

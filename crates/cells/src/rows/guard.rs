@@ -254,7 +254,6 @@ fn csv_rows(bytes: u64, columns: usize) -> usize {
     there.saturating_add(1).min((CSV_CELLS / columns).max(1))
 }
 
-/// A wrapped source.
 struct GuardedSource {
     inner: Arc<dyn FileSource>,
     root: String,

@@ -15,7 +15,6 @@ pub(crate) const ELLIPSIS: &str = "__ellipsis";
 pub(crate) const NEWAXIS: &str = "__newaxis";
 pub(crate) const NUMBERS: &str = "__numbers";
 
-/// The quote of markers.
 const QUOTE: char = '[';
 
 /// The name of a marker; its span is that of the syntax it represents.

@@ -31,7 +31,7 @@ pub enum BindError {
         operation: String,
         /// The types of its arguments.
         types: Vec<String>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
     /// A position beyond a dimension.

@@ -16,7 +16,6 @@ use crate::lower::{At, Lowerer, fail, no_type, span_of, unknown_dim};
 pub(crate) struct Bound<'q> {
     /// The function's name as declared.
     pub(crate) name: &'static str,
-    /// The span of the call.
     pub(crate) span: Span,
     params: &'static [&'static str],
     slots: Vec<Option<&'q Expr>>,
@@ -99,7 +98,6 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// The argument bound to a parameter.
     pub(crate) fn expr(&self, param: &str) -> Option<&'q Expr> {
         let at = self.params.iter().position(|p| *p == param)?;
         self.slots[at]
@@ -121,7 +119,6 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// The tensor given for a parameter.
     pub(crate) fn tensor(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Tensor, Error> {
         let value = self.value(l, param)?;
         l.tensor(value, self.place(param))
@@ -241,7 +238,6 @@ impl<'q> Bound<'q> {
         Ok(Some(out))
     }
 
-    /// Lengths.
     pub(crate) fn lengths(
         &self,
         l: &mut Lowerer<'_, '_>,

@@ -33,7 +33,6 @@ pub(super) const ROWS: &[Row] = &[row(
 .example("SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5")
 .numpy("xarray.DataArray.groupby")];
 
-/// A sortable group key.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 enum GroupKey {
     Number(i128),

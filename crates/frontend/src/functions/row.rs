@@ -2,7 +2,6 @@
 
 use super::{Bound, Error, Lowerer, Value};
 
-/// Lowers a call.
 pub(super) type Lower = fn(&mut Lowerer<'_, '_>, &Bound<'_>) -> Result<Value, Error>;
 
 /// Arguments beyond the parameters.

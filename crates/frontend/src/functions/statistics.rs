@@ -53,7 +53,6 @@ pub(super) const ROWS: &[Row] = &[
     .numpy("numpy.linalg.matrix_power"),
 ];
 
-/// The order of a norm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Order {
     Default,

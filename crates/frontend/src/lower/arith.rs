@@ -18,7 +18,6 @@ use crate::error::{BindError, Error, Position};
 use fold::fold;
 use literal::{date, default_type, fits};
 
-/// The binary operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binary {
     /// `+`

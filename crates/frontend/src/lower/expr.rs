@@ -294,7 +294,6 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `IN` of a list.
     fn in_list(
         &mut self,
         expr: &Expr,

@@ -18,16 +18,13 @@ use crate::error::{BindError, Error, Position, nearest};
 pub(crate) struct Relation {
     /// Its alias or name; empty for a subquery without one.
     pub(crate) name: String,
-    /// Its data variables.
     pub(crate) variables: Vec<(Arc<str>, Variable)>,
     /// Variables under alternative names: that of an `.npy` file with an alias; `v0`, `v1`, … of items without
     /// a name.
     pub(crate) also: Vec<(Arc<str>, Variable)>,
     /// Variables that are not data.
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
-    /// Its coordinates.
     pub(crate) coords: Vec<Arc<Coord>>,
-    /// Its unreadable arrays.
     pub(crate) unreadable: Vec<Arc<Unreadable>>,
 }
 

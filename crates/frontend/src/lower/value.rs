@@ -11,9 +11,7 @@ use tessera_planner::time::DatePart;
 /// One dimension of a tensor under construction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dim {
-    /// The name.
     pub(crate) name: Option<Arc<str>>,
-    /// The coordinate along it.
     pub(crate) coord: Option<Arc<Coord>>,
     /// The grouping that produced it, if it is a dimension of `groupby`.
     pub(crate) group: Option<Arc<Grouped>>,
@@ -63,7 +61,6 @@ impl Dim {
 pub(crate) struct Grouped {
     /// The dimension that was grouped.
     pub(crate) dim: Arc<str>,
-    /// Its coordinate, if it had one.
     pub(crate) coord: Option<Arc<Coord>>,
     /// The group of each of its positions.
     pub(crate) codes: Arc<[u32]>,
@@ -75,7 +72,6 @@ pub(crate) struct Grouped {
 /// A node with its labels.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
-    /// The node.
     pub(crate) node: NodeId,
     /// One per axis of the node.
     pub(crate) dims: Vec<Dim>,
@@ -85,7 +81,6 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor without name and attributes.
     pub(crate) fn new(node: NodeId, dims: Vec<Dim>) -> Self {
         Tensor { node, dims, name: None, attrs: Attrs::new() }
     }

@@ -21,7 +21,6 @@ use datafusion::logical_expr::{
 use super::inner::of_inner;
 use tessera_frontend::error::Error;
 
-/// The names of the functions.
 pub(super) const NAMES: [&str; 28] = [
     "array_append",
     "array_concat",

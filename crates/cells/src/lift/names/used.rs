@@ -154,7 +154,6 @@ impl Names<'_> {
     }
 }
 
-/// The constraint of a join operator.
 pub(super) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
     use JoinOperator::*;
     match operator {

@@ -200,7 +200,6 @@ fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Exp
     }
 }
 
-/// The columns of a relation.
 fn of_factor(factor: &mut TableFactor, pass: &Pass<'_>) -> Result<Vec<Column>, Error> {
     if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
         return joined(table_with_joins, pass);

@@ -24,7 +24,6 @@ pub(super) struct Term {
 
 /// The state of lowering one sum of products.
 pub(super) struct Sum<'s> {
-    /// The function.
     pub(super) name: &'s str,
     pub(super) span: Span,
     pub(super) dtype: DType,

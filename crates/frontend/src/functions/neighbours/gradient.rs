@@ -17,7 +17,6 @@ use crate::lower::{At, Lowerer, fail};
 struct Line {
     x: NodeId,
     axis: usize,
-    /// Number of cells.
     n: u64,
     dtype: DType,
     /// The distances between neighbours in the shape of the cells, or the common distance.

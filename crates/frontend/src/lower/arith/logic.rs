@@ -56,7 +56,6 @@ impl Lowerer<'_, '_> {
         self.map(op, if and { "AND" } else { "OR" }, vec![left, right], span)
     }
 
-    /// `NOT`.
     pub(crate) fn negate(&mut self, mut tensor: Tensor, span: Span) -> Result<Tensor, Error> {
         tensor.node = self.b.map(ScalarOp::Not, &[tensor.node]).at(span)?;
         Ok(Tensor::new(tensor.node, tensor.dims))

@@ -33,7 +33,6 @@ pub(super) struct Line {
 #[derive(Clone, Copy)]
 pub(super) struct RowPosition {
     segment: usize,
-    /// Its number in the segment.
     pub(super) number: i64,
     /// Number of rows of the segment.
     pub(super) rows: i64,

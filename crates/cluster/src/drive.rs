@@ -79,7 +79,6 @@ pub struct Drive {
 struct RoundState {
     /// The workers of the placement, and the placement.
     placed: Option<(Vec<u32>, Placement)>,
-    /// Workers that know the plan.
     informed: BTreeSet<u32>,
     /// Workers that may know the plan.
     told: BTreeSet<u32>,

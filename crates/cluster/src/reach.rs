@@ -31,7 +31,6 @@ pub(crate) enum Way {
     ByServer,
 }
 
-/// A cut route.
 #[derive(Debug)]
 struct Cut {
     wanted: Instant,

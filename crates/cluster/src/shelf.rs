@@ -90,7 +90,6 @@ impl Kept {
     }
 }
 
-/// The shelf of one order.
 #[derive(Debug)]
 pub(crate) struct OrderShelf {
     pub(crate) plan: String,
@@ -102,7 +101,6 @@ pub(crate) struct OrderShelf {
     pub(crate) run: BTreeMap<StageId, Bitmap>,
     /// Operands whose chunks are retained if they are made.
     pub(crate) hold: BTreeMap<StageId, Bitmap>,
-    /// The server's address.
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
     /// Bytes of `fetched` that the server relayed.

@@ -14,7 +14,6 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSlots(Mutex<BTreeMap<u32, Arc<Post>>>);
 
-/// The orders of one worker.
 #[derive(Debug, Default)]
 struct Post {
     hall: Arc<RwLock<()>>,

@@ -148,7 +148,6 @@ fn may_be_argument(t: &Token<'_>) -> bool {
     matches!(t.text, "(" | "," | "=>" | "[")
 }
 
-/// What may stand after these tokens of a statement.
 fn what(left: &[Token<'_>], call: Option<Call>, relations: impl Fn() -> Vec<Relation>) -> What {
     let Some(last) = left.last() else { return What::Words(words::STATEMENTS) };
     let begins =

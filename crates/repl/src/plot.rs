@@ -256,7 +256,6 @@ impl Canvas {
     }
 }
 
-/// A block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Block {
     Value(f64),

@@ -146,7 +146,6 @@ impl<'a> Shell<'a> {
         end
     }
 
-    /// Runs one input.
     fn step(&mut self, text: &str) -> Result<Step, Error> {
         match Command::parse(text) {
             None if text.trim().is_empty() => Ok(Step::Done),
@@ -228,7 +227,6 @@ impl<'a> Shell<'a> {
             .map_err(|e| Error::io("write", "the output", e))
     }
 
-    /// Prints an error.
     fn report(&mut self, e: &Error, sql: &str) -> Step {
         self.failed = true;
         let style = self.parts.screen.style;

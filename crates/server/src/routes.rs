@@ -316,7 +316,6 @@ impl FromRequestParts<Arc<Shared>> for Name {
     }
 }
 
-/// The query parameters of a URL.
 struct Parameters(Vec<(String, String)>);
 
 impl FromRequestParts<Arc<Shared>> for Parameters {
@@ -330,7 +329,6 @@ impl FromRequestParts<Arc<Shared>> for Parameters {
 }
 
 impl Parameters {
-    /// The value of a parameter.
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }

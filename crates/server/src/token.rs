@@ -56,7 +56,6 @@ impl Published {
         written.map(|()| Published { path, token: token.clone() })
     }
 
-    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -105,7 +105,7 @@ impl Drive {
         Ok(jobs)
     }
 
-    /// True if one of the assigned operands, run on its own, needs a suspect.
+    /// True if an order of these operands would run a suspect.
     fn makes_suspects(
         &self,
         state: &RoundState,

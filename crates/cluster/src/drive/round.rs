@@ -31,7 +31,6 @@ const LONGER: u32 = 2;
 /// An order to run, or a part of one.
 pub(super) struct Job {
     pub(super) step: u32,
-    /// Number of the worker.
     pub(super) worker: u32,
     /// Indexes of the jobs that must be done before.
     pub(super) after: Vec<usize>,
@@ -43,7 +42,6 @@ pub(super) struct Job {
 
 /// Why a round ended early.
 pub(super) enum Stop {
-    /// Workers died.
     Died(Vec<Death>),
     /// A failure that may not repeat.
     Failed(Error),
@@ -60,7 +58,6 @@ pub(super) struct Death {
     pub(super) ran: Vec<(StageId, Bitmap)>,
 }
 
-/// A job on a worker.
 struct Attempt {
     job: usize,
     worker: u32,

@@ -73,7 +73,6 @@ impl Suspects {
         ran.iter().for_each(|(stage, numbers)| case.ran.entry(*stage).or_default().extend(numbers));
     }
 
-    /// Number of open incidents.
     fn open_incidents(&self) -> usize {
         self.cases.values().map(|case| case.incident).collect::<BTreeSet<u32>>().len()
     }
@@ -116,7 +115,6 @@ impl Suspects {
         std::mem::take(&mut self.closed)
     }
 
-    /// The workers of open cases.
     pub(super) fn open(&self) -> impl Iterator<Item = u32> + '_ {
         self.cases.keys().copied()
     }
@@ -126,7 +124,6 @@ impl Suspects {
         self.open_incidents() >= INCIDENTS_MAX
     }
 
-    /// True if no case is open.
     pub(super) fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }

@@ -38,7 +38,6 @@ struct RowsCharge {
 pub struct RowsHeld(Vec<Arc<RowsCharge>>);
 
 impl RowsRoom {
-    /// A part of this budget.
     pub(crate) fn new(quota: &Arc<Quota>) -> Arc<Self> {
         Arc::new(RowsRoom { account: quota.account(), used: AtomicU64::new(0) })
     }
@@ -182,7 +181,6 @@ impl RowsKept {
         Ok(())
     }
 
-    /// The rows as an answer.
     pub(crate) fn finish(self) -> Result<Answer, Error> {
         match self.stored {
             None => {

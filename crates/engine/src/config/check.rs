@@ -77,12 +77,10 @@ impl Written {
         Ok(self.maybe(key)?.unwrap_or_default())
     }
 
-    /// A number or a text, as text.
     fn text(&self, key: &str) -> Result<String, Error> {
         Ok(self.maybe::<Text>(key)?.map(|text| text.to_string()).unwrap_or_default())
     }
 
-    /// A list, if a layer sets it.
     fn list(&self, key: &str) -> Result<Option<Vec<String>>, Error> {
         Ok(self.maybe(key)?.map(Texts::list))
     }
@@ -251,7 +249,6 @@ fn scheduler(at: &Written) -> Result<String, Error> {
     Ok(text.trim().into())
 }
 
-/// The secret and certificates of a cluster.
 fn cluster_security(at: &Written) -> Result<Security, Error> {
     let Some(secret) = at.file("cluster-secret-file")? else {
         return Err(at.error("cluster-secret-file", "it is empty", Some("write a file")));
@@ -275,7 +272,6 @@ fn https(at: &Written) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
     Ok((certificate, key))
 }
 
-/// The log filter.
 fn log(at: &Written) -> Result<String, Error> {
     let text = at.string("log")?;
     match check_log(&text) {

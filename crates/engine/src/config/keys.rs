@@ -12,7 +12,6 @@ pub(super) struct ConfigKey {
     pub(super) value: fn(&Config) -> String,
 }
 
-/// The default of a key.
 #[derive(Debug)]
 enum Default {
     None,
@@ -22,7 +21,6 @@ enum Default {
 }
 
 impl ConfigKey {
-    /// The default as text, if there is one.
     pub(super) fn default(&self) -> Option<String> {
         match self.default {
             Default::None => None,

@@ -44,14 +44,12 @@ impl Layer {
         Layer { name: String::new(), values: Dict::new() }
     }
 
-    /// The default of each key.
     pub(super) fn defaults() -> Self {
         let value =
             |key: &ConfigKey| Some((key.name.replace('-', "_"), Value::from(key.default()?)));
         Layer { name: DEFAULTS.into(), values: KEYS.iter().filter_map(value).collect() }
     }
 
-    /// The keys in a TOML file.
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| Error::Usage {

@@ -151,7 +151,6 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// True if the cell of a row is NULL.
     pub(super) fn is_null(&self, row: usize) -> bool {
         match self {
             Column::Other(_, _, nulls) => nulls.as_ref().is_some_and(|n| n.is_null(row)),
@@ -159,7 +158,6 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The cell of a row.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
         use Column::*;
         if self.is_null(row) {

@@ -9,7 +9,6 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 
-/// Writes the names of the columns.
 pub(super) fn write_header(schema: &Schema, out: &mut dyn Write) -> io::Result<()> {
     for (i, f) in schema.fields().iter().enumerate() {
         if i > 0 {
@@ -23,7 +22,6 @@ pub(super) fn write_header(schema: &Schema, out: &mut dyn Write) -> io::Result<(
 /// Size of the write buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes the rows of a batch.
 pub(super) fn write_batch(
     batch: &RecordBatch,
     schema: &Schema,

@@ -98,7 +98,6 @@ impl<'a> Long<'a> {
         Ok(Long { shape: host.shape(), tensors, schema: Arc::new(schema), labels })
     }
 
-    /// Names and types of the columns.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }

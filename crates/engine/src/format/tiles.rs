@@ -97,7 +97,6 @@ impl<'a> Tiles<'a> {
         Ok(Some(Tiles { tensors: tensors.to_vec(), schema: Arc::new(schema), columns }))
     }
 
-    /// Names and types of the columns.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -40,7 +40,6 @@ static ISLANDS: AtomicU64 = AtomicU64::new(0);
 
 /// State that stays fixed however often a statement is lowered.
 pub(super) struct Binding<'a> {
-    /// The relations.
     pub(super) opener: Opener<'a>,
     pub(super) config: PlanConfig,
     /// Do the cell blocks stay dense?
@@ -71,7 +70,6 @@ pub(super) enum Settled<T> {
 }
 
 impl Binding<'_> {
-    /// The surface of the outermost block.
     pub(super) fn decide(&self, query: &Query) -> Decision {
         surface::decide(query, &CatalogNames(&self.opener))
     }

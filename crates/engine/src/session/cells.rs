@@ -42,7 +42,6 @@ pub(super) struct PlannedCells {
     pub(super) plan_s: f64,
 }
 
-/// A cell query with DataFusion's plan of it.
 pub(super) struct PhysicalCells {
     plan: Arc<dyn ExecutionPlan>,
     /// Relations that are read by name and computed once, with the plan of each.
@@ -133,7 +132,6 @@ impl Session {
         })
     }
 
-    /// All rows of a cell query.
     pub(super) async fn rows_of_cells(
         &self,
         cells: PhysicalCells,
@@ -238,7 +236,6 @@ struct ScanRan {
 }
 
 impl Measured {
-    /// Number of rows built from cells.
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }

@@ -29,7 +29,6 @@ pub(super) struct ZarrWrite<'a> {
     pub(super) layout: Layout,
     /// Name of an unnamed single result.
     pub(super) name: Option<&'a str>,
-    /// Replaces an existing store.
     pub(super) overwrite: bool,
     /// Writes to the warehouse: in place, and synced to the device at the end.
     pub(super) warehouse: bool,
@@ -218,7 +217,7 @@ impl Session {
         Ok(Answer::Done(format!("dropped {kind} {name}")).into())
     }
 
-    /// Returns if a `kind` may take the name. Only an entry of the same kind is replaced: a view must not replace a
+    /// Checks if a `kind` may take the name. Only an entry of the same kind is replaced: a view must not replace a
     /// tensor and remove its cells.
     pub(super) async fn free(
         &self,

@@ -140,7 +140,6 @@ impl Session {
     }
 }
 
-/// The columns of rows.
 fn columns(schema: &Schema) -> Result<Reply, Error> {
     let rows = schema.fields().iter().map(|f| {
         // A time in a calendar that Arrow does not know is not shown as an integer.
@@ -293,7 +292,6 @@ fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
     attrs.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Rows of texts.
 fn rows_of<const N: usize>(names: [&str; N], rows: Vec<[String; N]>) -> Result<Reply, Error> {
     let schema = Arc::new(Schema::new(
         names.iter().map(|n| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>(),

@@ -40,7 +40,6 @@ use waiting::{explain_waiting, names, shown};
 /// Passes that changed a graph, with the graph after each.
 pub(super) type Passes = Vec<(&'static str, String)>;
 
-/// The explanation of a statement.
 struct Explained {
     surface: Surface,
     reason: String,
@@ -232,7 +231,6 @@ impl Session {
         Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
     }
 
-    /// The explanation of a plan that has not run.
     pub(super) fn explained(
         &self,
         tiling: &Arc<Tiling>,

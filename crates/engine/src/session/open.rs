@@ -111,7 +111,6 @@ impl Temp {
         Ok(Temp { dataset: Arc::new(dataset), origins, made: Arc::new(made) })
     }
 
-    /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> u64 {
         let of = |o: &Origin| match o {
             Origin::Resident(r) => r.bytes(),
@@ -131,7 +130,6 @@ pub(super) struct Opener<'a> {
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
     /// Relations that are rows.
     tables: BTreeMap<RelationRef, Arc<dyn TableProvider>>,
-    /// Relations that are views.
     views: BTreeMap<RelationRef, Arc<View>>,
     /// Views that are being opened, outermost first.
     path: Vec<String>,
@@ -441,7 +439,6 @@ fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<
     }
 }
 
-/// Converts a position of the frontend.
 pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
     p.map(|p| Position { line: p.line, column: p.column, length: p.length })
 }

@@ -274,7 +274,6 @@ pub(super) fn surface(of: BlockSurface) -> Surface {
     }
 }
 
-/// The plan of a lowered query.
 pub(super) fn planned(
     binding: Binding<'_>,
     decision: &Decision,

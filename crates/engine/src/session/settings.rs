@@ -41,7 +41,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a new session.
     pub(super) fn new(config: &Config) -> Self {
         let Config { lift, durability, threads, cached_bytes, memory_limit_bytes, .. } = *config;
         let list_bytes_max = memory_limit_bytes / 4;
@@ -114,7 +113,6 @@ impl Settings {
         &self.given
     }
 
-    /// Name and value of each setting.
     pub(super) fn list(&self) -> Vec<(&'static str, String)> {
         vec![
             (

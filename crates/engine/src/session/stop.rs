@@ -84,12 +84,10 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// For a statement that starts now.
     pub(super) fn new(statement: &Handle, timeout_s: Option<u64>) -> Self {
         Stop { statement: statement.clone(), started: Instant::now(), timeout_s }
     }
 
-    /// When the statement started.
     pub(super) fn started(&self) -> Instant {
         self.started
     }
@@ -100,7 +98,6 @@ impl Stop {
         self.statement.is_over() || self.timeout_s.is_some_and(is_late)
     }
 
-    /// The error of a statement that was stopped.
     pub(super) fn error(&self) -> Error {
         match self.timeout_s {
             Some(limit_s) if !self.statement.is_cancelled() => Error::Timeout { limit_s },
@@ -114,7 +111,6 @@ impl Stop {
         in_place(|| interruptible(move || stop.is_stopped(), work))
     }
 
-    /// [`tessera_planner::compile`].
     pub(super) fn compile(
         &self,
         rooted: Rooted,

@@ -175,7 +175,6 @@ impl Warehouse {
         Ok(())
     }
 
-    /// The journal of a server.
     pub(super) fn journal(&self) -> Journal {
         self.epoch.serves();
         *self.waiting() = Some(Vec::new());
@@ -255,7 +254,6 @@ impl Warehouse {
         Ok(files.iter().filter_map(|f| f.strip_suffix(".json").and_then(unescaped)).collect())
     }
 
-    /// All entries, by name.
     pub(super) async fn list(&self) -> Result<Vec<Entry>, Error> {
         let mut out = Vec::new();
         for name in self.names().await? {
@@ -426,7 +424,6 @@ impl Warehouse {
         Ok(all.into_iter().filter(is_dead).map(|name| format!("{DATA}/{name}")).collect())
     }
 
-    /// The URL of a tensor's cells.
     pub(super) fn url(&self, data: &str) -> String {
         self.folder.url(data)
     }

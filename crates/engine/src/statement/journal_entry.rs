@@ -28,7 +28,6 @@ impl JournalEntry {
         JournalEntry { again, state: Mutex::new(EntryState { recipe, ..EntryState::default() }) }
     }
 
-    /// True if the statement is recovered.
     pub(super) fn is_again(&self) -> bool {
         self.again
     }

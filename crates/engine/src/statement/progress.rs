@@ -200,7 +200,6 @@ impl Watched for Watch {
     }
 }
 
-/// A running plan.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) number: u64,
@@ -223,7 +222,6 @@ impl Plan {
         Some(stats)
     }
 
-    /// Operands that ran.
     fn done(&self, stats: &Stats) -> u64 {
         stats.stages.iter().zip(&self.stages).map(|(s, total)| s.operands.min(*total)).sum()
     }
@@ -232,7 +230,6 @@ impl Plan {
         self.stages.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Adds the counts so far.
     pub(super) fn add_to(&self, progress: &mut Progress) {
         let total = self.total();
         progress.operands_total = progress.operands_total.saturating_add(total);

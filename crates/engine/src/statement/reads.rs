@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_storage::source::{Noted, Versions};
 
-/// The versions that a script reads.
 #[derive(Default)]
 pub(super) struct Reads {
     /// Versions that its statements read in earlier runs, as far as they are written beside their chunks.

@@ -60,7 +60,6 @@ pub(crate) struct Step {
 pub(crate) enum Intent {
     /// A name gets a definition; the cells of its old definition are removed.
     Define {
-        /// The new definition.
         definition: Definition,
         /// The cells of the old one.
         before: Option<String>,
@@ -75,7 +74,7 @@ pub(crate) enum Intent {
     },
     /// A file or store appears.
     Publish {
-        /// Its URL.
+        /// The URL of the output.
         target: String,
     },
 }

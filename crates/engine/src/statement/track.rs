@@ -16,13 +16,11 @@ pub struct Track {
 /// The mutable part of a track.
 struct Tracked {
     state: StatementState,
-    /// When it ended.
     ended: Option<Instant>,
     text: String,
     /// Number of this statement in the script, from 1, and the number of all.
     number: usize,
     count: usize,
-    /// The running plans.
     plans: Vec<Plan>,
     next_plan: u64,
     /// Sums of finished plans, for this statement of the script.

@@ -8,7 +8,6 @@ use rustyline::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Binds both keys.
 pub(super) fn bind<H: Helper, I: History>(editor: &mut Editor<H, I>) {
     let browsing = Arc::new(AtomicBool::new(false));
     for (key, up) in [(KeyCode::Up, true), (KeyCode::Down, false)] {

@@ -161,7 +161,6 @@ impl Picture<'_> {
             .collect()
     }
 
-    /// The legend of the colours.
     fn legend(&self, units: &str) -> String {
         let style = self.canvas.style;
         let coloured = self.canvas.halves();

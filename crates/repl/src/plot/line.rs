@@ -132,7 +132,6 @@ impl Dots {
         (self.width, self.height)
     }
 
-    /// Draws a line of dots.
     fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, k: usize| {

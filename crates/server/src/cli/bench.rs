@@ -58,7 +58,6 @@ impl BenchArgs {
     }
 }
 
-/// The measurements.
 #[derive(Debug, serde::Serialize)]
 struct Figures {
     times: Vec<f64>,

@@ -44,7 +44,6 @@ pub(super) struct ScriptArgs {
 }
 
 impl ScriptArgs {
-    /// The text of the script.
     pub(super) fn read(&self) -> Result<String, Error> {
         match (&self.sql, &self.file) {
             (Some(s), _) if s != "-" => Ok(s.clone()),
@@ -60,7 +59,6 @@ impl ScriptArgs {
     }
 }
 
-/// Reads a file of statements.
 pub(super) fn read_script(path: &Path) -> Result<String, Error> {
     let bytes = std::fs::read(path).map_err(|e| Error::Usage {
         reason: format!("cannot read {}: {e}", quoted(path)),

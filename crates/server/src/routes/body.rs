@@ -94,7 +94,6 @@ async fn read(shared: &Arc<Shared>, body: Body) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The body as text.
 pub(super) async fn text(shared: &Arc<Shared>, request: Request) -> Result<String, Error> {
     check_encoding(request.headers())?;
     // A body with a too large `Content-Length` is refused at once.

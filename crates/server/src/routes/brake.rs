@@ -32,7 +32,6 @@ impl Peer {
     }
 }
 
-/// Wrong tokens by address.
 #[derive(Debug, Default)]
 pub(super) struct Brake(Mutex<BTreeMap<Peer, Tries>>);
 

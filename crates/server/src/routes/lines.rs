@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// All open connections.
 #[derive(Debug)]
 pub(super) struct Lines {
     open: Mutex<BTreeMap<u64, Arc<Line>>>,
@@ -20,7 +19,6 @@ pub(super) struct Lines {
     start: Instant,
 }
 
-/// An open connection.
 #[derive(Debug)]
 pub(super) struct Line {
     start: Instant,
@@ -52,7 +50,6 @@ impl Lines {
         Arc::new(Lines { open, next, start: Instant::now() })
     }
 
-    /// Adds an open connection.
     pub(super) fn add(self: &Arc<Self>) -> OpenLine {
         let line = Arc::new(Line {
             start: self.start,

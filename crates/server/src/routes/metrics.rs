@@ -231,7 +231,6 @@ fn runtime(host: &Host, out: &mut Exposition) {
     out.one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
 }
 
-/// Chunks that were spilled.
 fn spill(host: &Host, out: &mut Exposition) {
     let store = host.runtime().store();
     let spilled = store.figures();
@@ -269,7 +268,6 @@ fn storage(host: &Host, out: &mut Exposition) {
     );
 }
 
-/// Durable chunks.
 fn durable(host: &Host, out: &mut Exposition) {
     let (durable, did) = (host.durable(), host.durable().did());
     let all: [(&str, &str, &str, f64); 11] = [
@@ -300,7 +298,6 @@ fn durable(host: &Host, out: &mut Exposition) {
     }
 }
 
-/// The workers of a cluster.
 fn workers(members: &[Member], out: &mut Exposition) {
     let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
         members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()

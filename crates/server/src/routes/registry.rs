@@ -44,7 +44,6 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// How long a DELETE waits for the end of the cancelled statement.
 const END_SOON: Duration = Duration::from_secs(1);
 
-/// The registry of a server's statements.
 pub(super) struct Statements {
     known: Mutex<BTreeMap<String, Arc<Entry>>>,
     next: AtomicU64,
@@ -71,7 +70,6 @@ pub(super) struct Statements {
     pub(super) ends: [AtomicU64; 3],
 }
 
-/// The answers of an entry's script.
 async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
     let mut replies = Vec::new();
     let mut stream = engine.run(&entry.sql, entry.handle.clone());
@@ -419,7 +417,6 @@ impl Statements {
         })
     }
 
-    /// Cancels a statement and forgets it.
     pub(super) fn forget(&self, entry: &Arc<Entry>) {
         entry.handle.cancel();
         self.lock().remove(entry.id());

@@ -55,7 +55,6 @@ impl Sessions {
         }
     }
 
-    /// Number of open sessions.
     pub(super) fn count(&self) -> usize {
         self.lock().len()
     }

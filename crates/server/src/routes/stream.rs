@@ -54,7 +54,6 @@ pub(super) enum Out {
 }
 
 impl Out {
-    /// Parses the name of a format.
     pub(super) fn parse(name: &str) -> Result<Self, Error> {
         if name == native::NAME {
             return Ok(Out::Native);
@@ -113,7 +112,6 @@ impl Out {
         }
     }
 
-    /// Writes all answers.
     pub(super) fn write<W: Write>(self, replies: Vec<Reply>, out: W) -> Result<W, Error> {
         let (format, arrow_chunks) = match self {
             Out::Format(format) => (format, false),

@@ -15,7 +15,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Identifies versions of the two files.
 type Stamps = [Option<(SystemTime, u64)>; 2];
 
-/// The certificates of a server, and their key.
 pub(super) struct Certificates {
     certificate: PathBuf,
     key: PathBuf,

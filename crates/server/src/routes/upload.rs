@@ -39,7 +39,6 @@ const NPY: &[u8] = b"\x93NUMPY";
 /// Magic bytes of an Arrow stream.
 const ARROW: &[u8] = &[0xff; 4];
 
-/// The format of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UploadFormat {
     Npy,

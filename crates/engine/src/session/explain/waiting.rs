@@ -21,7 +21,6 @@ use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::optimize::Rooted;
 
-/// An island as EXPLAIN shows it.
 pub(in crate::session) struct Shown {
     pub(super) text: String,
     pub(super) json: serde_json::Value,

@@ -8,7 +8,6 @@ use tessera_storage::manifest::ManifestRef;
 pub(crate) struct Entry {
     /// Version of this file's format.
     pub(super) format_version: u32,
-    /// The name as written.
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) definition: Definition,
@@ -24,7 +23,6 @@ pub(crate) enum Definition {
         stored_as: String,
         /// The URL or path as written.
         location: String,
-        /// The options as written.
         options: Vec<(String, String)>,
     },
     /// Of `CREATE TENSOR`.

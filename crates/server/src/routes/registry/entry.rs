@@ -13,12 +13,10 @@ use tessera_engine::statement::{Keeper, StatementState};
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
-/// The outcome of a statement.
 #[derive(Debug)]
 pub(in crate::routes) enum Outcome {
     /// The answers of its script.
     Finished(Vec<Reply>),
-    /// The error that ended it.
     Failed(Error),
     /// It had answers, which were dropped.
     Gone,

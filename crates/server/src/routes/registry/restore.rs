@@ -27,7 +27,6 @@ const STARTS_MAX: u32 = 4;
 
 /// What happens to a recovered statement.
 enum Fate {
-    /// It runs again.
     Runs,
     /// Its answers may be requested.
     Sleeps,

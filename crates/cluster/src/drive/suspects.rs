@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a worker dies ─▶ a case: its operands are suspect ─▶ run again, alone on a worker ─▶ they end: the case is closed
-//!                                                                                     └▶ it dies too: one more case
+//!                                                                                    └▶ it dies too: one more case
 //! ```
 //! Workers that die together have one cause: a rack, a switch, a rollout, or an order that all of them ran. So these
 //! cases are one incident. If three incidents are open at the same time, the statement is the cause, provided that
